@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from atento.config.recipe import READING, SourceConfig
-from atento.config.tables.formats import FORMATS, Column, columns_of_source, format_of
+from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.tasks import TASKS
 from atento.config.tables.tasks import scored as scored_tasks
+from atento.data.files.hub import opened
 from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
 from atento.data.objectives.sequence_to_sequence import within_positions
-from atento.data.records.labelled_data import Paths, are_paths, labelled_records, source_of
+from atento.data.records.labelled_data import Paths, are_paths, labelled_records, reading_of
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import Records
 from atento.data.records.splits import Split, joined
@@ -38,39 +39,29 @@ def columns_learned(
 
     So a file laid out as the training data is read as these were. None: as `source_of` says.
     """
-    learned = model.config.get("columns")
+    learned = model.config.get("columns") if task == model.config.get("task") else None
     paths = [data] if isinstance(data, str | Path) else list(data)
-    fields = {field.name: field for field in TASKS[task].fields}
-    if not isinstance(learned, dict) or task != model.config.get("task") or len(paths) != 1:
+    fields, path = TASKS[task].fields, Path(paths[0]).expanduser()
+    if not isinstance(learned, dict) or len(paths) != 1 or not path.is_file():
         return None
-    path = Path(paths[0]).expanduser()
-    form = format_of(str(path), None, TASKS[task].fields)
-    if not learned.keys() <= fields.keys() or form is None or not path.is_file():
-        return None
-    if FORMATS[form].from_end:  # words and tags, whose columns have no names
-        return dict(learned)
-    if not FORMATS[form].table:
-        return None
-    with open_binary(path, str(path), encoding=reading.get("encoding")) as stream:
-        first = columns_of(form, stream, str(path), delimiter=reading.get("delimiter"))
-    if {name for name, field in fields.items() if not field.optional} <= set(first):
-        return None
+    form = None if path.suffix in DATASETS else format_of(str(path), None, fields)
     numbers = [column for column in learned.values() if isinstance(column, int)]
-    if numbers and FORMATS[form].by_number and len(numbers) == len(learned) and max(numbers) < len(first):
-        return dict(learned)
-    return dict(learned) if not numbers and set(learned.values()) <= set(first) else None
-
-
-def fields_of(
-    data: Paths,
-    task: str,
-    columns: Mapping[str, Column] | None = None,
-    reading: Mapping[str, Any] = MappingProxyType({}),
-) -> set[str]:
-    """Return the fields that `evaluate` reads from files."""
-    source, fields = source_of(_references(data, task)[0], task, columns, reading), TASKS[task].fields
-    form = format_of(source.file or "", None, fields)
-    return set() if form is None else set(columns_of_source(form, source, fields))
+    by_number = form is not None and FORMATS[form].by_number
+    if form is not None and FORMATS[form].from_end:  # words and tags, whose columns have no names
+        return dict(learned) if len(numbers) == len(learned) else None
+    if path.suffix in DATASETS:
+        first = opened(SourceConfig(dataset=str(path)), Path()).column_names
+    elif form is not None and FORMATS[form].table:
+        with open_binary(path, str(path), encoding=reading.get("encoding")) as stream:
+            first = columns_of(form, stream, str(path), delimiter=reading.get("delimiter"))
+    else:
+        return None
+    if {field.name for field in fields if not field.optional} <= set(first):
+        return None
+    if numbers:
+        return dict(learned) if by_number and len(numbers) == len(learned) and max(numbers) < len(first) else None
+    keys = {column if by_number or column in first else column.split(".")[0] for column in learned.values()}
+    return dict(learned) if keys <= set(first) else None
 
 
 def task_of(model: Model, task: str | None) -> str:
@@ -95,7 +86,7 @@ def evaluate(
     data: Paths | SourceConfig | MemoryRecords,
     task: str | None = None,
     *,
-    metrics: str | Sequence[str] | None = None,
+    metrics: str | Sequence[str | None] | None = None,
     columns: Mapping[str, Column] | None = None,
     language: str | None = None,
     skip_bad: bool | None = None,
@@ -115,8 +106,8 @@ def evaluate(
             tuples (source, target), (text, label), (text, pair, label) or (tokens, tags), dicts with these keys, or a
             tuple of lists.
         task: the model's own if not given.
-        metrics: names as a list or separated by commas; the default ones of the task if not given: for tags, entity
-            F1, or the accuracy of plain tags such as parts of speech.
+        metrics: names as a list or separated by commas; the default ones of the task if not given, or in the place of
+            None in a list: for tags, entity F1, or the accuracy of plain tags such as parts of speech.
         columns: of one file, the column of each field by name or number, as in a recipe. If not given: the names of the
             fields in its first line; else those of the recipe that the model was trained by, where the file has them;
             else their order.
@@ -136,8 +127,9 @@ def evaluate(
 
     If the model was trained on data with several prefixes, `METRIC[PREFIX]` is the score of the records of one of them.
     """
-    requested = metrics.split(",") if isinstance(metrics, str) else metrics
-    chosen = None if requested is None else {name: metric_named(name) for name in requested}
+    requested = metrics.split(",") if isinstance(metrics, str) else (metrics or [None])
+    for name in filter(None, requested):
+        metric_named(name)
     if task is not None:
         _known(task)
     _check_call(isinstance(model, Model) and bool(device or precision), decoding)
@@ -151,7 +143,8 @@ def evaluate(
     records = labelled_records(files, task, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
     _tell([*records.warnings(), *_unknown_labels(records, task, labels)], say)
-    names = list(chosen or usual_metrics(TASKS[task], labels, records.columns))
+    usual = usual_metrics(TASKS[task], labels, records.columns)
+    names = list(dict.fromkeys(name for given in requested for name in (usual if given is None else [given])))
     _check_metrics(names, task, language)
     split = joined([records])
     assert split is not None
@@ -271,8 +264,9 @@ def _chosen_reading(
     skips = bool(learned.pop("skip_bad", False))
     stays = reading is None or len(reading) > 0
     kept = {name: value for name, value in learned.items() if stays and name not in (reading or {})}
-    if kept and are_paths(data) and say is not None:
-        say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in kept.items()))
+    here = reading_of(str(data if isinstance(data, str | Path) else data[0]), kept) if are_paths(data) else {}
+    if here and say is not None:
+        say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in here.items()))
     return skips if skip_bad is None else skip_bad, kept | dict(reading or {})
 
 

@@ -4,13 +4,20 @@ same are one class."""
 import json
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas
 import pytest
 import yaml
 
 import atento
+from atento.config.reading.loading import load_recipe
+from atento.data.records.labelled_data import reading_of, source_of
+from atento.data.records.splits import Split
 from atento.errors import UsageError
-from atento.evaluation import source_of
+from atento.evaluation import columns_learned
+from atento.runs.model_config import facts_of_data
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
@@ -61,6 +68,42 @@ def test_evaluate_reads_the_columns_of_the_recipe(server: ForkServer, run: Path)
     assert done.status == 0 and json.loads(done.stdout)["accuracy"]["value"] == 1.0
     scores = atento.evaluate(run, swapped, columns={"text": 2, "label": 1})
     assert scores["accuracy"].value == 1.0
+
+
+def test_files_of_other_formats_have_the_columns_of_the_recipe(run: Path, tmp_path: Path) -> None:
+    """Keys that reach into objects, and the columns of a Parquet file."""
+    model = atento.load(run)
+    rows = [{"review": {"texto": text}, "rótulo": label} for text, label in TEXTS]
+    (tmp_path / "nested.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pandas.DataFrame(TEXTS, columns=["texto", "rótulo"]).to_parquet(tmp_path / "a.parquet")
+    assert atento.evaluate(model, tmp_path / "a.parquet")["accuracy"].value == 1.0
+    model.config["columns"] = {"text": "review.texto", "label": "rótulo"}
+    assert atento.evaluate(model, tmp_path / "nested.jsonl")["accuracy"].value == 1.0
+
+
+def test_what_a_workbook_was_read_by_holds_for_another() -> None:
+    learned = {"delimiter": ";", "decimal": ",", "separator": "/", "encoding": "windows-1252"}
+    assert reading_of("a.xlsx", learned) == {"decimal": ",", "separator": "/"}
+    assert reading_of("a.csv", learned) == learned and reading_of("a.jsonl", learned) == {"encoding": "windows-1252"}
+
+
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [
+        ("embedding", {"text": 0, "pair": 1, "score": 2}),
+        ("classification", {"text": 0, "label": 1}),
+        ("ranking", {"query": 0, "positive": 1, "negative": 2}),
+    ],
+)
+def test_numbers_of_columns_are_kept_where_the_order_of_fields_says_something_else(
+    tmp_path: Path, task: str, columns: dict[str, int]
+) -> None:
+    """A table of three columns has a score or a hard negative behind two texts, or a column that is not read."""
+    (tmp_path / "a.tsv").write_text("a\tb\t1\n")
+    data = {"train": {"file": "a.tsv", **columns}}
+    recipe = load_recipe({"task": task, "data": data}, environment={}).recipe
+    model: Any = SimpleNamespace(config={"task": task} | facts_of_data(recipe, Split({}, "")))
+    assert columns_learned(model, str(tmp_path / "a.tsv"), task) == columns
 
 
 @pytest.mark.parametrize("columns", ["text", "text=1,etiqueta=0", "text="])

@@ -16,9 +16,10 @@ from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_lines import iter_lines, read_lines, scan_many
 from atento.data.files.text_sources import texts_of
+from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import AtentoError, DataError, RecipeError
-from atento.evaluation import _unknown_labels, source_of
+from atento.evaluation import _unknown_labels
 from atento.metrics import METRICS
 from atento.tasks.score_files import read_items
 

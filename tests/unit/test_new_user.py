@@ -21,9 +21,10 @@ from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables import foreign
 from atento.config.tables.renamed_keys import elsewhere
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
+from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records
 from atento.errors import CapabilityError, DataError, MissingPartError, RecipeError, UsageError
-from atento.evaluation import evaluate, source_of, task_of
+from atento.evaluation import evaluate, task_of
 from atento.model import Model, load
 from atento.networks import build_network, presets
 from atento.runs.model_config import facts_of_data

@@ -63,7 +63,7 @@ def test_pandas_reads_the_same_file(tmp_path: Path) -> None:
     ("more", "content", "said"),
     [
         ({}, excel(ROWS).encode("windows-1252"), '`delimiter: ";"` in a recipe\'s source'),
-        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: iso-8859-1` in a recipe's source"),
+        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: windows-1252` in a recipe's source"),
         ({"delimiter": ";"}, excel(ROWS).encode("windows-1252").replace(b"\xe3", b"\x93"), "`encoding: windows-1252`"),
         ({"delimiter": ";", "encoding": "latin-1"}, excel(ROWS).encode("latin-1"), "`decimal: ','` reads"),
         ({"delimiter": ";", "decimal": ","}, excel(ROWS, decimal=".").encode(), "`decimal: '.'` reads"),
@@ -311,3 +311,13 @@ def test_a_wrong_column_is_a_short_message_with_the_nearest_name(tmp_path: Path,
         read_records(SourceConfig(file=f"a.{form}", text=names[1], label="label"), CLASSIFICATION, tmp_path)
     assert "did you mean 'Label'?" in str(error.value) and "more" in str(error.value)
     assert len(str(error.value)) < 900
+
+
+def test_the_encoding_that_is_named_reads_the_rest_of_the_file(tmp_path: Path) -> None:
+    """The first line that is not UTF-8 has no quotes or dashes of Windows, a later one has."""
+    (tmp_path / "a.csv").write_bytes("avaliação,nota\n“bom” – 5 €,5\n".encode("windows-1252"))
+    columns = {"file": "a.csv", "text": "avaliação", "score": "nota"}
+    with pytest.raises(DataError) as refused:
+        read_records(SourceConfig(**columns), REGRESSION, tmp_path)
+    named = str(refused.value).split("`encoding: ")[1].split("`")[0]
+    assert read_records(SourceConfig(**columns, encoding=named), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]

@@ -100,7 +100,7 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         ),
         (
             "sim\nnão\n".encode("latin-1"),
-            "in.txt:2: not UTF-8: byte 0xe3 at byte 5 of the file; it looks like ISO-8859-1",
+            "in.txt:2: not UTF-8: byte 0xe3 at byte 5 of the file; it looks like WINDOWS-1252",
         ),
         ("“não”\n".encode("cp1252"), "byte 0x93 at byte 0 of the file; it looks like WINDOWS-1252"),
         ("ação não ".encode() + b"\xff\n", "byte 0xff at byte 12 of the file; the rest of the line is UTF-8"),

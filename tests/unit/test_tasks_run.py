@@ -14,9 +14,10 @@ from atento import load
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import scored
+from atento.data.records.labelled_data import source_of
 from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
-from atento.evaluation import evaluate, source_of
+from atento.evaluation import evaluate
 from atento.runs.model_config import model_config
 from atento.runs.train import TrainedRun, train
 from atento.storage.whole_file import write_whole

@@ -66,12 +66,14 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
 
 def _columns_written(recipe: Recipe) -> dict[str, int | str]:
     """The columns of the first file of training data, if they are other than `evaluate` chooses by itself."""
-    source = recipe.data.train[0]
-    fields = [field.name for field in TASKS[recipe.task].fields]
-    if source.file is None:
+    source, fields = recipe.data.train[0], TASKS[recipe.task].fields
+    if source.file is None and source.dataset is None:
         return {}
-    written = {name: column for name in fields if (column := getattr(source, name)) is not None}
-    usual = all(column in (name, number) for number, (name, column) in enumerate(written.items()))
+    written = {one.name: column for one in fields if (column := getattr(source, one.name)) is not None}
+    ordered = not any(one.optional for one in fields)  # else the width of a table says which of them it has
+    usual = all(
+        column == name or (ordered and column == number) for number, (name, column) in enumerate(written.items())
+    )
     return {} if usual else written
 
 

@@ -127,20 +127,18 @@ def evaluate(
     reading: Reading = None,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
-    from atento.config.tables.tasks import TASKS
-    from atento.evaluation import columns_learned, fields_of, reading_learned, task_of
     from atento.evaluation import evaluate as score
+    from atento.evaluation import task_of
     from atento.metrics import metric_named
     from atento.metrics.metric_table import lower_is_better
-    from atento.tasks.verb_table import labels_of, usual_metrics
 
     check_order(model, *data)
     chosen = None if columns is None else _columns(columns)
     picture = None if confusion is None else output_file(confusion, (".svg", ".png"), "--confusion")
     drawn = None if reliability is None else output_file(reliability, (".svg",), "--reliability")
     gates = parse_gates(fail_under)
-    requested = [] if metrics is None else metrics.split(",")
-    for name in (*requested, *(name for name, _ in gates)):
+    requested: list[str | None] = [None] if metrics is None else [*metrics.split(",")]
+    for name in filter(None, [*requested, *(name for name, _ in gates)]):
         metric_named(name)  # before the model is loaded
     stated = None if reading is None else dict(_pair(item) for item in reading)
     languages = {"source_language": source_language, "target_language": target_language}
@@ -148,13 +146,10 @@ def evaluate(
     options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
         task = task_of(loaded, task)
-        as_read = reading_learned(loaded, task) | (stated or {})
-        named = chosen or columns_learned(loaded, data, task, as_read)
-        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config), fields_of(data, task, named, as_read))
-        tables = _tables(task, report=report, confusion=confusion is not None)
-        names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
+        also = [*_tables(task, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
         with show_batches("evaluate"):
-            options |= {"metrics": list(names), "columns": chosen, "language": language, "skip_bad": skip_bad}
+            options |= {"metrics": [*requested, *also]}
+            options |= {"columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = score(loaded, data, task, say=progress, **options)
         found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)

@@ -93,7 +93,7 @@ def decoded(content: bytes, label: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        looks = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "ISO-8859-1"
+        looks = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "WINDOWS-1252"
         raise RecipeError(
             f"{label}:{line}: not UTF-8 at byte {error.start}; it looks like {looks}: save it as UTF-8, or "
             f"`iconv -f {looks} -t UTF-8` converts it"

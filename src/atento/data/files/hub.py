@@ -24,7 +24,7 @@ def dataset_rows(
     Raises:
         RecipeError: the library is not installed. DataError: no such data set, split or column.
     """
-    data = _opened(source, folder)
+    data = opened(source, folder)
     name = str(source.dataset) if source.split is None else f"{source.dataset}[{source.split}]"
     keys = [str(getattr(source, field.name) or field.name) for field in fields]
     for field, key in zip(fields, keys):
@@ -91,7 +91,7 @@ def _same(value: object) -> object:
     return value
 
 
-def _opened(source: SourceConfig, folder: Path) -> Any:
+def opened(source: SourceConfig, folder: Path) -> Any:
     """The split of a data set.
 
     Raises:

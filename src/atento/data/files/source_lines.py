@@ -362,12 +362,11 @@ def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataEr
     if start == 0 and raw.startswith(_ZIP):
         return _nul(raw, name, number, start)
     encoding = _wide(raw)
-    if encoding is None and any(letter >= "\x80" for letter in raw.decode("utf-8", errors="ignore")):
+    if encoding is None and not raw.decode("utf-8", errors="ignore").isascii():
         guess = "; the rest of the line is UTF-8, so the text is damaged here"
     else:
-        # where WINDOWS-1252 has quotes and dashes, ISO-8859-1 has control characters
-        encoding = encoding or ("WINDOWS-1252" if any(0x80 <= byte < 0xA0 for byte in raw) else "ISO-8859-1")
-        guess = f"; it looks like {encoding}{_convert(encoding)}"
+        # ISO-8859-1 has control characters where WINDOWS-1252 has the quotes and dashes that a later line may have
+        guess = f"; it looks like {encoding or 'WINDOWS-1252'}{_convert(encoding or 'WINDOWS-1252')}"
     return DataError(f"{name}:{number}: not UTF-8: byte 0x{raw[at]:02x} at byte {start + at} of the file{guess}")
 
 

@@ -73,18 +73,17 @@ def source_of(
     return SourceConfig(file=paths[0], **by_order)
 
 
-def as_read(source: SourceConfig, reading: Mapping[str, Any]) -> SourceConfig:
-    """Return a source with the keys of `reading` that are for its format.
+def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `reading` that are for the format of a file.
 
     Raises:
         UsageError: a key that says nothing of how a file is read.
     """
     if wrong := sorted(reading.keys() - set(READING)):
         raise UsageError(f"`reading` takes {', '.join(READING)}: got {', '.join(wrong)}")
-    form = format_of(source.file or "", source.format, ())
-    tables = ("delimiter", "decimal", "separator")
-    chosen = {name: value for name, value in reading.items() if form in ("csv", "tsv") or name not in tables}
-    return replace(source, **chosen)
+    cells = {"csv": (), "tsv": (), "xlsx": ("delimiter", "encoding")}
+    unfit = cells.get(format_of(file, None, ()) or "", ("delimiter", "decimal", "separator"))
+    return {name: value for name, value in reading.items() if name not in unfit}
 
 
 def are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
@@ -106,6 +105,8 @@ def labelled_records(
     if isinstance(data, SourceConfig):
         return read_records(data, fields, skip_bad=skip_bad)
     if are_paths(data):
-        return read_records(as_read(source_of(data, task, columns, reading), reading), fields, skip_bad=skip_bad)
+        source = source_of(data, task, columns, reading)
+        source = replace(source, **reading_of(source.file or "", reading))
+        return read_records(source, fields, skip_bad=skip_bad)
     assert not isinstance(data, str | Path)
     return records_in_memory(data, fields, "data", skip_bad=skip_bad)
