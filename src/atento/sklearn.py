@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from atento.config.tables.tasks import task_with
 from atento.data.records.memory import is_frame
 from atento.errors import MissingPartError, UsageError, install_hint
+from atento.metrics.label_names import class_name
 from atento.model import Model, load
 from atento.runs.train import train
 from atento.tasks.regression import numbers_of
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
-    from sklearn.utils.validation import check_is_fitted
+    from sklearn.utils.validation import check_is_fitted, column_or_1d
 except ImportError:
     raise MissingPartError(f"`atento.sklearn` needs scikit-learn: {install_hint('eval')}") from None
 
@@ -119,21 +120,24 @@ class Classifier(ClassifierMixin, _Trained):
     _task = task_with("classify")
 
     def fit(self, X: Inputs, y: Sequence[object]) -> Self:
-        """Train on texts (N), or pairs (N,2), and their classes (N). Raises ValueError: some have none."""
-        rows, labels = _rows(X), _same(X, np.asarray(y))
-        for number, label in enumerate(y):  # in an array of texts a missing one is "nan"
+        """Train on texts (N), or pairs (N,2), and their classes (N). Raises ValueError: one is missing."""
+        rows, labels = _rows(X), _same(X, column_or_1d(y, warn=True))
+        for number, label in enumerate(np.asarray(y, dtype=object).ravel()):  # in an array of texts it is "nan"
             if not label.strip() if isinstance(label, str) else str(label) in ("None", "nan", "NaT", "<NA>"):
                 raise ValueError(f"each text must have a class: that of text {number} is missing")
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError(f"a classifier needs two classes or more: got {len(self.classes_)} class")
+        names = [class_name(str(label)) for label in self.classes_.tolist()]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two classes look the same: {max(names, key=names.count)!r}")
         self._fit([row | {"label": str(label)} for row, label in zip(rows, labels.tolist())])
         return self
 
     def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
         """The probability of each class (N,C), in the order of `classes_`."""
         model, texts = self.model, _inputs(X)
-        columns = {str(label): column for column, label in enumerate(self.classes_.tolist())}
+        columns = {class_name(str(label)): column for column, label in enumerate(self.classes_.tolist())}
         table = np.zeros((len(texts), len(columns)))
         for row, labels in enumerate(model.classifications(texts) if texts else ()):
             for label in labels:
@@ -154,7 +158,7 @@ class Regressor(RegressorMixin, _Trained):
 
     def fit(self, X: Inputs, y: Sequence[float]) -> Self:
         """Train on texts (N), or pairs (N,2), and their numbers (N)."""
-        rows, numbers = _rows(X), _same(X, np.asarray(y, dtype=np.float64))
+        rows, numbers = _rows(X), _same(X, column_or_1d(np.asarray(y, dtype=np.float64), warn=True))
         self._fit([row | {"score": number} for row, number in zip(rows, numbers.tolist())])
         return self
 
@@ -188,7 +192,7 @@ class Tagger(_Trained):
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """The share of words with the right tag."""
         pairs = [pair for found, tags in zip(self.predict(X), _same(X, y)) for pair in zip(found, tags, strict=True)]
-        return float(np.mean([found == tag for found, tag in pairs]))
+        return float(np.mean([found == class_name(tag) for found, tag in pairs]))
 
 
 class Embedder(TransformerMixin, _Texts):

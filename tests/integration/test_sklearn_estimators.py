@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sklearn", minversion="1.6")
 
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -88,6 +88,16 @@ def test_a_classifier_learns_predicts_and_is_cloned(capsys: pytest.CaptureFixtur
     assert not folder.exists()  # a temporary one goes with its estimator
 
 
+def test_classes_are_predicted_as_they_were_given() -> None:
+    """White space around a class and letters of two code points, which its name in the model has not; a column of y."""
+    given = ["sim ", "na\u0303o"] * 9
+    classifier = Classifier(steps=1, settings=TINY, device="cpu").fit(X, given)
+    assert set(classifier.predict(X)) <= set(given) and np.allclose(classifier.predict_proba(X).sum(axis=1), 1)
+    with pytest.warns(DataConversionWarning):
+        classifier.fit(X, np.array(given)[:, None])
+    assert set(classifier.predict(X)) <= set(given)
+
+
 def test_a_pickle_is_the_folder(tmp_path: Path) -> None:
     classifier = Classifier(steps=2, settings=TINY, folder=tmp_path / "runs", device="cpu").fit(X, [str(y) for y in Y])
     again = pickle.loads(pickle.dumps(classifier))
@@ -150,6 +160,8 @@ def test_vectors_feed_other_estimators() -> None:
         ),
         (["a", "b"], ["x", None], ValueError, "that of text 1 is missing"),
         (["a", "b", "c"], ["x", " ", "y"], ValueError, "that of text 1 is missing"),
+        (["a", "b"], [[1, 0], [0, 1]], ValueError, "1d array"),
+        (["a", "b", "c"], ["sim", "n\u00e3o", "na\u0303o"], ValueError, "two classes look the same: 'n\u00e3o'"),
         (["a", "b"], [1, 1], ValueError, "a classifier needs two classes or more: got 1 class"),
     ],
 )
