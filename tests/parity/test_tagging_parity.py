@@ -157,3 +157,16 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
         firsts = [encoded.word_ids(0).index(word) for word in range(len(sentence))]
         assert np.allclose(probabilities, softmax[firsts].numpy(), atol=5e-3)
     assert any(re.search("##", piece) for piece in model.tokenizer.tokens(model.tokenizer.encode("Inês de Castro")))
+
+
+def test_the_pipeline_that_the_card_shows_finds_our_entities(tmp_path: Path) -> None:
+    """A word has the tag of its first token; what the head says of the others was not learned."""
+    model = atento.load(tiny_bert(tmp_path / "bert"))
+    model.save(tmp_path / "out", layout="huggingface")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    strategy = card.split("aggregation_strategy='")[1].split("'")[0]
+    theirs = transformers.pipeline("token-classification", model=str(tmp_path / "out"), aggregation_strategy=strategy)
+    for words, _ in sentences():
+        text = " ".join(words)
+        ours = [(entity.label, entity.start, entity.end) for entity in model.tag(text, constrained=False)]
+        assert [(one["entity_group"], one["start"], one["end"]) for one in theirs(text)] == ours

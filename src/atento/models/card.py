@@ -26,7 +26,7 @@ _FILL_MASK = (
 _CLASSIFICATION = "from transformers import pipeline\n\nprint(pipeline('text-classification', model='.')('Olá.'))\n"
 _TAGGING = (
     "from transformers import pipeline\n\n"
-    "print(pipeline('token-classification', model='.', aggregation_strategy='simple')('Ana mora em Lisboa.'))\n"
+    "print(pipeline('token-classification', model='.', aggregation_strategy='first')('Ana mora em Lisboa.'))\n"
 )
 _ANSWERING = (
     "from transformers import AutoModelForQuestionAnswering, AutoTokenizer\n\n"
