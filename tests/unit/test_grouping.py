@@ -1,12 +1,15 @@
-"""Batches that processes share: each computes some, and all get the results of all."""
+"""Batches that processes share, and batches that threads compute at a time: all results, in their order."""
 
 import threading
 from typing import Any
 
 import pytest
+import torch
 
+from atento.precision import threads
 from atento.tasks.grouping import all_results, batches_shared, by_length, results_of
 
+CPU = torch.device("cpu")
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 0, 5]
 
 
@@ -32,13 +35,13 @@ def test_each_batch_is_computed_once_and_all_processes_have_all_results(size: in
 
     def compute(rows: list[int]) -> list[int]:
         computed.append(rows)
-        inside = dict(results_of([[7], [8]], lambda numbers: numbers))  # what is inside a batch is not shared
-        assert inside == {7: 7, 8: 8}
+        inside = dict(results_of([1, 1], 1, lambda numbers: numbers, CPU))  # what is inside a batch is not shared
+        assert inside == {0: 0, 1: 1}
         return [LENGTHS[row] ** 2 for row in rows]
 
     def work(rank: int) -> None:
         with batches_shared(Process(rank, size, values, barrier)):
-            squares = dict(results_of(by_length(LENGTHS, 8), compute, pack=str, unpack=int))
+            squares = dict(results_of(LENGTHS, 8, compute, CPU, shared=True, pack=str, unpack=int))
             results[rank] = squares, all_results(range(5), lambda item: [rank, item])
 
     workers = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
@@ -50,3 +53,37 @@ def test_each_batch_is_computed_once_and_all_processes_have_all_results(size: in
     for squares, dealt in results:
         assert squares == {row: length**2 for row, length in enumerate(LENGTHS) if length}
         assert dealt == [[item % size, item] for item in range(5)]
+
+
+def test_two_threads_compute_two_batches_at_a_time_as_one_thread_does() -> None:
+    together = threading.Barrier(2)
+
+    def compute(rows: list[int]) -> list[tuple[bool, int]]:
+        together.wait(10)
+        assert list(results_of([1, 1], 1, lambda numbers: numbers, CPU)) == [(0, 0), (1, 1)]
+        return [(torch.is_inference_mode_enabled(), torch.get_num_threads())]
+
+    with threads(2), torch.inference_mode():
+        found = list(results_of([5, 5, 5, 5], 5, compute, CPU))
+    assert found == [(row, (True, 1)) for row in range(4)]
+    with threads(2):
+        assert torch.get_num_threads() == 2
+        assert list(results_of([5], 5, lambda rows: [torch.get_num_threads()], CPU)) == [(0, 2)]  # one batch has both
+        assert list(results_of([5, 5], 5, lambda rows: [torch.is_grad_enabled()], CPU)) == [(0, True), (1, True)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_batch_that_fails_ends_the_loop_with_its_error_and_the_batches_behind_it(count: int) -> None:
+    begun: list[int] = []
+
+    def compute(rows: list[int]) -> list[int]:
+        begun.extend(rows)
+        if rows == [1]:
+            raise ValueError("broken")
+        return rows
+
+    with threads(count):
+        with pytest.raises(ValueError, match="broken"):
+            list(results_of([1] * 50, 1, compute, CPU))
+        assert len(begun) < 10
+        assert len(list(results_of([1] * 5, 1, lambda rows: rows, CPU))) == 5

@@ -328,11 +328,11 @@ def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(first: dict[
     def written(scores: dict[str, float]) -> list[WrittenText]:
         return [WrittenText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
 
-    def searched(rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
+    def searched(strategy: Strategy, rows: list[int]) -> list[list[WrittenText]]:
         return [written(first | {"c": -2.0, "d": -5.0}) for _ in rows]
 
     results = [written(first)]
-    _fill_up(results, [3], DecodingConfig(n_best=4), Beam(4), searched)
+    _fill_up(results, [3], DecodingConfig(n_best=4), Beam(4), searched, torch.device("cpu"))
     assert "".join(one.text for one in results[0]) == expected
 
 

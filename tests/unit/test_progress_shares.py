@@ -2,33 +2,44 @@
 
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
+import torch
 
 from atento.cli import command_progress as module
 from atento.cli.command_progress import Progress
-from atento.tasks.grouping import batches_reported, by_length
+from atento.tasks.grouping import batches_reported, by_length, results_of
 
 LENGTHS = [3, 0, 5, 2, 9, 1]
+CPU = torch.device("cpu")
+
+
+def passes(lengths: list[int], budget: int, compute: Callable[[list[int]], list[int]] = list) -> int:
+    """Compute all batches; how many rows there were."""
+    return len(list(results_of(lengths, budget, compute, CPU)))
+
+
+def broken(rows: list[int]) -> list[int]:
+    raise ValueError("broken")
 
 
 def test_batches_report_their_real_tokens_and_end_at_all_of_them() -> None:
     seen: list[tuple[int, int]] = []
     with batches_reported(lambda done, total: seen.append((done, total))):
-        batches = list(by_length(LENGTHS, 10, extra=2))
-    assert batches == list(by_length(LENGTHS, 10, extra=2)) == [[4], [2], [0, 3], [5]]
+        rows = [row for row, _ in results_of(LENGTHS, 10, list, CPU, extra=2)]
+    assert by_length(LENGTHS, 10, extra=2) == [[4], [2], [0, 3], [5]] and rows == [4, 2, 0, 3, 5]
     assert seen == [(9, 20), (14, 20), (19, 20), (20, 20)]
 
 
 def test_a_loop_inside_a_batch_and_one_afterwards_and_another_thread_report_nothing() -> None:
     seen: list[tuple[int, int]] = []
     with batches_reported(lambda done, total: seen.append((done, total))):
-        for _ in by_length([4, 4], 4):
-            assert list(by_length([7, 7, 7], 7)) == [[0], [1], [2]]
-        thread = threading.Thread(target=lambda: list(by_length([7, 7], 7)))
+        assert passes([4, 4], 4, lambda rows: [passes([7, 7, 7], 7) for _ in rows]) == 2
+        thread = threading.Thread(target=passes, args=([7, 7], 7))
         thread.start()
         thread.join()
-    list(by_length([7, 7], 7))
+    passes([7, 7], 7)
     assert seen == [(4, 8), (8, 8)]
 
 
@@ -36,9 +47,8 @@ def test_a_loop_that_fails_lets_the_next_one_report() -> None:
     seen: list[tuple[int, int]] = []
     with batches_reported(lambda done, total: seen.append((done, total))):
         with pytest.raises(ValueError, match="broken"):
-            for _ in by_length([4, 4], 4):
-                raise ValueError("broken")
-        list(by_length([5], 4))
+            passes([4, 4], 4, broken)
+        passes([5], 4)
     assert seen == [(5, 5)]
 
 

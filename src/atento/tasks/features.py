@@ -20,7 +20,7 @@ from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.weight_levels import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import text_means, text_pooling, token_windows
 from atento.tasks.verb_calls import Texts, listed
@@ -106,7 +106,7 @@ def features(
             included.
         cache: a folder for the vectors: a text whose vectors it has is not read again. The vectors of another model,
             layer or pooling are in another file. It may be the folder of `init.cache`.
-        batch_tokens: tokens computed at a time, padding included.
+        batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
 
     Returns:
         float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
@@ -137,9 +137,12 @@ def features(
         network, tokenizer_of(model), texts, long_texts, template=template, trained=model.trained_length
     )
     results: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
-    for batch in by_length([len(row) for row in rows], batch_tokens):
-        for number, vector in zip(batch, _batch_vectors(network, vectors, [rows[row] for row in batch], layer)):
-            results[number] = vector
+
+    def read(batch: list[int]) -> list[Vectors]:
+        return _batch_vectors(network, vectors, [rows[row] for row in batch], layer)
+
+    for row, vector in results_of([len(row) for row in rows], batch_tokens, read, next(network.parameters()).device):
+        results[row] = vector
     if path is not None and vectors.computed:
         write_vectors(path, vectors.rows)
     if numbers is not None and pooling is not None:

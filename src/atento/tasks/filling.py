@@ -1,7 +1,7 @@
 """Filling masks: the most probable tokens for the masks of a text, or the spans for the sentinels of T5."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -12,21 +12,22 @@ from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.objectives.span_corruption import restored, sentinel_ids
+from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mask_predict import mask_predict
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.released import FAMILIES
 from atento.tasks.call_options import decoding_for
 from atento.tasks.decoding_setup import ids_inside
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.text_writing import Writer, WrittenText
+from atento.tasks.text_writing import Writer
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
 
-_TOKENS = 4096  # computed at a time
+_TOKENS = 4096  # of a batch
 _NARROWEST = 4  # width of the beam that fills the sentinels of a T5
 
 
@@ -133,16 +134,15 @@ def fill_each(
     masks = [(text, at) for text, row in enumerate(rows) for at, token in enumerate(row) if token == tokenizer.mask_id]
     only = None if targets is None else target_ids(tokenizer, targets)
     found: dict[tuple[int, int], list[Candidate]] = {}
-    for batch in by_length([len(rows[text]) for text, _ in masks], _TOKENS):
-        read, positions = [rows[masks[number][0]] for number in batch], [masks[number][1] for number in batch]
-        for number, best in zip(batch, _best(mask_log_probs(model.reader(), tokenizer, read, positions), top, only)):
-            text, at = masks[number]
-            alone = rows[text].count(tokenizer.mask_id) == 1
-            filled = [([*rows[text][:at], token, *rows[text][at + 1 :]], value) for value, token in best]
-            found[masks[number]] = [
-                replace(_candidate(tokenizer, ids, [ids[at]], value), text=tokenizer.decode(ids, skip_special=alone))
-                for ids, value in filled
-            ]
+    read, positions = [rows[text] for text, _ in masks], [at for _, at in masks]
+    for number, best in _candidates_at(model.reader(), tokenizer, read, positions, top, only):
+        text, at = masks[number]
+        alone = rows[text].count(tokenizer.mask_id) == 1
+        filled = [([*rows[text][:at], token, *rows[text][at + 1 :]], value) for value, token in best]
+        found[masks[number]] = [
+            replace(_candidate(tokenizer, ids, [ids[at]], value), text=tokenizer.decode(ids, skip_special=alone))
+            for ids, value in filled
+        ]
     return [[found[text, at] for of, at in masks if of == text] for text in range(len(texts))]
 
 
@@ -241,28 +241,40 @@ def _fill_in_order(
             for ids, log_prob in beam
         ]
         extended: dict[int, list[Combination]] = {text: [] for text, _, _ in open_rows}
-        for batch in by_length([len(ids) for _, ids, _ in open_rows], _TOKENS):
-            positions = [masked[open_rows[row][0]][number] for row in batch]
-            log_probs = mask_log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
-            for row, at, best in zip(batch, positions, _best(log_probs, top, targets)):  # the candidates of one row
-                text, ids, log_prob = open_rows[row]
-                extended[text] += [([*ids[:at], token, *ids[at + 1 :]], log_prob + value) for value, token in best]
+        read, places = [ids for _, ids, _ in open_rows], [masked[text][number] for text, _, _ in open_rows]
+        for row, best in _candidates_at(network, tokenizer, read, places, top, targets):
+            (text, ids, log_prob), at = open_rows[row], places[row]
+            extended[text] += [([*ids[:at], token, *ids[at + 1 :]], log_prob + value) for value, token in best]
         for text, beam in extended.items():
             combinations[text] = sorted(beam, key=lambda combination: -combination[1])[:top]
     return combinations
 
 
-def _best(log_probs: Tensor, top: int, targets: Sequence[int] | None) -> list[list[tuple[float, int]]]:
-    """The `top` log-probabilities of each row of (B,V) with their tokens, best first; `targets` alone, if given."""
-    if targets is not None:
-        only = torch.full_like(log_probs, float("-inf"))
-        only[:, list(targets)] = log_probs[:, list(targets)]
-        log_probs = only
-    best = log_probs.topk(min(top, log_probs.shape[1]), dim=-1)
-    return [
-        [(value, token) for value, token in zip(values, tokens) if value > float("-inf")]
-        for values, tokens in zip(best.values.tolist(), best.indices.tolist())
-    ]
+def _candidates_at(
+    network: Network,
+    tokenizer: Tokenizer,
+    rows: Sequence[list[int]],
+    positions: Sequence[int],
+    top: int,
+    targets: Sequence[int] | None,
+) -> Iterator[tuple[int, list[tuple[float, int]]]]:
+    """The number of each row, and the `top` log-probabilities at its position with their tokens, best first; of
+    `targets` alone, if given.
+    """
+
+    def read(batch: list[int]) -> list[list[tuple[float, int]]]:
+        log_probs = mask_log_probs(network, tokenizer, [rows[row] for row in batch], [positions[row] for row in batch])
+        if targets is not None:
+            log_probs = torch.full_like(log_probs, float("-inf")).index_copy(1, only, log_probs[:, only])
+        best = log_probs.topk(min(top, log_probs.shape[1]), dim=-1)
+        return [
+            [(value, token) for value, token in zip(values, tokens) if value > float("-inf")]
+            for values, tokens in zip(best.values.tolist(), best.indices.tolist())
+        ]
+
+    device = next(network.parameters()).device
+    only = torch.tensor(list(targets or ()), dtype=torch.long, device=device)
+    return results_of(list(map(len, rows)), _TOKENS, read, device)
 
 
 def _fill_repeatedly(
@@ -271,19 +283,21 @@ def _fill_repeatedly(
     """One combination for each text, by mask-predict."""
     device = next(network.parameters()).device
     others = torch.tensor(tokenizer.other_ids(network.config.vocab_size), device=device)
-    combinations: list[list[Combination]] = [[] for _ in rows]
-    for batch in by_length([len(row) for row in rows], _TOKENS):
+
+    def filled_rows(batch: list[int]) -> Iterator[Combination]:
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
         token_mask = torch.from_numpy(real).to(device)
 
-        def predict(ids: Tensor, token_mask: Tensor = token_mask) -> Tensor:  # the default binds the mask of this batch
+        def predict(ids: Tensor) -> Tensor:
             logits = network.project(network(ids=ids, token_mask=token_mask, project=False).hidden)
             return logits.float().index_fill(-1, others, float("-inf"))
 
         filled = mask_predict(predict, torch.from_numpy(padded).to(device), tokenizer.mask_id, iterations=iterations)
-        for row, ids, log_probs in zip(batch, filled.ids.tolist(), filled.log_probs.double().sum(dim=1).tolist()):
-            combinations[row].append((ids[: len(rows[row])], log_probs))  # without padding
-    return combinations
+        unpadded = (ids[: len(rows[row])] for row, ids in zip(batch, filled.ids.tolist()))
+        return zip(unpadded, filled.log_probs.double().sum(dim=1).tolist())
+
+    found = dict(results_of([len(row) for row in rows], _TOKENS, filled_rows, device))
+    return [[found[row]] for row in range(len(rows))]
 
 
 @torch.inference_mode()
@@ -304,24 +318,13 @@ def _fill_spans(model: TaskModel, network: EncoderDecoder, texts: Sequence[str],
     """Candidates by an encoder-decoder that writes each sentinel and its span."""
     tokenizer = tokenizer_of(model)
     sentinels = sentinel_ids(tokenizer)
-    template = special_tokens_of(network.config, tokenizer)
-    sources = [tokenizer.encode_with_mask(text) for text in texts]
-    outputs = _written(model, network, [template.apply(source)[0] for source in sources], top, template.added(False))
-    candidates = []
-    for source, written in zip(sources, outputs):
+
+    def candidate(source: list[int], written: Hypothesis) -> Candidate:
         masks = [token for token in source if token in set(sentinels)]
-        candidates.append(
-            [
-                _candidate(
-                    tokenizer,
-                    restored(source, output.hypothesis.ids, sentinels),
-                    restored(masks, output.hypothesis.ids, sentinels),
-                    output.hypothesis.log_prob,
-                )
-                for output in written
-            ]
-        )
-    return candidates
+        ids, spans = (restored(tokens, written.ids, sentinels) for tokens in (source, masks))
+        return _candidate(tokenizer, ids, spans, written.log_prob)
+
+    return [[candidate(source, one) for one in written] for source, written in _written(model, network, texts, top)]
 
 
 def _denoises(model: TaskModel) -> bool:
@@ -336,21 +339,13 @@ def _fill_by_writing(
 ) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder that writes the text without masks."""
     tokenizer = tokenizer_of(model)
-    template = special_tokens_of(network.config, tokenizer)
-    sources = [tokenizer.encode_with_mask(text) for text in texts]
-    outputs = _written(model, network, [template.apply(source)[0] for source in sources], top, template.added(False))
-    candidates = []
-    for source, written in zip(sources, outputs):
-        hypotheses = [output.hypothesis for output in written]
-        others = set(tokenizer.other_ids(network.config.target_vocab_size))
-        rows = [[token for token in hypothesis.ids if token not in others] for hypothesis in hypotheses]
-        candidates.append(
-            [
-                _candidate(tokenizer, row, between(source, row, tokenizer.mask_id), hypothesis.log_prob)
-                for row, hypothesis in zip(rows, hypotheses)
-            ]
-        )
-    return candidates
+    others = set(tokenizer.other_ids(network.config.target_vocab_size))
+
+    def candidate(source: list[int], written: Hypothesis) -> Candidate:
+        ids = [token for token in written.ids if token not in others]
+        return _candidate(tokenizer, ids, between(source, ids, tokenizer.mask_id), written.log_prob)
+
+    return [[candidate(source, one) for one in written] for source, written in _written(model, network, texts, top)]
 
 
 def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list[int]:
@@ -376,22 +371,26 @@ def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list
 
 
 def _written(
-    model: TaskModel, network: EncoderDecoder, sources: list[list[int]], top: int, n_special: int
-) -> list[list[WrittenText]]:
-    """The `top` most probable outputs for each source, with `n_special` special tokens around it."""
+    model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int
+) -> Iterator[tuple[list[int], list[Hypothesis]]]:
+    """The ids of each text with its masks, and the `top` most probable outputs for it."""
+    tokenizer = tokenizer_of(model)
+    template = special_tokens_of(network.config, tokenizer)
+    sources = [tokenizer.encode_with_mask(text) for text in texts]
     options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}
     decoding = decoding_for(model.decoding, top, options)  # ranked by probability
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
-        return Writer(
+        outputs = Writer(
             model.step_function(),
             network.config,
             decoding,
             lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
             next(network.parameters()).device,
-            n_special=n_special,
+            n_special=template.added(False),
             trained=model.trained_length,
-        ).written(sources)
+        ).written([template.apply(source)[0] for source in sources])
+    return ((source, [output.hypothesis for output in written]) for source, written in zip(sources, outputs))
 
 
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:

@@ -14,7 +14,7 @@ from atento.errors import CapabilityError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import ELMo
 from atento.tasks.call_options import embedding_for, kept_dimensions, refuse_options
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import cosine, embed_texts, text_pooling
@@ -36,7 +36,7 @@ def embed_words(
         model: the network.
         texts: any strings; their words are found as `atento.text.word_spans` finds them.
         config: layer, pooling, normalisation.
-        batch_tokens: words computed at a time, padding included.
+        batch_tokens: words of a batch, padding included.
 
     Raises:
         UsageError: no such layer or pooling. CapabilityError: an ELMo that reads words by id.
@@ -53,7 +53,8 @@ def embed_words(
     max_characters = MAX_CHARACTERS if settings is None else settings.max_characters
     device = next(network.parameters()).device
     vectors = np.zeros((len(texts), 2 * network.config.d_model), dtype=np.float32)
-    for rows in by_length([len(row) for row in words], batch_tokens, extra=2):
+
+    def read(rows: list[int]) -> NDArray[np.float32]:
         ids, real = character_batch([words[row] for row in rows], max_characters=max_characters)
         characters, token_mask = torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
         with torch.inference_mode():
@@ -61,7 +62,10 @@ def embed_words(
         word_mask = token_mask.clone()
         word_mask[torch.arange(len(rows)), token_mask.sum(dim=1) - 1] = False  # the boundary token at the end
         pooled = pool(hidden.float(), word_mask[:, 1:])
-        vectors[rows] = (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled).cpu().numpy()
+        return (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled).cpu().numpy()
+
+    for row, pooled in results_of([len(row) for row in words], batch_tokens, read, device, extra=2):
+        vectors[row] = pooled
     return vectors
 
 
@@ -96,7 +100,7 @@ def embed(
     Args:
         model: the model.
         text: a text or texts.
-        batch_tokens: tokens computed at a time, padding included.
+        batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
         options: layer (0 first, -1 last), pooling (mean, first, last, max, sqrt-mean, weighted-mean, several joined by
             +), normalize, max_len, prompt, pool_prompt, lowercase, prompt_name (of a prompt of the model), dimensions
             (numbers of each vector that are kept; of length 1 again with normalize). Where not given: those of a

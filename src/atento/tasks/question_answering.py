@@ -19,7 +19,7 @@ from atento.errors import DataError, UsageError, counted
 from atento.models.configuration import answering_config
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.call_options import refuse_options
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
@@ -27,7 +27,7 @@ from atento.text.encoded import whole_characters
 from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer
 
-_TOKENS = 4096  # computed at a time
+_TOKENS = 4096  # of a batch
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,17 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
     head, device = answer_head(network.config), next(network.parameters()).device
     logits: list[NDArray[np.float64]] = [np.empty((0, 2)) for _ in range(len(windows))]
     null = [0.0] * len(windows)
-    for rows in by_length(windows.store["ids"].lengths.tolist(), _TOKENS):
+
+    def read(rows: list[int]) -> NDArray[np.float64]:
         tensors = inputs_of(windows.store, rows, network.config, head)
         inputs = {name: value.to(device) for name, value in tensors.items()}
         token_mask = token_mask_of(inputs)
-        batch_logits = network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
-        for row, both in zip(rows, batch_logits):
-            position, size = int(windows.position[row]), int(windows.size[row])
-            logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
-            null[row] = float(both[0].sum())  # the first token stands for "no answer"
+        return network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
+
+    for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, device):
+        position, size = int(windows.position[row]), int(windows.size[row])
+        logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
+        null[row] = float(both[0].sum())  # the first token stands for "no answer"
     return logits, null
 
 

@@ -1,6 +1,6 @@
 """Log-probabilities of given outputs, token by token (docs/notes.md#h11)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,10 +9,10 @@ import torch
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.batches.store import Ragged
 from atento.decoding.contract import AnyStepFunction
-from atento.decoding.forced import forced_tokens
+from atento.decoding.forced import Top, forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.generation import Continuing, continuation_ids, plain_steps, prompt_ids
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import check_lengths
 from atento.text.tokenizer import Tokenizer
 
@@ -70,21 +70,18 @@ def score_texts(
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
     rows_of, lengths = Ragged(inputs), [len(source) + len(output) for source, output in zip(inputs, outputs)]
-    for rows in by_length(lengths, _BATCH_TOKENS):
+
+    def forced(rows: list[int]) -> Iterator[tuple[list[float], list[Top]]]:
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         requested = [[*begin, *outputs[row]] for row in rows]
-        all_scores, tops = forced_tokens(
-            plain_steps(network) if step_function is None else step_function,
-            ids.to(device),
-            requested,
-            token_mask=real.to(device),
-            top=top,
-        )
-        every = ((scores[len(begin) :], best[len(begin) :]) for scores, best in zip(all_scores, tops))
-        for row, (scores, best) in zip(rows, every):
-            target = [*outputs[row], network.config.eos_id]
-            named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
-            numbers = [[i for i, _ in place] for place in best]
-            results[row] = TokenScores(writer.tokens(target), scores, sum(scores), named, target, numbers)
+        steps = plain_steps(network) if step_function is None else step_function
+        all_scores, tops = forced_tokens(steps, ids.to(device), requested, token_mask=real.to(device), top=top)
+        return ((scores[len(begin) :], best[len(begin) :]) for scores, best in zip(all_scores, tops))
+
+    for row, (scores, best) in results_of(lengths, _BATCH_TOKENS, forced, device):
+        target = [*outputs[row], network.config.eos_id]
+        named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
+        numbers = [[i for i, _ in place] for place in best]
+        results[row] = TokenScores(writer.tokens(target), scores, sum(scores), named, target, numbers)
     return results

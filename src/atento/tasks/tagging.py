@@ -26,7 +26,7 @@ from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.call_options import refuse_options
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
@@ -35,7 +35,7 @@ from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 
-_TOKENS = 4096  # computed at a time
+_TOKENS = 4096  # of a batch
 Spans = Sequence[tuple[int, int]]  # the characters of each word, start and end
 
 
@@ -243,15 +243,17 @@ def tag_probabilities(
     store = windows_as_store(pieces, windows, around, config)
     device = next(network.parameters()).device
     probabilities = [np.zeros((len(sentence), len(head.labels))) for sentence in sentences]
-    for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
+
+    def read(rows: list[int]) -> torch.Tensor:
         inputs = {name: value.to(device) for name, value in inputs_of(store, rows, config, head).items()}
         token_mask = token_mask_of(inputs)
-        logits = network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
-        for row, row_logits in zip(rows, logits):
-            words = store["words"][row]
-            positions = np.flatnonzero(words >= 0)
-            at_words = torch.softmax(row_logits[torch.from_numpy(positions).to(device)].double(), dim=-1)
-            probabilities[windows[row].sentence][words[positions]] = at_words.cpu().numpy()
+        return network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
+
+    for row, logits in results_of(store["ids"].lengths.tolist(), _TOKENS, read, device):
+        words = store["words"][row]
+        positions = np.flatnonzero(words >= 0)
+        at_words = torch.softmax(logits[torch.from_numpy(positions).to(device)].double(), dim=-1)
+        probabilities[windows[row].sentence][words[positions]] = at_words.cpu().numpy()
     return probabilities
 
 

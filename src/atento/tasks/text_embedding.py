@@ -17,7 +17,7 @@ from atento.data.batches.text_windows import cut_text, opened, windows_of
 from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import check_lengths, most_read
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
@@ -65,7 +65,7 @@ def embed_texts(
         tokenizer: its tokenizer.
         texts: any strings.
         config: layer, pooling, normalisation, limit of length.
-        batch_tokens: tokens computed at a time, padding included.
+        batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
         template: names the special tokens around a text; None: the tokenizer's own.
         trained: tokens of the longest text that the model was trained on; longer texts are read whole, and counted in
             one warning.
@@ -84,17 +84,19 @@ def embed_texts(
     )
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), config.width(network.config)), dtype=np.float32)
-    for batch in by_length([len(row) for row in rows], batch_tokens):
+
+    @torch.inference_mode()
+    def read(batch: list[int]) -> NDArray[np.float32]:
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
         token_mask = torch.from_numpy(real).to(device)
-        with torch.inference_mode():
-            hidden = network.features(torch.from_numpy(padded).to(device), token_mask=token_mask, layer=config.layer)
-        pooled = pool(hidden.float(), token_mask)
-        with torch.inference_mode():
-            pooled = network.text_vectors(pooled)
+        hidden = network.features(torch.from_numpy(padded).to(device), token_mask=token_mask, layer=config.layer)
+        pooled = network.text_vectors(pool(hidden.float(), token_mask))
         if config.normalize and numbers is None:  # of windows after they are joined
             pooled = nn.functional.normalize(pooled, dim=-1)
-        vectors[batch] = pooled.cpu().numpy()  # back to the order of the texts
+        return pooled.cpu().numpy()
+
+    for row, pooled in results_of([len(row) for row in rows], batch_tokens, read, device):
+        vectors[row] = pooled  # back to the order of the texts
     if numbers is None:
         return vectors
     of_texts = text_means(vectors, numbers, long_texts)

@@ -15,13 +15,13 @@ from atento.data.records.memory import frame_texts, is_frame
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
-from atento.tasks.grouping import by_length, results_of
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel
 from atento.tasks.verb_calls import listed
 from atento.text.tokenizer import Tokenizer
 
-_TOKENS = 4096  # computed at a time
+_TOKENS = 4096  # of a batch
 
 
 class TextOptions(TypedDict, total=False):
@@ -75,7 +75,7 @@ def text_outputs(
         return read.double().tolist()
 
     outputs: list[list[float]] = [[] for _ in numbers]
-    for row, values in results_of(by_length(windows["ids"].lengths.tolist(), _TOKENS), compute):
+    for row, values in results_of(windows["ids"].lengths.tolist(), _TOKENS, compute, device, shared=True):
         outputs[row] = values
     if texts_of_windows is None or not outputs:
         return outputs

@@ -15,14 +15,14 @@ from atento.metrics import Score
 from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
 from atento.networks.cross_entropy import at_least_float32
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.model_outputs import score_outputs
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verb_calls import listed
 from atento.text.characters import character_batch
 from atento.text.lengths import pad_batch
 
-_TOKENS = 4096  # computed at a time, padding included
+_TOKENS = 4096  # of a batch, padding included
 _LOGITS = 2**24  # values of logits in memory at once: 64 MiB in float32
 _WINDOW = 1024  # tokens read at a time by a model that no length is known of
 
@@ -183,7 +183,8 @@ def _predicted(network: Network, pieces: Sequence[_Piece], n_texts: int, mask_id
     """The log-probabilities of the targets of all pieces, by text; with `mask_id`, their positions are masked."""
     device = next(network.parameters()).device
     by_piece: list[list[float]] = [[] for _ in pieces]
-    for batch in by_length([len(piece.ids) for piece in pieces], _TOKENS):
+
+    def read(batch: list[int]) -> Iterator[list[float]]:
         padded, real = pad_batch([pieces[number].ids for number in batch], network.config.pad_id)
         # of each target its row in the batch
         rows = [row for row, number in enumerate(batch) for _ in pieces[number].targets]
@@ -193,8 +194,10 @@ def _predicted(network: Network, pieces: Sequence[_Piece], n_texts: int, mask_id
         token_mask = torch.from_numpy(real).to(device)
         hidden = network(ids=torch.from_numpy(padded).to(device), token_mask=token_mask, project=False).hidden
         log_probs = iter(_log_probs(network, hidden[rows, list(columns)], torch.tensor(tokens, device=device)))
-        for number in batch:
-            by_piece[number] = [next(log_probs) for _ in pieces[number].targets]
+        return ([next(log_probs) for _ in pieces[number].targets] for number in batch)
+
+    for number, values in results_of([len(piece.ids) for piece in pieces], _TOKENS, read, device):
+        by_piece[number] = values
     results: Nats = [[] for _ in range(n_texts)]
     for piece, values in zip(pieces, by_piece):
         results[piece.text] += values
@@ -258,7 +261,8 @@ def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
     # a text without words has no ends either
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] if words else [] for words in sentences]
     results: Nats = [[] for _ in texts]
-    for batch in by_length([len(row) for row in rows], _TOKENS):
+
+    def read(batch: list[int]) -> list[list[float]]:
         padded, real = pad_batch([rows[row] for row in batch], 0)
         words, token_mask = torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device)
         elmo, ids = network.config.elmo, words
@@ -268,9 +272,14 @@ def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
         # the states of the last layer, by direction
         ahead, behind = network.directions(ids.to(device), token_mask=token_mask)[-1]
         pairs = token_mask[:, 1:] & token_mask[:, :-1]  # (B,L-1): two neighbours that are both real
-        numbers = torch.tensor(batch)[pairs.nonzero()[:, 0].cpu()].tolist()  # of each pair its text
+        rows_of_pairs = pairs.nonzero()[:, 0].tolist()
         # forward predicts the next, backward the one before
+        found: list[list[float]] = [[] for _ in batch]
         for states, labels in ((ahead[:, :-1], words[:, 1:]), (behind[:, 1:], words[:, :-1])):
-            for row, value in zip(numbers, _log_probs(network, states[pairs], labels[pairs])):
-                results[row].append(value)
+            for row, value in zip(rows_of_pairs, _log_probs(network, states[pairs], labels[pairs])):
+                found[row].append(value)
+        return found
+
+    for row, values in results_of([len(row) for row in rows], _TOKENS, read, device):
+        results[row] = values
     return results

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atento.errors import CapabilityError
 from atento.models.load import load_model
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import token_rows
 from atento.text.lengths import pad_batch
@@ -24,7 +24,7 @@ class TextReader:
     Attributes:
         model: the model.
         settings: what changes the score, in one line.
-        batch_tokens: tokens computed at a time, padding included.
+        batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
     """
 
     settings, batch_tokens = "", 4096
@@ -62,9 +62,11 @@ class TextReader:
         """What `read` gives for each row of ids."""
         device = next(self.model.network.parameters()).device
         results = [np.zeros((0, self.config.d_model), dtype=np.float32)] * len(rows)  # of a row without tokens
-        for batch in by_length(list(map(len, rows)), self.batch_tokens):
+
+        def read(batch: list[int]) -> list[Vectors]:
             padded, real = pad_batch([rows[row] for row in batch], self.config.pad_id)
-            read = self.read(torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device))
-            for row, vectors in zip(batch, read):
-                results[row] = vectors
+            return self.read(torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device))
+
+        for row, vectors in results_of(list(map(len, rows)), self.batch_tokens, read, device):
+            results[row] = vectors
         return results

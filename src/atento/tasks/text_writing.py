@@ -4,7 +4,7 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
-from atento.tasks.grouping import by_length, results_of
+from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import check_lengths, warn_of_context
 
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
@@ -123,21 +123,24 @@ class Writer:
         if beam is not None:  # request all hypotheses: several may be the same text in other tokens
             strategy = beam = replace(beam, n_best=beam.width)
 
-        def searched(rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
+        def searched(strategy: Strategy, rows: list[int]) -> list[list[WrittenText]]:
             own = [(each[row], first) if each else (None, first + row) for row in rows]
             writings = [self.writing(inputs[row], seeded, must) for row, (must, seeded) in zip(rows, own)]
             return self._searched(writings, strategy, trace, early)
 
         results: list[list[WrittenText]] = [[] for _ in inputs]
         for row, outputs in results_of(
-            by_length(lengths, self.decoding.batch_tokens // self.decoding.rows),
-            lambda rows: searched(rows, strategy),
+            lengths,
+            self.decoding.batch_tokens // self.decoding.rows,
+            partial(searched, strategy),
+            self.device,
+            shared=True,
             pack=lambda outputs: [asdict(output) for output in outputs],
             unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
         ):
             results[row] = outputs if beam is None else _distinct(outputs, self.decoding.n_best)
         if beam is not None:
-            _fill_up(results, lengths, self.decoding, beam, searched)
+            _fill_up(results, lengths, self.decoding, beam, searched, self.device)
         warn_of_context(lengths if self.is_prompt else [], map(_longest, results), self.config)
         if early:
             warnings.warn(
@@ -299,7 +302,8 @@ def _fill_up(
     lengths: Sequence[int],
     decoding: DecodingConfig,
     strategy: Beam,
-    searched: Callable[[list[int], Strategy], list[list[WrittenText]]],
+    searched: Callable[[Strategy, list[int]], list[list[WrittenText]]],
+    device: torch.device,
 ) -> None:
     """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
 
@@ -310,9 +314,9 @@ def _fill_up(
     for _ in range(DOUBLINGS):
         strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
         short = [length if len(outputs) < decoding.n_best else 0 for length, outputs in zip(lengths, results)]
-        for rows in by_length(short, decoding.batch_tokens // strategy.width):
-            for row, more in zip(rows, searched(rows, strategy)):
-                results[row] = _distinct([*results[row], *more], decoding.n_best)
+        budget = decoding.batch_tokens // strategy.width
+        for row, more in results_of(short, budget, partial(searched, strategy), device):
+            results[row] = _distinct([*results[row], *more], decoding.n_best)
     for row in by_score:
         results[row] = [*results[row][:1], *_by_score(results[row][1:])]
 
