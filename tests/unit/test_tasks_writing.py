@@ -1,5 +1,6 @@
 """How much may be written for an input, and what is said where a network has no places for it."""
 
+import time
 import warnings
 
 import pytest
@@ -11,7 +12,9 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
-from atento.tasks.text_writing import Writer, token_limit
+from atento.precision import threads
+from atento.tasks import text_writing
+from atento.tasks.text_writing import Writer, WrittenText, token_limit
 from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(
@@ -51,6 +54,31 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
     assert written(max_new_tokens=7) == ""
     said = "the network has positions for 12 tokens: 1 of 2 outputs end after 7 or more, not 9"
     assert said in written(max_new_tokens=9) and said in written(min_new_tokens=9)
+
+
+def test_batches_side_by_side_hold_no_more_than_their_caches_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of 2 tokens and 10 new ones in batches of 4: 4 x 12 places of 1 layer, keys and values of 16 numbers."""
+    torch.manual_seed(0)
+    steps = PlainStepFunction(build_network(LEARNED).eval())  # type: ignore[arg-type]
+    decoding = DecodingConfig(beam=1, max_new_tokens=10, batch_tokens=8)
+    writer = Writer(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True)
+    under_way, most = 0, []
+
+    def searched(*arguments: object) -> list[list[WrittenText]]:
+        nonlocal under_way
+        under_way += 1
+        time.sleep(0.02)
+        most.append(under_way)
+        under_way -= 1
+        return [[] for _ in arguments[1]]  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Writer, "_searched", searched)
+    for caches, expected in ((2 * 4 * 12 * 16 * 8, 2), (2 * 4 * 12 * 16 * 8 - 1, 1)):
+        monkeypatch.setattr(text_writing, "_CACHES", caches)
+        with threads(4):
+            writer.write([[5, 6]] * 40)
+        assert max(most) == expected
+        most.clear()
 
 
 def test_a_network_that_no_memory_holds_is_refused_before_it_is_built() -> None:

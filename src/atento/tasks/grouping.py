@@ -60,6 +60,7 @@ def results_of(
     device: torch.device,
     *,
     extra: int = 0,
+    most: int = _AT_ONCE,
     shared: bool = False,
     pack: Callable[[T], Any] = lambda result: result,
     unpack: Callable[[Any], T] = lambda value: value,
@@ -73,11 +74,14 @@ def results_of(
         lengths, budget, extra: as in `by_length`.
         compute: returns the results of the rows of a batch; several threads call it at a time.
         device: where it computes.
+        most: batches that are computed at a time, at most.
         shared: whether processes may share the batches (`batches_shared`).
         pack, unpack: a result as plain data, and back, for processes that share the batches.
     """
     share, own = _share.get() if shared else None, by_length(lengths, budget, extra=extra)
-    at_once = _at_once(len(own), device)  # for all processes the same, as for one: the threads may change digits
+    at_once = _at_once(
+        min(len(own), most), device
+    )  # for all processes the same, as for one: the threads may change digits
     if share is not None:
         own = own[share.rank :: share.size]
     results = _found(own, at_once, compute, lengths)
@@ -88,12 +92,12 @@ def results_of(
         yield from ((row, unpack(value)) for row, value in theirs)
 
 
-def _at_once(n_batches: int, device: torch.device) -> int:
-    """How many batches are computed at a time."""
+def _at_once(most: int, device: torch.device) -> int:
+    """How many batches are computed at a time, of at most so many."""
     if device.type != "cpu" or current_observation.get() is not None:  # what is observed has an order
         return 1
     threads = torch.get_num_threads()
-    return max(1, min(threads // -(-threads // _AT_ONCE), n_batches))
+    return max(1, min(threads // -(-threads // _AT_ONCE), most))
 
 
 def _found(

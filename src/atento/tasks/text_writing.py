@@ -28,6 +28,7 @@ from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Uti
 from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import check_lengths, warn_of_context
 
+_CACHES = 1 << 30  # bytes of keys and values of all batches that are decoded at a time
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
 
 
@@ -134,6 +135,7 @@ class Writer:
             self.decoding.batch_tokens // self.decoding.rows,
             partial(searched, strategy),
             self.device,
+            most=self._at_once(lengths),
             shared=True,
             pack=lambda outputs: [asdict(output) for output in outputs],
             unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
@@ -150,6 +152,14 @@ class Writer:
                 stacklevel=2,
             )
         return results
+
+    def _at_once(self, lengths: Sequence[int]) -> int:
+        """How many batches are decoded at a time, at most: of so many the keys and values take a GiB."""
+        outputs, tokens = len(lengths) * self.decoding.rows, 1
+        for length in set(lengths) - {0}:
+            limit = token_limit(length, self.n_special, self.decoding, self.config, is_prompt=self.is_prompt)
+            tokens = max(tokens, min(self.decoding.batch_tokens // length, outputs) * (length + limit))
+        return _CACHES // (8 * self.config.n_layers * self.config.d_model * tokens)
 
     def writings(self, texts: Sequence[Any], first: int = 0) -> "list[Writing | None]":
         """What is searched for each text, each by itself; None: its output is `unsearched`."""
