@@ -2,6 +2,7 @@
 
 import json
 import random
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import count, islice
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from atento.cli.commands.duplicates import deduplicate, overlap
+from atento.config.tables.tasks import TASKS
+from atento.data.corpus.corpus_statistics import suspicious
 from atento.data.corpus.find_duplicates import (
     Duplicate,
     marked,
@@ -19,6 +22,9 @@ from atento.data.corpus.find_duplicates import (
     signing_processes,
     similarity,
 )
+from atento.data.records.held_out import held_out
+from atento.data.records.reader import records_in_memory
+from atento.data.records.splits import overlap as repeated_records
 from atento.errors import DataError, UsageError
 from atento_world import write
 
@@ -183,3 +189,17 @@ def test_workers_are_for_near_duplicates(tmp_path: Path) -> None:
 def test_standard_input_is_one_of_the_two_files() -> None:
     with pytest.raises(UsageError, match="standard input can be read once"):
         overlap("-", "-")
+
+
+def test_texts_that_look_the_same_are_repeated_however_their_accents_are_written() -> None:
+    """A letter and its accent in one code point or in two, as files of macOS and of PDF readers have them."""
+    text = "a avaliação não é tão ótima assim, mas é um bom princípio de discussão"
+    other = unicodedata.normalize("NFD", text)
+    assert [(one.number, one.equal) for one in marked([(1, text), (2, other)], None) if one] == [(2, True)]
+    assert shingles(other, 3) == shingles(text, 3) and seen_ngrams([text], [other], 13) == [0]
+    assert [one.equal for one in shared([(1, text)], [(1, other)], None)] == [True]
+    records = records_in_memory([(text, "sim"), ("um", "sim")], TASKS["classification"].fields, "data")
+    again = records_in_memory([(other, "sim")], TASKS["classification"].fields, "data")
+    assert repeated_records([records], again) == 1 and suspicious([records, again])["repeated"]["count"] == 1
+    train, valid = held_out({"text": [text, other] * 15 + ["um", "dois"]}, 3)
+    assert not {30, 31}.intersection(valid) and train == [30, 31]  # none that equals a held-out one is trained on

@@ -14,7 +14,7 @@ from atento.config.tables.task_spec import Field
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import columns_of
 from atento.data.records.reader import Records
-from atento.data.records.values import as_text
+from atento.data.records.values import as_text, compared
 from atento.metrics.tag_schemes import entities, scheme_of
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -62,13 +62,9 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     the two sides differ more than 3 times as much as they usually do (the median ratio), and by more than 4 median
     deviations; sides of up to 10 characters aside. empty: left out when they were read; their lines are unknown.
     """
-    earlier: set[object] = set()
-    numbers_by_reason: dict[str, list[int]] = {"repeated": []}
-    records = [record for part in parts for record in part]
-    for number, record in enumerate(records):
-        if record in earlier:
-            numbers_by_reason["repeated"].append(number)
-        earlier.add(record)
+    records = [compared(record) for part in parts for record in part]
+    first = {record: number for number, record in reversed(list(enumerate(records)))}
+    numbers_by_reason = {"repeated": [number for number, record in enumerate(records) if first[record] < number]}
     pairs = [part for part in parts if tuple(part.columns) == ("source", "target")]
     if pairs:
         numbers_by_reason["equal"] = [

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.errors import MissingPartError, install_hint
+from atento.nfc import nfc
 from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 
 PERMUTATIONS = 128  # hashes of a text; more find candidates more surely
@@ -48,7 +49,7 @@ class Duplicate:
 
 def shingles(text: str, ngram: int) -> Shingles:
     """Return the word n-grams of a text, in lower case and without punctuation; all words if there are fewer."""
-    words = tuple(_WORD.findall(text.lower()))
+    words = tuple(_WORD.findall(nfc(text.lower())))
     if len(words) <= ngram:
         return frozenset([words] if words else [])
     return frozenset(words[begin : begin + ngram] for begin in range(len(words) - ngram + 1))
@@ -130,8 +131,8 @@ class TextIndex:
 
 
 def _digest(text: str) -> bytes:
-    """A hash of a text without the spaces around it."""
-    return blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    """A hash of a text without the spaces around it, its accented letters in one piece (NFC)."""
+    return blake2b(nfc(text.strip()).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 @cache

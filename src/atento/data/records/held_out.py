@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from atento.data.batches.shuffle import permutation
+from atento.data.records.values import compared
 from atento.errors import DataError, counted
 
 _BLOCK = 25  # neighbouring records are held out together, since those of a book are related
@@ -28,7 +29,7 @@ def held_out(
     Raises:
         DataError: nothing is left to train on or to hold out.
     """
-    records = list(zip(*columns.values()))
+    records = [compared(record) for record in zip(*columns.values())]
     valid = held_out_rows(len(records), count, labels)
     valid = _of_known_labels(records, valid, labels) if labels else valid
     equal = {records[row] for row in valid}

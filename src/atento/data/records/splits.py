@@ -11,7 +11,7 @@ import numpy as np
 
 from atento.data.batches.shuffle import permutation
 from atento.data.records.reader import Origins, Records, fingerprint
-from atento.data.records.values import as_text, characters_of
+from atento.data.records.values import as_text, characters_of, compared
 from atento.data.store.token_store import TokenStore
 from atento.errors import DataError, counted
 
@@ -175,8 +175,6 @@ def by_group(
 
 def overlap(train: Iterable[Records], valid: Records) -> int:
     """Count the validation records that are also in the training data, with all fields equal."""
-    validation_records = set(valid)
-    repeated: set[tuple[object, ...]] = set()
-    for records in train:
-        repeated |= validation_records.intersection(records)
-    return sum(record in repeated for record in valid) if repeated else 0
+    validation_records = [compared(record) for record in valid]
+    repeated = {record for records in train for record in set(validation_records).intersection(map(compared, records))}
+    return sum(record in repeated for record in validation_records)

@@ -17,6 +17,7 @@ from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import task_with_field
 from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
+from atento.nfc import nfc
 
 SEPARATOR = "|"  # of several labels in one cell
 _STRINGS = ("text", "class")
@@ -139,6 +140,13 @@ def canonical(value: Any) -> str:
     return json.dumps(
         [[item.start, item.text] if isinstance(item, Span) else item for item in value], ensure_ascii=False
     )
+
+
+def compared(value: Any) -> Any:
+    """Return a value, or a record, by which it is compared: accented letters in one piece, since they look the same."""
+    if isinstance(value, tuple):
+        return tuple(map(compared, value))
+    return nfc(value) if isinstance(value, str) else value
 
 
 def as_text(value: Any) -> str:
