@@ -63,7 +63,7 @@ ROOMS: dict[str, set[str]] = {
     "attention": {"errors", "splitmix"},
     "networks": LOW | {"attention", "precision"},
     "inference": MODELS | {"precision"},
-    "data": LOW | {"attention", "limits", "metrics", "splitmix", "text"},
+    "data": LOW | {"attention", "limits", "metrics", "nfc", "splitmix", "text"},
     "decoding": LOW | {"inference", "metrics", "splitmix"},
     "storage": {"errors", "limits"},
     "released": MODELS | {"limits", "precision", "storage"},
