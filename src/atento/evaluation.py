@@ -44,7 +44,7 @@ def columns_learned(
     fields, path = TASKS[task].fields, Path(paths[0]).expanduser()
     if not isinstance(learned, dict) or len(paths) != 1 or not path.is_file():
         return None
-    form = None if path.suffix in DATASETS else format_of(str(path), None, fields)
+    form = None if path.suffix in DATASETS else format_of(str(path), reading.get("format"), fields)
     numbers = [column for column in learned.values() if isinstance(column, int)]
     by_number = form is not None and FORMATS[form].by_number
     if form is not None and FORMATS[form].from_end:  # words and tags, whose columns have no names
@@ -113,8 +113,8 @@ def evaluate(
             else their order.
         language: of the answers, en or pt: `squad` leaves out its articles. en if not given.
         skip_bad: leave out broken records; as in training if not given.
-        reading: how a file is read, by keys of a source: `separator`, `delimiter`, `decimal`, `encoding`. Keys that are
-            not given are those of the training data; {}: none of them.
+        reading: how a file is read, by keys of a source: `format`, `separator`, `delimiter`, `decimal`, `encoding`.
+            Keys that are not given are those of the training data; {}: none of them.
         say: called with each warning about records that were left out; Python warnings if not given.
         device: of a model that is loaded here.
         precision: of a model that is loaded here.
@@ -243,14 +243,6 @@ def _chosen_columns(
     return columns
 
 
-def reading_learned(model: Model, task: str) -> dict[str, object]:
-    """Return how the training data of the model was read, by keys of a source and `skip_bad`; for its own task."""
-    learned = model.config.get("reading")
-    if not isinstance(learned, dict) or task != model.config.get("task"):
-        return {}
-    return {name: value for name, value in learned.items() if name in (*READING, "skip_bad")}
-
-
 def _chosen_reading(
     model: Model,
     data: Paths | SourceConfig | MemoryRecords,
@@ -260,14 +252,19 @@ def _chosen_reading(
     say: Callable[[str], None] | None,
 ) -> tuple[bool, Mapping[str, object]]:
     """Return whether broken records are left out, and how files are read: as the call says, else as in training."""
-    learned = reading_learned(model, task)
-    skips = bool(learned.pop("skip_bad", False))
+    of_model = model.config.get("reading") if task == model.config.get("task") else None
+    learned: Mapping[str, Any] = of_model if isinstance(of_model, dict) else {}
+    if (form := (reading or {}).get("format", "tsv")) not in FORMATS:
+        raise UsageError(f"`format` must be {', '.join(FORMATS)}: got {form!r}")
     stays = reading is None or len(reading) > 0
-    kept = {name: value for name, value in learned.items() if stays and name not in (reading or {})}
-    here = reading_of(str(data if isinstance(data, str | Path) else data[0]), kept) if are_paths(data) else {}
+    kept = {name: learned[name] for name in READING if stays and name in learned and name not in (reading or {})}
+    path = str(data if isinstance(data, str | Path) else data[0]) if are_paths(data) else ""
+    if path.endswith(DATASETS) or format_of(path, None, ()) not in (None, "tsv"):  # the ending says its format
+        kept.pop("format", None)
+    here = reading_of(path, kept) if path else {}
     if here and say is not None:
         say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in here.items()))
-    return skips if skip_bad is None else skip_bad, kept | dict(reading or {})
+    return bool(learned.get("skip_bad")) if skip_bad is None else skip_bad, kept | dict(reading or {})
 
 
 def _tell(sentences: Sequence[str], say: Callable[[str], None] | None) -> None:

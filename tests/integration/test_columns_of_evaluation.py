@@ -87,6 +87,23 @@ def test_what_a_workbook_was_read_by_holds_for_another() -> None:
     assert reading_of("a.csv", learned) == learned and reading_of("a.jsonl", learned) == {"encoding": "windows-1252"}
 
 
+def test_a_file_has_the_format_of_the_recipe_where_its_ending_says_no_other(tmp_path: Path) -> None:
+    """Words and tags in a .tsv file were read as a table, each word as a sentence."""
+    model = atento.load("micro-world-entities")
+    lines = "Maria\tB-PER\nviajou\tO\n\nAna\tB-PER\n"
+    (tmp_path / "a.tsv").write_text(lines)
+    model.config["reading"] = {"format": "conll"}
+    assert len(atento.evaluate(model, tmp_path / "a.tsv")["entity-f1"].segments) == 2
+    table = [json.dumps({"tokens": ["Maria", "viajou"], "tags": ["B-PER", "O"]})]
+    (tmp_path / "a.jsonl").write_text("\n".join(table))
+    assert len(atento.evaluate(model, tmp_path / "a.jsonl")["entity-f1"].segments) == 1
+    model.config["reading"] = {}
+    (tmp_path / "a.csv").write_text(lines)
+    assert len(atento.evaluate(model, tmp_path / "a.csv", reading={"format": "conll"})["entity-f1"].segments) == 2
+    with pytest.raises(UsageError, match="`format` must be tsv, "):
+        atento.evaluate(model, tmp_path / "a.csv", reading={"format": "connl"})
+
+
 @pytest.mark.parametrize(
     ("task", "columns"),
     [

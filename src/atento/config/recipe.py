@@ -24,7 +24,7 @@ COLUMNS = (
     *("tokens", "tags", "question", "context", "answers"),
 )
 # What a source says of how its file is read, which holds for other files of the same kind too.
-READING = ("separator", "delimiter", "decimal", "encoding", "paragraphs", "documents")
+READING = ("separator", "delimiter", "decimal", "encoding", "paragraphs", "documents", "format")
 MAX_VOCABULARY = 1_000_000  # as `atento.text.tokenizer_training` has it, which knows no recipes
 
 

@@ -52,7 +52,7 @@ def source_of(
         return SourceConfig(**{key: paths[0]}, **columns)  # type: ignore[arg-type]
     if paths[0].endswith(DATASETS):
         return SourceConfig(dataset=paths[0])
-    form = format_of(paths[0], None, TASKS[task].fields)
+    form = format_of(paths[0], reading.get("format"), TASKS[task].fields)
     if form is None or set(names) <= FORMATS[form].columns.keys():  # no format: an error is raised when it is read
         return SourceConfig(file=paths[0])
     first: list[str] = []
@@ -82,7 +82,8 @@ def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
     if wrong := sorted(reading.keys() - set(READING)):
         raise UsageError(f"`reading` takes {', '.join(READING)}: got {', '.join(wrong)}")
     cells = {"csv": (), "tsv": (), "xlsx": ("delimiter", "encoding")}
-    unfit = cells.get(format_of(file, None, ()) or "", ("delimiter", "decimal", "separator"))
+    form = format_of(file, reading.get("format"), ())
+    unfit = (*cells.get(form or "", ("delimiter", "decimal", "separator")), *(() if file else ("format",)))
     return {name: value for name, value in reading.items() if name not in unfit}
 
 
