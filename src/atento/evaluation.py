@@ -53,7 +53,8 @@ def columns_learned(
         first = opened(SourceConfig(dataset=str(path)), Path()).column_names
     elif form is not None and FORMATS[form].table:
         with open_binary(path, str(path), encoding=reading.get("encoding")) as stream:
-            first = columns_of(form, stream, str(path), delimiter=reading.get("delimiter"))
+            stated = {name: reading.get(name) for name in ("delimiter", "sheet")}
+            first = columns_of(form, stream, str(path), **stated)
     else:
         return None
     if {field.name for field in fields if not field.optional} <= set(first):
@@ -259,7 +260,7 @@ def _chosen_reading(
     stays = reading is None or len(reading) > 0
     kept = {name: learned[name] for name in READING if stays and name in learned and name not in (reading or {})}
     path = str(data if isinstance(data, str | Path) else data[0]) if are_paths(data) else ""
-    if path.endswith(DATASETS) or format_of(path, None, ()) not in (None, "tsv"):  # the ending says its format
+    if path and (path.endswith(DATASETS) or format_of(path, None, ()) not in (None, "tsv")):  # it says its format
         kept.pop("format", None)
     here = reading_of(path, kept) if path else {}
     if here and say is not None:

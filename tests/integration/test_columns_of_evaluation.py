@@ -15,7 +15,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.data.records.labelled_data import reading_of, source_of
 from atento.data.records.splits import Split
-from atento.errors import UsageError
+from atento.errors import DataError, UsageError
 from atento.evaluation import columns_learned
 from atento.runs.model_config import facts_of_data
 from conftest import ForkServer
@@ -81,9 +81,22 @@ def test_files_of_other_formats_have_the_columns_of_the_recipe(run: Path, tmp_pa
     assert atento.evaluate(model, tmp_path / "nested.jsonl")["accuracy"].value == 1.0
 
 
+def test_one_of_several_sheets_is_evaluated(run: Path, tmp_path: Path) -> None:
+    book = pandas.DataFrame(TEXTS, columns=["texto", "rótulo"])
+    with pandas.ExcelWriter(tmp_path / "a.xlsx") as written:
+        for name in ("um", "dois"):
+            book.to_excel(written, sheet_name=name, index=False)
+    assert atento.evaluate(run, tmp_path / "a.xlsx", reading={"sheet": "dois"})["accuracy"].value == 1.0
+    with pytest.raises(DataError, match="--reading sheet=NAME"):
+        atento.evaluate(run, tmp_path / "a.xlsx")
+
+
 def test_what_a_workbook_was_read_by_holds_for_another() -> None:
     learned = {"delimiter": ";", "decimal": ",", "separator": "/", "encoding": "windows-1252"}
     assert reading_of("a.xlsx", learned) == {"decimal": ",", "separator": "/"}
+    assert reading_of("b.xlsx", {"sheet": "Dados"}) == {"sheet": "Dados"} and not reading_of(
+        "b.csv", {"sheet": "Dados"}
+    )
     assert reading_of("a.csv", learned) == learned and reading_of("a.jsonl", learned) == {"encoding": "windows-1252"}
 
 

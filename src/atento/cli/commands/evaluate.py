@@ -47,7 +47,7 @@ Reading = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="How DATA is read where not as in training: format, delimiter, decimal, encoding, separator; repeatable.",
+        help="How DATA is read where not as in training: format, delimiter, decimal, encoding, separator, sheet.",
     ),
 ]
 

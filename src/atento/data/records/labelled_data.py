@@ -58,7 +58,7 @@ def source_of(
     first: list[str] = []
     if FORMATS[form].table and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
         with open_binary(Path(paths[0]).expanduser(), paths[0], encoding=reading.get("encoding")) as stream:
-            first = columns_of(form, stream, paths[0], delimiter=reading.get("delimiter"))
+            first = columns_of(form, stream, paths[0], delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
     if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
         names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
@@ -79,11 +79,11 @@ def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: a key that says nothing of how a file is read.
     """
-    if wrong := sorted(reading.keys() - set(READING)):
-        raise UsageError(f"`reading` takes {', '.join(READING)}: got {', '.join(wrong)}")
-    cells = {"csv": (), "tsv": (), "xlsx": ("delimiter", "encoding")}
+    if wrong := sorted(reading.keys() - {*READING, "sheet"}):
+        raise UsageError(f"`reading` takes {', '.join(READING)}, sheet: got {', '.join(wrong)}")
+    cells = {"csv": ("sheet",), "tsv": ("sheet",), "xlsx": ("delimiter", "encoding")}
     form = format_of(file, reading.get("format"), ())
-    unfit = (*cells.get(form or "", ("delimiter", "decimal", "separator")), *(() if file else ("format",)))
+    unfit = (*cells.get(form or "", ("delimiter", "decimal", "separator", "sheet")), *(() if file else ("format",)))
     return {name: value for name, value in reading.items() if name not in unfit}
 
 
