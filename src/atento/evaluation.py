@@ -53,8 +53,7 @@ def columns_learned(
         first = opened(SourceConfig(dataset=str(path)), Path()).column_names
     elif form is not None and FORMATS[form].table:
         with open_binary(path, str(path), encoding=reading.get("encoding")) as stream:
-            stated = {name: reading.get(name) for name in ("delimiter", "sheet")}
-            first = columns_of(form, stream, str(path), **stated)
+            first = columns_of(form, stream, str(path), delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
     else:
         return None
     if {field.name for field in fields if not field.optional} <= set(first):

@@ -118,6 +118,11 @@ def test_wrong_encodings_are_named(raw: bytes, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_a_workbook_where_lines_are_read_is_not_to_be_named_as_it_is() -> None:
+    with pytest.raises(DataError, match=r"^a[.]xlsx: is a workbook, and lines of text are read here"):
+        list(iter_lines(io.BytesIO(b"PK\x03\x04\x14\0\x06\0\x08\0!\0"), "a.xlsx"))
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_the_line_of_an_error_in_utf_16_is_counted_behind_its_mark_too(encoding: str) -> None:
     """The mark stands in the first part that is decoded, the error in the second."""
