@@ -70,6 +70,10 @@ def test_two_threads_compute_two_batches_at_a_time_as_one_thread_does() -> None:
         assert torch.get_num_threads() == 2
         assert list(results_of([5], 5, lambda rows: [torch.get_num_threads()], CPU)) == [(0, 2)]  # one batch has both
         assert list(results_of([5, 5], 5, lambda rows: [torch.is_grad_enabled()], CPU)) == [(0, True), (1, True)]
+        network = torch.nn.Linear(1, 1)
+        network.register_forward_hook(lambda *_: None)  # hooks are called in order, by one thread
+        by = list(results_of([5, 5], 5, lambda rows: [threading.get_ident()], network))
+        assert by == [(row, threading.get_ident()) for row in range(2)]
 
 
 @pytest.mark.parametrize("count", [1, 2])

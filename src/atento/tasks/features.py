@@ -141,7 +141,7 @@ def features(
     def read(batch: list[int]) -> list[Vectors]:
         return _batch_vectors(network, vectors, [rows[row] for row in batch], layer)
 
-    for row, vector in results_of([len(row) for row in rows], batch_tokens, read, next(network.parameters()).device):
+    for row, vector in results_of([len(row) for row in rows], batch_tokens, read, network):
         results[row] = vector
     if path is not None and vectors.computed:
         write_vectors(path, vectors.rows)

@@ -272,9 +272,8 @@ def _candidates_at(
             for values, tokens in zip(best.values.tolist(), best.indices.tolist())
         ]
 
-    device = next(network.parameters()).device
-    only = torch.tensor(list(targets or ()), dtype=torch.long, device=device)
-    return results_of(list(map(len, rows)), _TOKENS, read, device)
+    only = torch.tensor(list(targets or ()), dtype=torch.long, device=next(network.parameters()).device)
+    return results_of(list(map(len, rows)), _TOKENS, read, network)
 
 
 def _fill_repeatedly(
@@ -296,7 +295,7 @@ def _fill_repeatedly(
         unpadded = (ids[: len(rows[row])] for row, ids in zip(batch, filled.ids.tolist()))
         return zip(unpadded, filled.log_probs.double().sum(dim=1).tolist())
 
-    found = dict(results_of([len(row) for row in rows], _TOKENS, filled_rows, device))
+    found = dict(results_of([len(row) for row in rows], _TOKENS, filled_rows, network))
     return [[found[row]] for row in range(len(rows))]
 
 

@@ -12,8 +12,10 @@ from itertools import zip_longest
 from typing import Any, Protocol, TypeVar
 
 import torch
+from torch import nn
 
 from atento.attention.observe import current_observation
+from atento.inference.choose import hooked
 from atento.precision import side_by_side
 
 T = TypeVar("T")
@@ -57,7 +59,7 @@ def results_of(
     lengths: Sequence[int],
     budget: int,
     compute: Callable[[list[int]], Iterable[T]],
-    device: torch.device,
+    network: nn.Module | torch.device,
     *,
     extra: int = 0,
     most: int = _AT_ONCE,
@@ -73,15 +75,14 @@ def results_of(
     Args:
         lengths, budget, extra: as in `by_length`.
         compute: returns the results of the rows of a batch; several threads call it at a time.
-        device: where it computes.
+        network: what computes, or its device; batches of a network with hooks are computed one after the other.
         most: batches that are computed at a time, at most.
         shared: whether processes may share the batches (`batches_shared`).
         pack, unpack: a result as plain data, and back, for processes that share the batches.
     """
     share, own = _share.get() if shared else None, by_length(lengths, budget, extra=extra)
-    at_once = _at_once(
-        min(len(own), most), device
-    )  # for all processes the same, as for one: the threads may change digits
+    # for all processes the same, as for one: the threads may change digits
+    at_once = _at_once(min(len(own), most), network)
     if share is not None:
         own = own[share.rank :: share.size]
     results = _found(own, at_once, compute, lengths)
@@ -92,9 +93,11 @@ def results_of(
         yield from ((row, unpack(value)) for row, value in theirs)
 
 
-def _at_once(most: int, device: torch.device) -> int:
+def _at_once(most: int, network: nn.Module | torch.device) -> int:
     """How many batches are computed at a time, of at most so many."""
-    if device.type != "cpu" or current_observation.get() is not None:  # what is observed has an order
+    device = network if isinstance(network, torch.device) else next(network.parameters()).device
+    seen = current_observation.get() is not None or (isinstance(network, nn.Module) and hooked(network))
+    if device.type != "cpu" or seen:  # what is seen has an order
         return 1
     threads = torch.get_num_threads()
     return max(1, min(threads // -(-threads // _AT_ONCE), most))

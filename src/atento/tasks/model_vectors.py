@@ -64,7 +64,7 @@ def embed_words(
         pooled = pool(hidden.float(), word_mask[:, 1:])
         return (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled).cpu().numpy()
 
-    for row, pooled in results_of([len(row) for row in words], batch_tokens, read, device, extra=2):
+    for row, pooled in results_of([len(row) for row in words], batch_tokens, read, network, extra=2):
         vectors[row] = pooled
     return vectors
 

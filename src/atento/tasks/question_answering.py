@@ -125,7 +125,7 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
         token_mask = token_mask_of(inputs)
         return network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
 
-    for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, device):
+    for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, network):
         position, size = int(windows.position[row]), int(windows.size[row])
         logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
         null[row] = float(both[0].sum())  # the first token stands for "no answer"

@@ -79,7 +79,7 @@ def score_texts(
         all_scores, tops = forced_tokens(steps, ids.to(device), requested, token_mask=real.to(device), top=top)
         return ((scores[len(begin) :], best[len(begin) :]) for scores, best in zip(all_scores, tops))
 
-    for row, (scores, best) in results_of(lengths, _BATCH_TOKENS, forced, device):
+    for row, (scores, best) in results_of(lengths, _BATCH_TOKENS, forced, network):
         target = [*outputs[row], network.config.eos_id]
         named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
         numbers = [[i for i, _ in place] for place in best]

@@ -249,7 +249,7 @@ def tag_probabilities(
         token_mask = token_mask_of(inputs)
         return network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
 
-    for row, logits in results_of(store["ids"].lengths.tolist(), _TOKENS, read, device):
+    for row, logits in results_of(store["ids"].lengths.tolist(), _TOKENS, read, network):
         words = store["words"][row]
         positions = np.flatnonzero(words >= 0)
         at_words = torch.softmax(logits[torch.from_numpy(positions).to(device)].double(), dim=-1)

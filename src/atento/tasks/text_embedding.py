@@ -95,7 +95,7 @@ def embed_texts(
             pooled = nn.functional.normalize(pooled, dim=-1)
         return pooled.cpu().numpy()
 
-    for row, pooled in results_of([len(row) for row in rows], batch_tokens, read, device):
+    for row, pooled in results_of([len(row) for row in rows], batch_tokens, read, network):
         vectors[row] = pooled  # back to the order of the texts
     if numbers is None:
         return vectors

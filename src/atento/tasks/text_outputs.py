@@ -75,7 +75,7 @@ def text_outputs(
         return read.double().tolist()
 
     outputs: list[list[float]] = [[] for _ in numbers]
-    for row, values in results_of(windows["ids"].lengths.tolist(), _TOKENS, compute, device, shared=True):
+    for row, values in results_of(windows["ids"].lengths.tolist(), _TOKENS, compute, network, shared=True):
         outputs[row] = values
     if texts_of_windows is None or not outputs:
         return outputs

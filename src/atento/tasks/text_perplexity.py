@@ -196,7 +196,7 @@ def _predicted(network: Network, pieces: Sequence[_Piece], n_texts: int, mask_id
         log_probs = iter(_log_probs(network, hidden[rows, list(columns)], torch.tensor(tokens, device=device)))
         return ([next(log_probs) for _ in pieces[number].targets] for number in batch)
 
-    for number, values in results_of([len(piece.ids) for piece in pieces], _TOKENS, read, device):
+    for number, values in results_of([len(piece.ids) for piece in pieces], _TOKENS, read, network):
         by_piece[number] = values
     results: Nats = [[] for _ in range(n_texts)]
     for piece, values in zip(pieces, by_piece):
@@ -280,6 +280,6 @@ def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
                 found[row].append(value)
         return found
 
-    for row, values in results_of([len(row) for row in rows], _TOKENS, read, device):
+    for row, values in results_of([len(row) for row in rows], _TOKENS, read, network):
         results[row] = values
     return results

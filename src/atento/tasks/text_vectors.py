@@ -67,6 +67,6 @@ class TextReader:
             padded, real = pad_batch([rows[row] for row in batch], self.config.pad_id)
             return self.read(torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device))
 
-        for row, vectors in results_of(list(map(len, rows)), self.batch_tokens, read, device):
+        for row, vectors in results_of(list(map(len, rows)), self.batch_tokens, read, self.model.network):
             results[row] = vectors
         return results
