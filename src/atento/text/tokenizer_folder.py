@@ -22,6 +22,7 @@ _MAX_BYTES = 256 * 2**20
 MOST_IDS = 1 << 24  # the library walks all ids from 0 to the last one
 
 # Role -> its keys in settings files, in order of preference.
+SPACES = "spaces_of_words"  # whether a piece that is only a space belongs to the word behind it
 _ROLE_KEYS = {
     "pad": ("pad_token",),
     "unk": ("unk_token",),
@@ -37,7 +38,7 @@ def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialT
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # user text never becomes special ids, in `transformers` neither
-        "atento": {"kind": kind, "lowercase": lowercase},
+        "atento": {"kind": kind, "lowercase": lowercase, SPACES: True},
     }
     text = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
     return {DEFINITION: definition.encode("utf-8"), CONFIG: text.encode("utf-8")}
