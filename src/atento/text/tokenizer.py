@@ -58,8 +58,10 @@ class Tokenizer:
         self.notes = notes
         self.family = None if parts is None else parts.family
         self.native = parts is None or parts.native
-        settings = as_settings(parts.files).get("atento") if parts is not None and parts.native else None
-        self.spaces = not isinstance(settings, dict) or bool(settings.get(SPACES))  # belong to words, not to no word
+        own = (
+            {SPACES: True} if parts is None else cast(Mapping[str, object], as_settings(parts.files).get("atento", {}))
+        )
+        self.spaces = not self.native or (self._kind_row.by_word and bool(own.get(SPACES)))  # in `encode_words`
         self.truncation_side = "right" if parts is None else parts.truncation_side  # where long texts are cut
         self.markers = () if parts is None else parts.markers  # special tokens that texts may spell
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
@@ -389,15 +391,12 @@ class Tokenizer:
         where the tokenizer drops that too. Offsets refer to the words joined by single spaces.
 
         A piece that is only a space (`▁` before a word that is in no piece with its space) belongs to the word behind
-        it, as in `transformers`, whose taggers give the tag of a word at its first piece; not in a tokenizer that
-        Atento trained before it knew this, and for which taggers were trained so.
+        it, as in `transformers`, whose taggers give the tag of a word at its first piece; but not with `spaces` off.
         """
         for i, word in enumerate(words):
             require_unicode(word, f"word {i}")
         readable = [word if self.normalize(word) else UNREADABLE for word in words]
-        encoded = self.encode_with_offsets(" ".join(readable)).of_words(
-            readable, spaces=self.spaces and (self.splits_at_spaces or not self.native)
-        )
+        encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable, spaces=self.spaces)
         if len({word for word in encoded.word_ids if word is not None}) == len(words):
             return encoded
         return encoded.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])
