@@ -16,7 +16,7 @@ from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
 from atento.text.spelling import UNREADABLE, Spelling
 from atento.text.templates import Template, template_named
-from atento.text.tokenizer_folder import SPACES, Backend, Parts, as_settings, folder_files, write_folder
+from atento.text.tokenizer_folder import Backend, Parts, folder_files, has_spaces_of_words, write_folder
 from atento.text.words import Words, align_words, spelled_words
 
 
@@ -58,10 +58,8 @@ class Tokenizer:
         self.notes = notes
         self.family = None if parts is None else parts.family
         self.native = parts is None or parts.native
-        own = (
-            {SPACES: True} if parts is None else cast(Mapping[str, object], as_settings(parts.files).get("atento", {}))
-        )
-        self.spaces = not self.native or (self._kind_row.by_word and bool(own.get(SPACES)))  # in `encode_words`
+        by_word = self._kind_row.by_word or not self.native
+        self.spaces = by_word and (parts is None or has_spaces_of_words(parts.files))  # in `encode_words`
         self.truncation_side = "right" if parts is None else parts.truncation_side  # where long texts are cut
         self.markers = () if parts is None else parts.markers  # special tokens that texts may spell
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
