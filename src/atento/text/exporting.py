@@ -9,7 +9,7 @@ from atento.text.released.sentencepiece_ids import TYPES
 from atento.text.released.tokenizer_files import MODEL_TYPES
 from atento.text.templates import Slot, Template
 from atento.text.tokenizer import Tokenizer
-from atento.text.tokenizer_folder import CONFIG, DEFINITION, SPACES, as_settings, special_strings
+from atento.text.tokenizer_folder import CONFIG, DEFINITION, as_settings, special_strings
 
 _KEPT = (
     "chat_template",
@@ -54,7 +54,7 @@ def exported_files(
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
     config.setdefault("clean_up_tokenization_spaces", False)
     if tokenizer.native:
-        config["atento"] = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase, SPACES: tokenizer.spaces}
+        config["atento"] = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase}
     contents = {DEFINITION: data, CONFIG: config}
     written = {
         name: (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode() for name, content in contents.items()

@@ -16,7 +16,7 @@ from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
 from atento.text.spelling import UNREADABLE, Spelling
 from atento.text.templates import Template, template_named
-from atento.text.tokenizer_folder import Backend, Parts, folder_files, has_spaces_of_words, write_folder
+from atento.text.tokenizer_folder import Backend, Parts, folder_files, write_folder
 from atento.text.words import Words, align_words, spelled_words
 
 
@@ -58,8 +58,6 @@ class Tokenizer:
         self.notes = notes
         self.family = None if parts is None else parts.family
         self.native = parts is None or parts.native
-        by_word = self._kind_row.by_word or not self.native
-        self.spaces = by_word and (parts is None or has_spaces_of_words(parts.files))  # in `encode_words`
         self.truncation_side = "right" if parts is None else parts.truncation_side  # where long texts are cut
         self.markers = () if parts is None else parts.markers  # special tokens that texts may spell
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
@@ -388,13 +386,13 @@ class Tokenizer:
         Each word has at least one token: a word that normalises to nothing is read as U+FFFD, or as the unknown token
         where the tokenizer drops that too. Offsets refer to the words joined by single spaces.
 
-        A piece that is only a space (`▁` before a word that is in no piece with its space) belongs to the word behind
-        it, as in `transformers`, whose taggers give the tag of a word at its first piece; but not with `spaces` off.
+        A piece of a released tokenizer that is only a space (`▁` before a word that is in no piece with its space)
+        belongs to the word behind it, as in `transformers`, whose taggers give the tag of a word at its first piece.
         """
         for i, word in enumerate(words):
             require_unicode(word, f"word {i}")
         readable = [word if self.normalize(word) else UNREADABLE for word in words]
-        encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable, spaces=self.spaces)
+        encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable, spaces=not self.native)
         if len({word for word in encoded.word_ids if word is not None}) == len(words):
             return encoded
         return encoded.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])

@@ -22,7 +22,6 @@ _MAX_BYTES = 256 * 2**20
 MOST_IDS = 1 << 24  # the library walks all ids from 0 to the last one
 
 # Role -> its keys in settings files, in order of preference.
-SPACES = "spaces_of_words"
 _ROLE_KEYS = {
     "pad": ("pad_token",),
     "unk": ("unk_token",),
@@ -38,7 +37,7 @@ def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialT
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # user text never becomes special ids, in `transformers` neither
-        "atento": {"kind": kind, "lowercase": lowercase, SPACES: True},
+        "atento": {"kind": kind, "lowercase": lowercase},
     }
     text = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
     return {DEFINITION: definition.encode("utf-8"), CONFIG: text.encode("utf-8")}
@@ -54,14 +53,6 @@ def special_strings(specials: SpecialTokens) -> dict[str, object]:
 def as_settings(files: Mapping[str, bytes]) -> dict[str, object]:
     """The `tokenizer_config.json` among the files of a tokenizer; empty if it has none."""
     return as_object(as_text(files[CONFIG], Path(CONFIG)), Path(CONFIG)) if CONFIG in files else {}
-
-
-def has_spaces_of_words(files: Mapping[str, bytes]) -> bool:
-    """Whether a piece that is only a space belongs to the word behind it; not where Atento's own files do not say so,
-    for which taggers were trained otherwise.
-    """
-    own = as_settings(files).get("atento")
-    return not isinstance(own, dict) or bool(own.get(SPACES))
 
 
 def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
