@@ -48,6 +48,7 @@ _LICENCE = re.compile(r"(LICEN[CS]E|NOTICE|COPYING|USE_POLICY)([._-].*)?", re.IG
 _PRESERVED = ("chat_template.jinja", "config_sentence_transformers.json", GENERATION)
 _MAX_BYTES = 4 * 2**20
 _OUTPUT_TOKENS = 256  # if the model has no limit; ours depends on the source, which the layout cannot express
+_SPACE_PIECES = ("bpe", "unigram")  # kinds with a piece that is only a space
 _NO_SPACES = ("word", "wordpiece")
 _REPLACED = (  # settings that the default decoding states in other keys
     *("max_length", "min_length", "num_beam_groups", "diversity_penalty", "early_stopping", "length_penalty"),
@@ -204,13 +205,15 @@ def exported_layout(
         files[GENERATION] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
         if decoding is not None and not network.heads and "embedding" not in config:
             lost = lost_options(decoding, data, network)
-    _warn_of_differences(config, lost)
+    tags = any(head.kind == "tagging" for head in network.heads)
+    spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
+    _warn_of_differences(config, lost, spaces=spaces)
     if "embedding" in config or network.projections:
         files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
     return files
 
 
-def _warn_of_differences(config: Mapping[str, object], decoding: list[str]) -> None:
+def _warn_of_differences(config: Mapping[str, object], decoding: list[str], *, spaces: bool) -> None:
     """Say what transformers does otherwise with a model: those options of its decoding, and how it reads a text."""
     penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
     differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in decoding]
@@ -219,6 +222,8 @@ def _warn_of_differences(config: Mapping[str, object], decoding: list[str]) -> N
     confidence = config.get("confidence")
     if isinstance(confidence, dict) and confidence.get("temperature", 1.0) != 1.0:
         differences.append("confidence.temperature")
+    if spaces:
+        differences.append("the places of tags (it reads a word at `▁` where that is a piece)")
     if differences:
         warnings.warn(
             f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
