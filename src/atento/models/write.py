@@ -205,7 +205,7 @@ def exported_layout(
         files[GENERATION] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
         if decoding is not None and not network.heads and "embedding" not in config:
             lost = lost_options(decoding, data, network)
-    tags = any(head.kind == "tagging" for head in network.heads)
+    tags = any(HEAD_KINDS[head.kind] == "tag" for head in network.heads)
     spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
     _warn_of_differences(config, lost, spaces=spaces)
     if "embedding" in config or network.projections:
