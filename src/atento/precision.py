@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import Literal
 
 from atento.errors import UsageError
@@ -12,6 +12,7 @@ from atento.start_up import warn_of_long_waits
 
 Precision = Literal["float32", "bfloat16"]
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threads, and the CPU threads of each
+_turns: dict[ThreadPoolExecutor, Lock] = {}  # of callers that wait for all threads of a pool
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)  # a forked process has no threads
 
@@ -135,6 +136,7 @@ def _started(workers: int, threads_each: int) -> ThreadPoolExecutor:
         torch.get_num_threads()  # a thread takes the number that holds for new threads when it first asks
 
     pool = ThreadPoolExecutor(workers, "side-by-side", begin)
+    _turns[pool] = Lock()
     _let_all_run(pool, workers)
     torch.set_num_threads(before)  # later threads would inherit what a worker set
     return pool
@@ -143,4 +145,5 @@ def _started(workers: int, threads_each: int) -> ThreadPoolExecutor:
 def _let_all_run(pool: ThreadPoolExecutor, workers: int) -> None:
     """Wait until all threads of a pool have done what waits for them."""
     all_there = Barrier(workers)
-    list(pool.map(lambda _: all_there.wait(), range(workers)))
+    with _turns[pool]:  # two callers could each hold a thread that the other one waits for
+        list(pool.map(lambda _: all_there.wait(), range(workers)))

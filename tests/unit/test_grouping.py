@@ -1,12 +1,14 @@
 """Batches that processes share, and batches that threads compute at a time: all results, in their order."""
 
+import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 
-from atento.precision import threads
+from atento.precision import side_by_side, threads
 from atento.tasks.grouping import all_results, batches_shared, by_length, results_of
 
 CPU = torch.device("cpu")
@@ -91,3 +93,22 @@ def test_a_batch_that_fails_ends_the_loop_with_its_error_and_the_batches_behind_
             list(results_of([1] * 50, 1, compute, CPU))
         assert len(begun) < 10
         assert len(list(results_of([1] * 5, 1, lambda rows: rows, CPU))) == 5
+
+
+def test_callers_that_fail_at_the_same_time_wait_for_the_threads_in_turn() -> None:
+    def fail() -> None:
+        for _ in range(300):
+            with suppress(ValueError), side_by_side(2, 1):
+                raise ValueError("broken")
+
+    callers = [threading.Thread(target=fail, daemon=True) for _ in range(4)]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns in the middle of everything
+    try:
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(10)
+    finally:
+        sys.setswitchinterval(usual)
+    assert not any(caller.is_alive() for caller in callers)
