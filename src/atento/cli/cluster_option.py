@@ -10,6 +10,7 @@ import typer
 from atento.cli.cluster_run import Launch
 from atento.cli.completion import words
 from atento.cli.options import with_signature
+from atento.errors import UsageError
 
 _PANEL = "Files of any size"
 _FLAGS: dict[str, object] = {
@@ -56,8 +57,6 @@ _FLAGS: dict[str, object] = {
 
 def check_cluster(where: str | None) -> str | None:
     """Return the value of --cluster. Raises UsageError: there is no such cluster."""
-    from atento.errors import UsageError
-
     if where not in (None, "local", "ray") and not str(where).startswith("ray://"):
         raise UsageError(f"--cluster must be local, ray or ray://HOST:PORT: got {where!r}")
     return where
@@ -78,8 +77,6 @@ def with_cluster(command: Callable[..., None], usual: str | None = None) -> Call
     ]
 
     def run(**options: Any) -> None:
-        from atento.errors import UsageError
-
         values = {name: options.pop(name) for name in flags}
         values["cluster"] = values["cluster"] or usual
         if values["cluster"] is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atento.cli.command_progress import Progress
 from atento.cli.options import check_order, progress
 from atento.cli.output_paths import output_folder
+from atento.errors import AtentoError, AtentoWarning, UsageError, counted
 from atento.precision import available_cores
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ class Launch:
         block_lines: int | None,
         columns: str | None,
     ) -> None:
-        from atento.errors import UsageError
-
         if out is None:
             raise UsageError("--cluster needs --out DIR, the folder of the parts")
         self.command, self.options, self.where, self.folder = command, options, cluster, out
@@ -52,7 +51,6 @@ class Launch:
     def run(self, work: "Work") -> None:
         """Make the parts that are missing."""
         from atento.cli.options import warnings_as_lines
-        from atento.errors import UsageError, counted
         from atento.scale.inputs import Input
         from atento.scale.model_hash import model_files
         from atento.scale.parts import PARTS, Job, OutputFolder
@@ -104,7 +102,6 @@ class Launch:
     def _prepare(self, output: "OutputFolder", job: "Job", source: "Input", work: "Work") -> None:
         """Plan the blocks and write the manifest, or compare it with this command."""
         from atento.cli.lines import table_warning
-        from atento.errors import UsageError, counted
         from atento.scale.line_blocks import Reading
         from atento.scale.parts import refuse_difference
 
@@ -139,7 +136,6 @@ class Launch:
         self, output: "OutputFolder", todo: "list[Block]", source: "Input", work: "Work", model_path: Path
     ) -> None:
         """Have workers answer the blocks, and write their parts."""
-        from atento.errors import AtentoError
         from atento.scale.run_blocks import BlockRun
 
         total = sum(block.lines for block in output.blocks)
@@ -200,7 +196,6 @@ class _Warnings:
         """Warn of what a worker warned of."""
         import warnings
 
-        from atento.errors import AtentoWarning
         from atento.tasks.length_warnings import LongTextWarning
 
         for warning in answer.warnings:
@@ -248,8 +243,6 @@ def _with_bytes(blocks: "list[Block]", source: "Input") -> "Iterator[tuple[Block
 
 def _check_lines(block: "Block", content: bytes, work: "Work", ending: str) -> None:
     """Raises AtentoError: the part has not a line for each line of the block."""
-    from atento.errors import AtentoError
-
     if work.per_line and ending != ".npy" and content.count(b"\n") != block.lines:
         raise AtentoError(f"{block.range} has {content.count(10):,} lines of output (a bug in Atento)")
 
@@ -265,8 +258,6 @@ def _devices(device: str) -> list[str]:
 
 def _report(output: "OutputFolder", *, joins: bool) -> None:
     """Print what was written, and how many lines were bad; `joins`: also how to join the parts."""
-    from atento.errors import counted
-
     bad = sum(part.bad for part in output.parts.values())
     first = next((part.first_bad for _, part in sorted(output.parts.items()) if part.first_bad), None)
     if bad:

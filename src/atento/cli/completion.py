@@ -10,6 +10,8 @@ from pathlib import Path
 
 import typer
 
+from atento.errors import RecipeError
+
 Offers = Iterable[str | tuple[str, str]]  # completions, or completions with help
 
 
@@ -144,7 +146,6 @@ def _keys() -> list[tuple[str, str]]:
 def _values(key: str) -> list[str]:
     """The values of a key with few values; empty for other keys."""
     from atento.config.reading.explaining import explain
-    from atento.errors import RecipeError
 
     try:
         kind = explain(key).type

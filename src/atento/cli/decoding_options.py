@@ -11,6 +11,7 @@ from atento.cli.completion import utilities, words
 from atento.cli.options import with_signature
 from atento.config.sections.decoding import FILTERS, DecodingConfig
 from atento.config.sections.decoding_option import PANELS, RANGES, Option, options_of
+from atento.errors import RecipeError, UsageError
 
 _GREEDY = Option("Search", "The most probable token at every step.")  # a beam of 1
 
@@ -65,8 +66,6 @@ def with_decoding(command: Callable[..., None], without: Collection[str] = ()) -
     ]
 
     def run(**options: Any) -> None:
-        from atento.errors import RecipeError, UsageError
-
         try:
             command(decoding=_chosen({name: options.pop(name) for name in _FLAGS if name not in without}), **options)
         except (RecipeError, UsageError) as error:  # about the options of these flags
@@ -93,8 +92,6 @@ def _chosen(flags: dict[str, object]) -> dict[str, object]:
     Raises:
         UsageError: flags that exclude each other.
     """
-    from atento.errors import UsageError
-
     greedy, sample = bool(flags.pop("greedy")), bool(flags.pop("sample"))
     options = {name: value for name, value in flags.items() if value is not None and value != []}
     draws = ["--sample"] * sample + [f"--{name.replace('_', '-')}" for name in FILTERS if name in options]
@@ -120,7 +117,6 @@ def _chosen(flags: dict[str, object]) -> dict[str, object]:
 def _refuse_unused(options: dict[str, Any], greedy: bool, sample: bool) -> None:
     """Check that each flag has an effect in the strategy of the other flags. Raises UsageError otherwise."""
     from atento.config.reading.unused_options import unused_options
-    from atento.errors import UsageError
 
     deciding = ("beam", "mbr", "candidates_from", "evidence", "exact", "required_words", *FILTERS)
     named = {name: options[name] for name in deciding if name in options} | ({"beam": 1} if greedy else {})

@@ -14,6 +14,7 @@ from atento.cli.lines import Check, LineOptions
 from atento.cli.options import progress
 from atento.cli.output_paths import output_file
 from atento.config.tables.verbs import EXPLANATIONS
+from atento.errors import UsageError, nearest
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class ExplainOptions(LineOptions):
         Raises:
             UsageError: there is no such method, or a flag has no effect.
         """
-        from atento.errors import UsageError, nearest
-
         if not self.explain and self.explain_method is None and self.explain_out is None:
             return False
         method = self.explain_method or EXPLANATIONS[0]

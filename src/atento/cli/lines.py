@@ -14,6 +14,7 @@ import typer
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.line_work import Cluster, Work
 from atento.cli.options import ModelOptions, check_order, progress
+from atento.errors import AtentoError, DataError, UsageError, counted
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -81,8 +82,6 @@ class LineOptions(ModelOptions):
             model: the argument of the command.
             check: as in `input_lines`.
         """
-        from atento.errors import counted
-
         check_order(model, self.file)
         bad: list[str] | None = [] if self.skip_bad else None
         lines = input_lines(self.file, bad, check)
@@ -137,8 +136,6 @@ def refuse_text(file: str) -> None:
     """Raises UsageError: the argument is a text in place of a file; says how to give one."""
     from shlex import quote
 
-    from atento.errors import UsageError
-
     if any(letter.isspace() for letter in file.strip()) and not Path(file).exists():
         raise UsageError(
             f"{file!r:.60} is no file, and this command reads files; to give a text: echo {quote(file):.60} | atento "
@@ -148,8 +145,6 @@ def refuse_text(file: str) -> None:
 
 def refuse_parquet(*files: str | None) -> None:
     """Raises UsageError: a file has rows and no lines."""
-    from atento.errors import UsageError
-
     for file in files:
         if file is not None and file.lower().endswith(".parquet"):
             raise UsageError(
@@ -163,7 +158,6 @@ def _checked_by_model(
 ) -> Iterator[str]:
     """The lines after a check that needs the model; all lines of a file are checked before work begins."""
     from atento.data.files.source_lines import display_name
-    from atento.errors import DataError
 
     def check(line: str, place: str) -> None:
         if (why := reason(line)) is not None:
@@ -200,8 +194,6 @@ def windows(lines: Iterator[str], *, from_stdin: bool) -> Iterator[list[str]]:
 
     The lines before a bad one are given first, and then its error is raised.
     """
-    from atento.errors import AtentoError
-
     size = 1 if from_stdin and sys.stdin.isatty() else WINDOW
     begun = end = False
     while not end:
@@ -229,8 +221,6 @@ def _checked(
     lines: Iterable[str], name: str, bad: list[str] | None, check: Check | None, first: int = 1
 ) -> Iterator[str]:
     """The lines after a check; `first` is the number of the first one."""
-    from atento.errors import DataError
-
     for number, line in enumerate(lines, first):
         if check is not None and line.strip():
             try:
@@ -245,8 +235,6 @@ def _checked(
 
 def _during_work(lines: Iterator[str]) -> Iterator[str]:
     """The lines; a bad line after the first is a failure of the work that has begun, which changes the exit status."""
-    from atento.errors import AtentoError, DataError
-
     begun = False
     try:
         for line in lines:

@@ -13,7 +13,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from atento.cli.completion import models, words
-from atento.errors import UsageError
+from atento.errors import AtentoWarning, UsageError, counted
 from atento.start_up import without_collections
 from atento.terminal import echo
 
@@ -31,7 +31,6 @@ def warnings_as_lines() -> Iterator[None]:
     The first warning about long texts is printed at once. If the input is read in windows, later ones are added up and
     printed as one line at the end.
     """
-    from atento.errors import AtentoWarning, counted
     from atento.tasks.length_warnings import LongTextWarning
 
     long: list[LongTextWarning] = []

@@ -9,6 +9,7 @@ from atento.cli.command_progress import show_batches
 from atento.cli.lines import LineOptions
 from atento.cli.options import check_order, progress
 from atento.cli.output_paths import output_file
+from atento.errors import UsageError
 
 
 def translate_document(
@@ -31,7 +32,6 @@ def translate_document(
         UsageError: one of them is given, or `out` has another ending. DataError: the document is wrong; says where.
     """
     from atento.data.files.source_lines import open_binary
-    from atento.errors import UsageError
     from atento.storage.whole_file import write_output
     from atento.text.documents import read_document
     from atento.text.documents.document_sentences import DocumentSentences

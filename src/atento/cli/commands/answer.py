@@ -10,6 +10,7 @@ import typer
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
+from atento.errors import DataError, UsageError, counted
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ def answer(
 
     With --json, print each answer with its characters (start, end) in the context and its probability.
     """
-    from atento.errors import UsageError
-
     if (question is None) != (context is None):
         raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
     if question is not None and shared.cluster is not None:
@@ -132,7 +131,6 @@ def _answers(
     loaded: "Model", pairs: Sequence[_Pair], positions: Sequence[str], bad: list[str] | None, options: _Options
 ) -> "list[list[Answer]]":
     """The answers to each question, best first; none to a blank line and, where `bad` takes its message, a bad one."""
-    from atento.errors import DataError
 
     def answers(numbers: Sequence[int]) -> "list[list[Answer]]":
         questions, contexts = ([pairs[number][side] for number in numbers] for side in (0, 1))
@@ -171,8 +169,6 @@ def _row(line: str, position: str) -> _Pair:
     Raises:
         DataError: the line has another number of texts, or one of them is blank.
     """
-    from atento.errors import DataError, counted
-
     texts = line.split("\t")
     if len(texts) != 2:
         got = counted(len(texts), "text")
@@ -186,8 +182,6 @@ def _object(line: str, position: str) -> _Pair:
     Raises:
         DataError: the line is no JSON, or no object with both, or one of them is blank.
     """
-    from atento.errors import DataError
-
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -200,8 +194,6 @@ def _object(line: str, position: str) -> _Pair:
 
 
 def _not_blank(pairs: _Pair, position: str) -> _Pair:
-    from atento.errors import DataError
-
     for text, name in zip(pairs, ("question", "context")):
         if not text.strip():
             raise DataError(f"{position}: the {name} is blank")

@@ -10,6 +10,7 @@ from atento.cli.command_progress import announce_stdin
 from atento.cli.completion import words
 from atento.cli.options import ModelArgument, ModelOptions, with_options
 from atento.cli.output_paths import output_file
+from atento.errors import DataError, counted
 from atento.terminal import echo
 
 ENDINGS = (".html", ".svg", ".png", ".json")
@@ -72,7 +73,6 @@ def _texts(out: str, target: str | None) -> list[str]:
         DataError: there are no such lines, or several for a file of one text.
     """
     from atento.data.files.source_lines import read_lines
-    from atento.errors import DataError, counted
 
     announce_stdin("-")
     lines = [line for line in read_lines("-") if line.strip()]

@@ -15,6 +15,7 @@ from atento.cli.completion import models
 from atento.cli.decoding_options import with_decoding
 from atento.cli.line_work import Cluster, Work
 from atento.cli.options import ModelOptions, progress, with_options
+from atento.errors import DataError
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def augment_recipe(
     """
     from atento.config.reading.loading import load_recipe
     from atento.data.files.source_lines import open_binary
-    from atento.errors import DataError
     from atento.runs import augmented_data as data
 
     assert cluster is not None and out is None, "the folder is the cluster's"

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli.completion import runs
 from atento.cli.options import AsJson
+from atento.errors import counted
 from atento.terminal import echo
 
 
@@ -25,7 +26,6 @@ def average(
     as_json: AsJson = False,
 ) -> None:
     """Average the weights of the last checkpoints of a run, and print the folder of the averaged model."""
-    from atento.errors import counted
     from atento.storage.average_weights import average_run
 
     averaged = average_run(Path(run), last or 5)

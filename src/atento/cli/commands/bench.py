@@ -15,6 +15,7 @@ from atento.cli.completion import measurements, models, words
 from atento.cli.measurements import MEASUREMENTS, ON_DEVICES
 from atento.cli.options import AsJson, Threads, progress
 from atento.cli.output_paths import output_folder
+from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
 
@@ -99,8 +100,6 @@ def bench(
 
     Without a name, list the measurements.
     """
-    from atento.errors import UsageError, nearest
-
     if name is not None and name not in MEASUREMENTS:
         raise UsageError(f"unknown measurement {name!r}{nearest(name, list(MEASUREMENTS))}")
     if name is not None and run_all:
@@ -172,8 +171,6 @@ def _code(name: str) -> ModuleType:
     Raises:
         UsageError: Atento was not installed from a clone.
     """
-    from atento.errors import UsageError
-
     if MEASUREMENTS[name].study:
         return import_module("atento_lab.studies")
     clone = Path(__file__).parents[4]

@@ -9,6 +9,7 @@ import typer
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
+from atento.errors import DataError, counted
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -110,8 +111,6 @@ def _show(
 
 def _two_texts(line: str, position: str) -> None:
     """Raises DataError: the line has another number of texts than two."""
-    from atento.errors import DataError, counted
-
     texts = line.split("\t")
     if len(texts) != 2:
         raise DataError(f"{position}: --pairs takes two texts with a tab between: got {counted(len(texts), 'text')}")

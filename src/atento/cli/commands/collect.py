@@ -10,6 +10,7 @@ import typer
 
 from atento.cli.options import AsJson, progress
 from atento.cli.output_paths import output_file
+from atento.errors import UsageError, counted
 from atento.terminal import echo, write
 
 
@@ -30,7 +31,6 @@ def collect(
 
     The parts are verified by their hashes first. Vectors (.npy) are joined to one array and need --out.
     """
-    from atento.errors import UsageError, counted
     from atento.scale.collect_output import collectable, contents, write_joined
 
     if out is not None:

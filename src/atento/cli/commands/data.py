@@ -17,6 +17,7 @@ from atento.cli.commands.duplicates import deduplicate, overlap
 from atento.cli.commands.mine import EPILOG, mine
 from atento.cli.options import AsJson, progress
 from atento.cli.output_paths import output_folder
+from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
 data_app = typer.Typer(no_args_is_help=True, help="Inspect data before training, or fetch sentence pairs.")
@@ -148,7 +149,6 @@ def tokenize(
 ) -> None:
     """Encode the training texts into the memory-mapped store that `train` reads; continues a stopped command."""
     from atento.config.reading.loading import load_recipe
-    from atento.errors import UsageError
     from atento.runs.token_data import make_store
     from atento.scale.ray_texts import encoding_tasks
 
@@ -196,7 +196,6 @@ def fetch(
 ) -> None:
     """Extract sentence pairs from Debian packages: help pages or translation catalogues. Needs apt, but not root."""
     from atento.data.corpus import fetch as fetching
-    from atento.errors import UsageError, nearest
 
     kinds = ["libreoffice-help", "catalogues"]
     if what not in kinds:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli.options import AsJson, Device
-from atento.errors import install_hint
+from atento.errors import UsageError, install_hint
 from atento.terminal import echo
 from atento.version import __version__
 
@@ -56,7 +56,6 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
 
     from atento.cli.options import progress
     from atento.config.sections.parallel import ParallelConfig
-    from atento.errors import UsageError
     from atento.precision import resolve_device
     from atento.training.replica import environment
     from atento.training.replica.data_parallel import Processes

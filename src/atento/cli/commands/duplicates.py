@@ -15,6 +15,7 @@ from atento.cli.cluster_option import check_cluster
 from atento.cli.completion import words
 from atento.cli.options import AsJson
 from atento.cli.output_paths import output_file
+from atento.errors import DataError, UsageError
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -106,7 +107,6 @@ def overlap(
     The test file must fit into the memory; the training file is read twice, a line at a time.
     """
     from atento.data.corpus.find_duplicates import seen_ngrams, shared
-    from atento.errors import UsageError
 
     _check(near)
     if train == test == "-":
@@ -137,7 +137,6 @@ def _signing(
 ) -> "Iterator[TextWorkers | None]":
     """Start the workers that compute hashes, and end them."""
     from atento.data.corpus.find_duplicates import signing_processes
-    from atento.errors import UsageError
     from atento.scale.ray_texts import signing_tasks
 
     if workers is not None and cluster != "local":
@@ -158,8 +157,6 @@ def _signing(
 
 
 def _check(near: float | None) -> None:
-    from atento.errors import UsageError
-
     if near is not None and not 0 < near <= 1:
         raise UsageError(f"--near must lie above 0 and be at most 1: got {near:g}")
 
@@ -193,8 +190,6 @@ def _texts(lines: Iterable[str], name: str, column: str | None) -> Iterator[tupl
     Raises:
         DataError: a line has no such column.
     """
-    from atento.errors import DataError, UsageError
-
     is_json = name.removesuffix(".gz").endswith(".jsonl")
     if column is not None and not is_json and not column.isdecimal():
         raise UsageError(f"--text must be the number of a column, from 0, except for .jsonl files: got {column!r}")

@@ -16,6 +16,7 @@ from atento.cli.lines import LineOptions, refuse_parquet
 from atento.cli.options import ModelArgument, check_order, with_options
 from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
+from atento.errors import AtentoError, DataError
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:
@@ -120,8 +121,6 @@ def _save(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
 
 def _check_words(out: Path, lines: list[str], name: str) -> None:
     """Raises DataError if the texts cannot be written in word2vec's text format."""
-    from atento.errors import DataError
-
     if out.suffix.lower() not in _WORDS:
         return
     line_of: dict[str, int] = {}
@@ -143,7 +142,6 @@ def _write(out: Path, lines: list[str], vectors: "NDArray[np.float32]") -> None:
     """Write the vectors (N,D) in the format of the file name."""
     import numpy as np
 
-    from atento.errors import AtentoError
     from atento.storage.whole_file import replacement
     from atento.text.word_vectors import Vectors, write_text_vectors
 

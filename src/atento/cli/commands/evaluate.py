@@ -13,6 +13,7 @@ from atento.cli.decoding_options import with_decoding
 from atento.cli.options import ModelArgument, ModelOptions, check_order, progress, with_options
 from atento.cli.output_paths import output_file
 from atento.cli.score_gates import hold_gates, parse_gates
+from atento.errors import UsageError
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -160,8 +161,6 @@ def evaluate(
 
 def _columns(text: str) -> "dict[str, int | str]":
     """The columns of `--columns`: text=1,label=2."""
-    from atento.errors import UsageError
-
     columns: dict[str, int | str] = {}
     for item in text.split(","):
         name, equals, column = (part.strip() for part in item.partition("="))
@@ -173,8 +172,6 @@ def _columns(text: str) -> "dict[str, int | str]":
 
 def _pair(text: str) -> tuple[str, str]:
     """The key and the value of `--reading`."""
-    from atento.errors import UsageError
-
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise UsageError(f"--reading has the form KEY=VALUE: got {text!r}")
@@ -188,7 +185,6 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
         UsageError: the outputs of the task have no such table.
     """
     from atento.config.tables.tasks import TASKS
-    from atento.errors import UsageError
     from atento.metrics import METRICS
 
     if not report and not confusion:

@@ -9,6 +9,7 @@ from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
 from atento.cli.lines import one_line
 from atento.cli.options import ModelArgument, with_options
+from atento.errors import UsageError
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ def fill(
 
     With --json, print the tokens, the probability and the text of each candidate.
     """
-    from atento.errors import UsageError
-
     if iterations is not None and top is not None:
         raise UsageError("--iterations gives one candidate: it excludes --top")
     if shared.explains("fill", model, str, excluded={"--top": top, "--iterations": iterations}):

@@ -9,6 +9,7 @@ import typer
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress
 from atento.cli.score_gates import hold_gates, parse_gates
+from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
 
@@ -56,7 +57,6 @@ def glue(
     Predictions for test files without labels are written to FOLDER/submission.
     """
     from atento.cli.options import warnings_as_lines
-    from atento.errors import UsageError, nearest
     from atento.suites.run_suite import glue as run
     from atento.suites.suite_table import rows_named, suite_named
 
@@ -90,8 +90,6 @@ def glue(
 
 
 def _numbers(text: str) -> list[int]:
-    from atento.errors import UsageError
-
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:

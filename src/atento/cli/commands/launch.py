@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
+from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
 
@@ -53,7 +54,6 @@ def launch(
     All machines share the run folder and the data. The same file continues a run that was stopped.
     """
     from atento.config.reading.loading import load_recipe
-    from atento.errors import UsageError, nearest
     from atento.runs.launch_files import LAUNCHERS, Job
 
     if system not in LAUNCHERS:

@@ -10,6 +10,7 @@ import typer
 from atento.cli.command_progress import show_batches
 from atento.cli.options import ModelOptions, progress, with_options
 from atento.cli.output_paths import output_file
+from atento.errors import UsageError
 from atento.terminal import echo
 
 EPILOG = "Example:  atento data mine pairs.tsv --encoder runs/encoder --negatives 5 --margin 0.05 --out triples.jsonl"
@@ -89,7 +90,6 @@ def _pairs(path: str) -> list[tuple[str, str]]:
     from atento.data.files.source_lines import open_binary
     from atento.data.files.source_records import columns_of
     from atento.data.records.reader import read_records
-    from atento.errors import UsageError
 
     fields = (Field("text"), Field("pair"))
     form = format_of(path, None, fields)
@@ -109,7 +109,6 @@ def _pairs(path: str) -> list[tuple[str, str]]:
 
 def _write(out: Path, triples: list[tuple[str, str, str]]) -> None:
     """Write the triples in the format of the file's ending. Raises UsageError: a text does not fit into a .tsv file."""
-    from atento.errors import UsageError
     from atento.storage.whole_file import output
 
     names = ("query", "positive", "negative")

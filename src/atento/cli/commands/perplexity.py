@@ -11,6 +11,7 @@ from atento.cli.line_work import Work
 from atento.cli.lines import LineOptions, refuse_parquet
 from atento.cli.options import ModelArgument, check_order, progress, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
+from atento.errors import DataError, UsageError, counted
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ def perplexity(
     ] = None,
 ) -> None:
     """Print the token-weighted perplexity of texts; of a masked model the pseudo-perplexity. Lower is better."""
-    from atento.errors import UsageError
-
     file, options = shared.file, {"window": window, "stride": stride}
     if shared.cluster is not None:
         shared.cluster.run(_work(file, targets, options, interval, fail_under, per_text, shared.as_json))
@@ -113,7 +112,6 @@ def _work(
         UsageError: an option of the score of all texts.
     """
     from atento.data.files.source_lines import display_name
-    from atento.errors import UsageError
 
     for option, is_set in (("TARGETS", targets is not None), ("--interval", interval), ("--fail-under", fail_under)):
         if is_set:
@@ -157,7 +155,6 @@ def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[
         DataError: names file and line. UsageError: TARGETS for a model that reads no source.
     """
     from atento.data.files.source_lines import display_name, read_lines
-    from atento.errors import DataError, UsageError
 
     lines, name = read_lines(file), display_name(file)
     if not any(line.strip() for line in lines):
@@ -181,7 +178,6 @@ def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[
 def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[str]:
     """The lines, joined into paragraphs where that is asked for or the training data were so read."""
     from atento.data.files.paragraphs import paragraphs
-    from atento.errors import DataError, counted
 
     learned = loaded.config.get("reading", {}).get("paragraphs", False)
     if _reads_pairs(loaded) or not (learned if joined is None else joined):
@@ -198,8 +194,6 @@ def _sides(lines: list[str], name: str, first: int) -> tuple[list[str], list[str
     Raises:
         DataError: a line has not one tab, or one side of it is blank.
     """
-    from atento.errors import DataError
-
     for number, line in enumerate(lines, first):
         if line.strip() and line.count("\t") != 1:
             raise DataError(
@@ -214,8 +208,6 @@ def _sides(lines: list[str], name: str, first: int) -> tuple[list[str], list[str
 
 def _refuse_half(sources: list[str], targets: list[str], name: str, first: int) -> None:
     """Raises DataError: one side of a pair is blank."""
-    from atento.errors import DataError
-
     for number, (source, target) in enumerate(zip(sources, targets), first):
         if bool(source.strip()) != bool(target.strip()):
             raise DataError(f"{name}:{number}: the {'target' if source.strip() else 'source'} of this pair is blank")

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Threads, progress
+from atento.errors import UsageError
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ def plan(
     import torch
 
     from atento.config.reading.loading import load_recipe
-    from atento.errors import UsageError
     from atento.precision import resolve_device
     from atento.precision import threads as thread_scope
     from atento.runs.plans.parallel_plan import ACCELERATORS, plan_world

@@ -10,7 +10,7 @@ import typer
 from atento.cli.completion import runs_words
 from atento.cli.options import AsJson
 from atento.cli.output_paths import output_file
-from atento.errors import counted
+from atento.errors import AtentoError, UsageError, counted
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def runs(
     recipes, and scores side by side. plot draws loss, validation score and learning rate (needs matplotlib). positions
     prints how often training used each learned position, and the vectors it learned.
     """
-    from atento.errors import UsageError
-
     verb, arguments = (words[0], words[1:]) if words else ("", [])
     if out is not None and verb != "plot":
         raise UsageError("--out is an option of `atento runs plot` only")
@@ -80,7 +78,6 @@ def runs(
 
 def _list(folder: Path, as_json: bool) -> None:
     """Print one line for each run: folder, step, state, score of the checkpoint in use, test score."""
-    from atento.errors import AtentoError
     from atento.runs.run_record import is_run, read_run
 
     records = []
@@ -235,7 +232,6 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 def _plot(folders: Sequence[Path], out: Path) -> None:
     """Draw loss, validation score and learning rate of every run."""
-    from atento.errors import UsageError
     from atento.inspection.figures.curves import curves_page, curves_picture
     from atento.runs.run_record import read_run
     from atento.storage.whole_file import write_output

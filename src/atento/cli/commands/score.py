@@ -14,6 +14,7 @@ from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.completion import metrics, models, words
 from atento.cli.options import AsJson, check_seed, running, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
+from atento.errors import UsageError, counted
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -132,8 +133,6 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score outputs against references. Item N of the hypotheses belongs to item N of every reference file."""
-    from atento.errors import UsageError
-
     gates, source = parse_gates(fail_under), learned.source
     options = {"average": average, "positive": positive, "scheme": scheme, "language": language}
     given = {name: value for name, value in options.items() if value is not None} | learned.given()
@@ -208,7 +207,6 @@ def _row(name: str, references: int, options: dict[str, object]) -> "Metric":
     Raises:
         UsageError: there is no such metric, it has no such option, or a file that it reads is missing.
     """
-    from atento.errors import UsageError
     from atento.metrics.learned_table import LEARNED, check_inputs
     from atento.metrics.metric_table import METRICS, Metric, metric_named
 
@@ -243,7 +241,6 @@ def _read(
     Raises:
         UsageError: several files of references for a metric that takes one. DataError: names file and line.
     """
-    from atento.errors import UsageError, counted
     from atento.tasks.ranking_files import read_rankings
     from atento.tasks.score_files import check_tags, in_order_of, read_items, where_all_say
 

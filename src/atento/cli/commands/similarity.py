@@ -9,6 +9,7 @@ from atento.cli.cluster_option import with_cluster
 from atento.cli.commands.embed import Layer, Pooling
 from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
+from atento.errors import DataError
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ def similarity(
 
 def _one_or_two_texts(line: str, position: str) -> None:
     """Raises DataError: the line has more texts than two."""
-    from atento.errors import DataError
-
     count = line.count("\t") + 1
     if count > 2:
         raise DataError(f"{position}: a line must have two texts separated by a TAB: got {count}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atento.cli.options import progress
+from atento.errors import RecipeError
 
 if TYPE_CHECKING:
     from atento.config.reading.loading import LoadedRecipe
@@ -20,7 +21,6 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
     from atento.data.records.splits import joined, overlap
-    from atento.errors import RecipeError
     from atento.runs.prepare import labels_by_record, read_sources
     from atento.runs.token_data import is_stored
 

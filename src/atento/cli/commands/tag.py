@@ -10,6 +10,7 @@ import typer
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
+from atento.errors import UsageError
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def tag(
     A model of plain tags, such as parts of speech, tags every word. An empty line stays empty. With --json, print one
     object a line, with characters and probabilities.
     """
-    from atento.errors import UsageError
-
     if conll and shared.as_json:
         raise UsageError("--conll and --json exclude each other")
     excluded = {"--words": words, "--conll": conll, "--constrained": constrained}

@@ -10,6 +10,7 @@ from atento.cli.command_progress import announce_stdin
 from atento.cli.completion import models, words
 from atento.cli.options import AsJson
 from atento.cli.output_paths import output_folder
+from atento.errors import DataError, TokenizerError, UsageError
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ def train(
     """Train a tokenizer and print its kind, size and fingerprint. The same text always gives the same tokenizer."""
     from atento.config.recipe import TokenizerConfig
     from atento.data.files.source_lines import read_lines
-    from atento.errors import UsageError
     from atento.text import train_tokenizer
     from atento.text.pipelines import kind_named
 
@@ -89,7 +89,6 @@ def encode(
 ) -> None:
     """Encode each line as ids or pieces. A space inside a piece is printed as U+2581."""
     from atento.data.files.source_lines import read_lines
-    from atento.errors import UsageError
     from atento.text.pipelines import SPACE
 
     if ids and tokens and not as_json:
@@ -126,7 +125,6 @@ def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, li
 def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> None:
     """Decode each line of ids to text. Ids are numbers separated by spaces, or a JSON list."""
     from atento.data.files.source_lines import display_name, read_lines
-    from atento.errors import DataError, TokenizerError
 
     tokenizer = _load(directory)
     announce_stdin(file)

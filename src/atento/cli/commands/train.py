@@ -12,6 +12,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
+from atento.errors import UsageError
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ def train(
     to resume.
     """
     from atento.config.reading.loading import load_recipe
-    from atento.errors import UsageError
     from atento.training.replica import environment
 
     processes = environment.world_size() if environment.launched() else nproc or 1
@@ -120,7 +120,6 @@ def _launch(processes: int) -> None:
 
 def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_json: bool, **options: Any) -> None:
     """Train a run for each fold, and print the scores of all folds."""
-    from atento.errors import UsageError
     from atento.runs.cross_validation import cross_validate
 
     if from_ is not None:

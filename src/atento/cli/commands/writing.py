@@ -18,6 +18,7 @@ from atento.cli.line_work import Work
 from atento.cli.lines import one_line, windows
 from atento.cli.options import ModelArgument, progress, with_options
 from atento.cli.output_paths import output_file
+from atento.errors import AtentoError, UsageError, counted
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -122,8 +123,6 @@ def translate(
 
         document = is_document(shared.file)
     if shared.cluster is not None and document:
-        from atento.errors import UsageError
-
         raise UsageError(
             f"--cluster translates lines, not documents: got {shared.file}; --lines reads it as plain lines"
         )
@@ -143,8 +142,6 @@ def translate(
             translate_document(shared, model, request.options, out, refused)
             return
         if out is not None:
-            from atento.errors import UsageError
-
             raise UsageError(f"--out is for documents ({', '.join(FORMATS)}): lines go to standard output")
     _run(request)
 
@@ -202,8 +199,6 @@ class _Request:
 
 def _run(request: _Request) -> None:
     """Read the lines, load the model and write its outputs."""
-    from atento.errors import UsageError
-
     shared = request.shared
     excluded = {
         "--stream": request.stream,
@@ -250,8 +245,6 @@ def _work(request: _Request) -> Work:
     Raises:
         UsageError: an option that needs the terminal, or a page for each line.
     """
-    from atento.errors import UsageError
-
     for option, is_set in (("--stream", request.stream), ("--trace", request.trace is not None)):
         if is_set:
             raise UsageError(f"{option} and --cluster exclude each other")
@@ -264,8 +257,6 @@ def _work(request: _Request) -> Work:
 
 def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
     """Write the output of each line token by token; the text is the same as without `--stream`."""
-    from atento.errors import counted
-
     number, progress = itertools.count(), Progress(request.command, bar=False)
     for done, line in enumerate(lines, start=1):
         for n, part in enumerate(_parts(line, request)):
@@ -287,8 +278,6 @@ def _parts(line: str, request: _Request) -> list[str]:
 
 def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> None:
     """Write the outputs of an input of unknown length, window by window, up to the first invalid line."""
-    from atento.errors import counted
-
     done, pieces, progress = 0, 0, Progress(request.command, bar=False)
     for window in windows(lines, from_stdin=True):
         outputs = _outputs(loaded, window, request, pieces)
@@ -299,8 +288,6 @@ def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> 
 
 def _check_trace(request: _Request) -> None:
     """Check that no option excludes --trace, and that its file can be written. Raises UsageError otherwise."""
-    from atento.errors import UsageError
-
     if request.trace is None:
         return
     if request.stream or request.split_sentences:
@@ -310,7 +297,6 @@ def _check_trace(request: _Request) -> None:
 
 def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:
     """Write the output of each line, and a page that shows its search; an empty line has no page."""
-    from atento.errors import AtentoError, UsageError
     from atento.inspection.decoding_page import decoding_page
     from atento.storage.whole_file import write_output
 
