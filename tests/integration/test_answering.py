@@ -144,6 +144,14 @@ def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     assert best["text"] == context[best["start"] : best["end"]] == "um figo 🍇" and 0 < best["probability"] <= 1
     done = server.run("answer", run.folder, "--jsonl", cwd=tmp_path, stdin=objects[0] + "\n")
     assert done.stdout == "um figo 🍇\n"
+    spoken = server.run("answer", run.folder, "valid.jsonl", cwd=tmp_path).stdout
+    without_answers = [{**record, "answers": None} for record in held_out]
+    (tmp_path / "asked.json").write_text(squad_json(without_answers).replace('"is_impossible": true', '"x": 1'))
+    (tmp_path / "rows.json").write_text(json.dumps(held_out), encoding="utf-8")
+    cells = "".join(f"7,{record['context']},{record['question']}\n" for record in held_out)
+    (tmp_path / "asked.csv").write_text(f"id,context,question\n{cells}", encoding="utf-8")
+    for name in ("valid.json", "asked.json", "rows.json", "asked.csv"):
+        assert server.run("answer", run.folder, name, cwd=tmp_path).stdout == spoken, name
     (tmp_path / "text.txt").write_text(f"hoje\n{context}\n", encoding="utf-8")
     done = server.run("answer", run.folder, "--question", "onde comeu ?", "--context", "text.txt", cwd=tmp_path)
     assert done.stdout == "Évora\n"
@@ -163,6 +171,9 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
     refused(
         answer('{"question": 1}\n', "--jsonl"), "a line must be an object with the strings `question` and `context`"
     )
+    (tmp_path / "a.csv").write_text("question,context\nquem comeu ?,Ana comeu uma pera . fim\nquem ?,\n")
+    refused(answer("", "a.csv"), "a.csv:3: the context is blank")
+    assert answer("", "a.csv", "--skip-bad").stdout == "Ana\n\n"
     refused(answer("", "--question", "quem ?"), "--question and --context belong together")
     refused(answer("", "file.tsv", "--question", "quem ?", "--context", "-"), "replace FILE")
     done = answer("quem comeu ?\tAna comeu uma pera . fim\na\n")

@@ -84,11 +84,15 @@ class LineOptions(ModelOptions):
         """
         check_order(model, self.file)
         bad: list[str] | None = [] if self.skip_bad else None
-        lines = input_lines(self.file, bad, check)
+        lines = self.lines(bad, check)
         with self.loaded(model) as loaded:
             yield loaded, lines, bad
         if bad:
             progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+    def lines(self, bad: list[str] | None, check: Check | None) -> Iterator[str]:
+        """As `input_lines`."""
+        return input_lines(self.file, bad, check)
 
 
 def _in_windows(

@@ -2,13 +2,17 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
+from atento.cli.lines import Check
 from atento.cli.options import ModelArgument, with_options
 from atento.errors import DataError, UsageError, counted
 from atento.terminal import write
@@ -16,8 +20,6 @@ from atento.terminal import write
 if TYPE_CHECKING:
     from atento.model import Model
     from atento.tasks.question_answering import Answer
-
-_JSONL = (".jsonl", ".jsonl.gz")
 
 
 class _Options(TypedDict):
@@ -28,7 +30,51 @@ class _Options(TypedDict):
     null_threshold: float
 
 
+_BY_NAME = ("json", "csv", "xlsx")  # formats that name their columns, or that are no lines
 _Pair = tuple[str, str]  # a question and its context; both are empty for a blank line
+
+
+@dataclass(frozen=True)
+class QuestionOptions(ExplainOptions):
+    """FILE may also be in the layout of SQuAD or a table; its questions then become lines of JSON."""
+
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="The lines are JSON objects, whatever the name of FILE.")] = (
+        False
+    )
+
+    @property
+    def form(self) -> str | None:
+        """The format of the questions; tsv and None: a question and its context a line."""
+        from atento.config.tables.formats import format_of
+
+        return "jsonl" if self.jsonl else format_of(self.file, None, ())
+
+    def lines(self, bad: list[str] | None, check: Check | None) -> Iterator[str]:
+        """The lines of the file, or one for each question of it."""
+        if self.form not in _BY_NAME:
+            return super().lines(bad, check)
+        from atento.config.recipe import SourceConfig
+        from atento.config.tables.task_spec import Field
+        from atento.data.records.reader import file_rows
+
+        made = []
+        with ExitStack() as files:
+            source = SourceConfig(file=self.file, question="question", context="context")
+            fields = (Field("question"), Field("context"))
+            for row in file_rows(source, str(self.form), fields, Path(), files)[1]:
+                try:
+                    if isinstance(row, DataError):
+                        raise row
+                    question, context = row[1]
+                    if question or context:  # a blank line of a table has neither
+                        _not_blank((question, context), f"{self.file}:{row[0]}")
+                    made.append(json.dumps({"question": question, "context": context}) if question else "")
+                except DataError as error:
+                    if bad is None:
+                        raise
+                    bad.append(str(error))
+                    made.append("")
+        return iter(made)
 
 
 def register(app: typer.Typer) -> None:
@@ -37,15 +83,12 @@ def register(app: typer.Typer) -> None:
 
 
 @with_options(
-    file="A question and its context on each line, with a tab between; or .jsonl, one object a line with the keys "
-    "question and context; - is standard input."
+    file="A question and its context on each line, with a tab between; .jsonl, .json, .csv or .xlsx with the keys "
+    "question and context; or SQuAD's .json; - is standard input."
 )
 def answer(
     model: ModelArgument,
-    shared: ExplainOptions,
-    jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="The lines are JSON objects, whatever the name of FILE.")
-    ] = False,
+    shared: QuestionOptions,
     question: Annotated[
         str | None, typer.Option(metavar="TEXT", help="One question about the whole text of --context.")
     ] = None,
@@ -71,6 +114,10 @@ def answer(
     """
     if (question is None) != (context is None):
         raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
+    if shared.cluster is not None and shared.form in _BY_NAME:
+        raise UsageError(
+            f"{shared.file}: --cluster reads lines: .jsonl, or a question and its context with a tab between"
+        )
     if question is not None and shared.cluster is not None:
         raise UsageError("--question and --cluster exclude each other")
     if question is not None and shared.file != "-":
@@ -83,7 +130,7 @@ def answer(
         "--null-threshold": null_threshold or None,
     }
     columns = shared.cluster is not None and shared.cluster.columns  # which are joined by a tab
-    parse = _object if jsonl or (shared.file.endswith(_JSONL) and not columns) else _row
+    parse = _object if shared.form in ("jsonl", *_BY_NAME) and not columns else _row
     if shared.explains("answer", model, lambda line: parse(line, ""), excluded=excluded, check=parse):
         return
     if question is not None and context is not None:
@@ -104,7 +151,7 @@ def _show_answers(
     first: int,
     bad: list[str] | None,
     parse: Callable[[str, str], _Pair],
-    shared: ExplainOptions,
+    shared: QuestionOptions,
     options: _Options,
     n_best: int | None,
 ) -> None:
@@ -112,12 +159,13 @@ def _show_answers(
     from atento.data.files.source_lines import display_name
 
     pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
-    positions = [f"{display_name(shared.file)}:{number}" for number in range(first, first + len(lines))]
+    before = display_name(shared.file) + (": question " if shared.form in _BY_NAME else ":")
+    positions = [f"{before}{number}" for number in range(first, first + len(lines))]
     _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, shared.as_json)
 
 
 def _answer_one(
-    model: str, question: str, context: str, options: _Options, n_best: int | None, shared: ExplainOptions
+    model: str, question: str, context: str, options: _Options, n_best: int | None, shared: QuestionOptions
 ) -> None:
     """Answer one question about the whole text of a file."""
     from atento.data.files.source_lines import read_lines

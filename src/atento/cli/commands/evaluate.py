@@ -26,8 +26,6 @@ Language = Annotated[
     str | None,
     typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given."),
 ]
-
-
 Columns = Annotated[
     str | None,
     typer.Option(
@@ -36,14 +34,10 @@ Columns = Annotated[
         "line, else the columns of the recipe, else their order.",
     ),
 ]
-
-
 SkipBad = Annotated[
     bool | None,
     typer.Option("--skip-bad/--no-skip-bad", help="Leave out invalid records, and count them; else as in training."),
 ]
-
-
 Reading = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,8 +45,6 @@ Reading = Annotated[
         help="How DATA is read where not as in training: format, delimiter, decimal, encoding, separator, sheet.",
     ),
 ]
-
-
 Calibrate = Annotated[
     bool,
     typer.Option(
@@ -60,14 +52,10 @@ Calibrate = Annotated[
         help="Fit the probabilities of a classifier to DATA, and keep temperature and thresholds with the model.",
     ),
 ]
-
-
 Reliability = Annotated[
     str | None,
     typer.Option(metavar="FILE.svg", help="Draw how often a classifier is right, by the probability that it gives."),
 ]
-
-
 FailUnder = Annotated[
     list[str] | None,
     typer.Option(

@@ -82,7 +82,7 @@ def rows_in(
     if form == "jsonl":
         return _keyed(jsonl_objects(stream, name), name, keys, converter)
     text = read_text(stream, name)  # what is left is .json, which is read whole
-    if is_document(text) and any(field.kind == "spans" for field in converter.fields):  # SQuAD's layout
+    if is_document(text) and any(field.name == "context" for field in converter.fields):  # SQuAD's layout
         return questions_in(text, name, [field.name for field in converter.fields])
     return _keyed(json_objects(text, name), name, keys, converter)
 

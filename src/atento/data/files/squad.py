@@ -31,7 +31,7 @@ def questions_in(text: str, name: str, fields: Sequence[str]) -> Iterator[tuple[
         shown = entry.get("id", number)
         line = lines.of(shown)
         try:
-            values = _values(entry, context)
+            values = _values(entry, context, answered="answers" in fields)
         except ValueError as error:
             yield DataError(f"{name}:{line}: question {shown!r}: {error}")
             continue
@@ -80,9 +80,11 @@ def _objects(parent: dict[str, object], key: str, place: str, name: str) -> Iter
         yield f"{key}[{number}]" if place == "the file" else f"{place}.{key}[{number}]", child
 
 
-def _values(entry: dict[str, object], context: str) -> dict[str, object]:
-    """Question, context and answers."""
+def _values(entry: dict[str, object], context: str, *, answered: bool) -> dict[str, object]:
+    """Question, context and, where they are read, answers."""
     question = string_of(entry.get("question"), "`question`")
+    if not answered:
+        return {"question": question, "context": context}
     answers = entry.get("answers")
     impossible = entry.get("is_impossible") is True
     if answers is None and impossible:
