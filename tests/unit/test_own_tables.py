@@ -18,6 +18,8 @@ from atento.data.files.text_sources import reading_options
 from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import DataError, MissingPartError, RecipeError, UsageError
+from atento.metrics import accuracy
+from atento.metrics.label_names import label_streams
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verb_calls import listed
 
@@ -161,6 +163,22 @@ def test_a_workbook_is_read_as_pandas_reads_it(tmp_path: Path) -> None:
         SourceConfig(file="a.xlsx", text=0, label=1), CLASSIFICATION, tmp_path
     )  # the header is a record: columns by number
     assert by_number["label"] == ["score", "9.5", "-0.25", "3", "1"]
+
+
+def test_a_boolean_is_one_label_in_every_format(tmp_path: Path) -> None:
+    """Python, JSON and pandas write True; a .csv of Excel has TRUE, one of polars true, whose letters stay."""
+    values = [True, False, True]
+    workbook(tmp_path / "a.xlsx", {"dados": [["text", "label"], *([f"t{n}", value] for n, value in enumerate(values))]})
+    frame = pandas.DataFrame({"text": ["t0", "t1", "t2"], "label": values})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    for name in ("a.xlsx", "a.csv", "a.jsonl"):
+        records = read_records(SourceConfig(file=name, text="text", label="label"), CLASSIFICATION, tmp_path)
+        assert records["label"] == ["True", "False", "True"], name
+        for written in (str.upper, str.lower):
+            score = accuracy(records["label"], [written(str(value)) for value in values])
+            assert score.value == 1.0
+    assert label_streams(["true", "mostly"], ["true", "false"]) == (["true", "mostly"], [["true", "false"]])
 
 
 def test_sheets_are_named_where_there_are_several(tmp_path: Path) -> None:

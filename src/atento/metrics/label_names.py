@@ -52,7 +52,8 @@ def label_names(labels: Iterable[object]) -> list[str]:
 def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
     """Return the names of predicted labels, and of the right ones as a list of reference sets.
 
-    Beside whole numbers, True and False are 1 and 0, as in scikit-learn.
+    Beside whole numbers, True and False are 1 and 0, as in scikit-learn; TRUE and true of a table are True where True
+    or another of the two stands beside them.
 
     Raises:
         UsageError: unequal lengths, nothing to score, a value that is no label, or a right label that is blank.
@@ -67,6 +68,9 @@ def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tupl
         if "" in stream:
             raise UsageError(f"right label {stream.index('') + 1} is blank: leave the example out, as training does")
     present = set(names).union(*streams)
+    booleans = {name: name.capitalize() for name in present if name.lower() in ("true", "false")}
+    if len(set(booleans.values())) < len(booleans):
+        names, *streams = ([booleans.get(name, name) for name in side] for side in (names, *streams))
     if not present.isdisjoint(_NUMBERS) and any(name.lstrip("-").isdecimal() for name in present):
         names, *streams = ([_NUMBERS.get(name, name) for name in side] for side in (names, *streams))
     return names, streams

@@ -77,8 +77,6 @@ def _text(value: object, decimal: str) -> str:
     """The value of a cell as a text."""
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return str(value).upper()
     if isinstance(value, float):
         return repr(int(value) if value.is_integer() and abs(value) < 2**53 else value).replace(".", decimal)
     return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
