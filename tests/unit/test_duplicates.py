@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from atento.cli.commands.duplicates import deduplicate, overlap
+from atento.cli.commands.evaluate import columns_given, key_and_value
+from atento.cli.commands.mine import _pairs
 from atento.config.tables.tasks import TASKS
 from atento.data.corpus.corpus_statistics import suspicious
 from atento.data.corpus.find_duplicates import (
@@ -26,6 +28,7 @@ from atento.data.records.held_out import held_out
 from atento.data.records.reader import records_in_memory
 from atento.data.records.splits import overlap as repeated_records
 from atento.errors import DataError, UsageError
+from atento.scale.columns import parser
 from atento_world import write
 
 
@@ -123,7 +126,7 @@ def test_a_file_may_be_replaced_by_its_own_lines_and_survives_an_error(tmp_path:
     source.write_text("x\ty\nx\ty\nz\tw\n", encoding="utf-8")
     deduplicate(str(source), source)
     assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n"
-    with pytest.raises(DataError, match="has no text '2'"):
+    with pytest.raises(DataError, match="2 columns separated by a tab, and column 2"):
         deduplicate(str(source), source, text="2")
     assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n" and list(tmp_path.iterdir()) == [source]
 
@@ -140,6 +143,27 @@ def test_the_command_removes_lines_and_says_which(tmp_path: Path, capsys: pytest
     assert "5 lines, 1 equal to an earlier one and 0 near-duplicates removed, 4 left" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("columns", ["query=0,positive=2", "text=0,pair=2", "query=pergunta,positive=resposta"])
+def test_pairs_and_texts_are_read_as_training_reads_them(columns: str, tmp_path: Path) -> None:
+    """A .csv with semicolons, quoted cells with line ends and another encoding; keys inside objects of JSON."""
+    header = "pergunta;n;resposta\n" if "pergunta" in columns else ""
+    table, out = tmp_path / "a.csv", tmp_path / "out.csv"
+    table.write_text(f'{header}quem?;1;"a; avó\nou não"\nonde?;2;"a; avó\nou não"\nquando?;3;hoje\n', "latin-1")
+    reading = ["delimiter=;", "encoding=latin-1"]
+    pairs = _pairs(str(table), columns_given(columns), dict(map(key_and_value, reading)))
+    assert pairs == [("quem?", "a; avó\nou não"), ("onde?", "a; avó\nou não"), ("quando?", "hoje")]
+    deduplicate(str(table), out, text="resposta" if header else "2", reading=reading)
+    assert out.read_text(encoding="utf-8") == f'{header}quem?;1;"a; avó\nou não"\nquando?;3;hoje\n'
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("".join(f'{{"pair": {{"q": "{n}", "a": "same"}}}}\n' for n in range(2)), encoding="utf-8")
+    assert _pairs(str(lines), {"query": "pair.q", "positive": "pair.a"}, {}) == [("0", "same"), ("1", "same")]
+    deduplicate(str(lines), out, text="pair.a")
+    assert out.read_text(encoding="utf-8").count("\n") == 1
+    assert parser("a.jsonl", ["pair.a"])('{"pair": {"a": "x"}}', "a.jsonl:1") == "x"  # of --cluster --columns
+    with pytest.raises(UsageError, match="has no columns query and positive, nor text and pair: got query"):
+        _pairs(str(table), {"query": 0}, {})
+
+
 def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, lines = tmp_path / "a.tsv", tmp_path / "a.jsonl"
     table.write_text("1\tsame\n2\tsame\n", encoding="utf-8")
@@ -148,9 +172,11 @@ def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.
     assert (tmp_path / "out").read_text(encoding="utf-8") == "1\tsame\n"
     deduplicate(str(lines), tmp_path / "out", text="t")
     assert json.loads((tmp_path / "out").read_text(encoding="utf-8"))["id"] == 1
-    with pytest.raises(DataError, match=r"a\.tsv:1: has no text '7'"):
+    with pytest.raises(DataError, match=r"a\.tsv:1: 2 columns separated by a tab, and column 7"):
         deduplicate(str(table), tmp_path / "out", text="7")
-    with pytest.raises(UsageError, match="--text must be the number of a column"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: has no text 'x': key 'x' is not in the record"):
+        deduplicate(str(lines), tmp_path / "out", text="x")
+    with pytest.raises(DataError, match=r"a\.tsv:1: column 'name' is not in the header"):
         deduplicate(str(table), tmp_path / "out", text="name")
     with pytest.raises(UsageError, match=r"--near must lie above 0 and be at most 1: got 1\.5"):
         deduplicate(str(table), tmp_path / "out", near=1.5)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
+from atento.data.records.values import at_key, string_of
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.limits import refuse_swelling_rows
 from atento.scale.line_blocks import Parse
@@ -47,18 +48,15 @@ def joined(values: Sequence[str | None]) -> str:
 
 
 def _values(line: str, position: str, columns: Sequence[str]) -> list[str]:
-    """The strings of an object's keys. Raises DataError: no object, or a key has none."""
+    """The strings at an object's keys. Raises DataError: no object, or a key has none."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{position}: the line is not JSON: {error}") from None
-    fields = record if isinstance(record, dict) else {}
-    for column in columns:
-        if not isinstance(fields.get(column), str):
-            raise DataError(f"{position}: the line must be an object with a string at the key {column!r}")
-        if "\0" in fields[column]:
-            raise DataError(f"{position}: a NUL character at the key {column!r}")
-    return [fields[column] for column in columns]
+    try:
+        return [string_of(at_key(record, column), f"key {column!r}") for column in columns]
+    except ValueError as error:
+        raise DataError(f"{position}: {error}") from None
 
 
 def _fields(line: str, position: str, numbers: Sequence[int]) -> list[str]:

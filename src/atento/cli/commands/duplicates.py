@@ -3,15 +3,16 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, redirect_stdout
-from itertools import tee
+from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO, cast
 
 import typer
 
 from atento.cli.cluster_option import check_cluster
+from atento.cli.commands.evaluate import key_and_value
 from atento.cli.completion import words
 from atento.cli.options import AsJson
 from atento.cli.output_paths import output_file
@@ -34,8 +35,15 @@ Ngram = Annotated[int, typer.Option(min=1, help="Words of an n-gram of --near.")
 Key = Annotated[
     str | None,
     typer.Option(
-        "--text", metavar="COLUMN", help="Compare this key of a .jsonl file or column number of a .tsv file, not lines."
+        "--text",
+        metavar="COLUMN",
+        help="Compare this key of a .jsonl file, or this column of a .tsv or .csv file by number or name, not lines.",
     ),
+]
+
+Reading = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="How a table is read: format, delimiter, encoding; may be repeated."),
 ]
 
 
@@ -56,6 +64,7 @@ def deduplicate(
         int | None, typer.Option(min=1, max=1024, help="Number of workers of --cluster local; one for each CPU.")
     ] = None,
     text: Key = None,
+    reading: Reading = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove lines that repeat an earlier line, and report how many, and which.
@@ -71,8 +80,9 @@ def deduplicate(
     removed: list[Duplicate] = []
     count = 0
     with signing as started, _written(out) as file:
-        lines, compared = tee(_lines(source))  # read once: the hashes may be ahead of what is written
-        for line, duplicate in zip(lines, marked(_texts(compared, source, text), near, ngram, started)):
+        # read once: the hashes may be ahead of what is written
+        records, compared = tee(_records(source, text, reading))
+        for (line, _), duplicate in zip(records, marked((item for _, item in compared), near, ngram, started)):
             count += 1
             if duplicate is None:
                 file.write(f"{line}\n")
@@ -100,6 +110,7 @@ def overlap(
         int, typer.Option(min=1, help="Also count test lines that share an n-gram of so many words with training.")
     ] = 13,
     text: Key = None,
+    reading: Reading = None,
     as_json: AsJson = False,
 ) -> None:
     """Report the test lines that are also in the training data: equal, similar, or with a long n-gram in common.
@@ -111,12 +122,12 @@ def overlap(
     _check(near)
     if train == test == "-":
         raise UsageError("standard input can be read once: only one of the files may be `-`")
-    train_lines = list(_lines(train)) if train == "-" else None  # read twice below
+    kept = list(_records(train, text, reading)) if train == "-" else None  # read twice below
 
     def train_texts() -> Iterator[tuple[int, str]]:
-        return _texts(_lines(train) if train_lines is None else train_lines, train, text)
+        return (item for _, item in (_records(train, text, reading) if kept is None else kept))
 
-    test_texts = [item for item in _texts(_lines(test), test, text) if item[1].strip()]
+    test_texts = [item for _, item in _records(test, text, reading) if item[1].strip()]
     repeated = list(shared(train_texts(), test_texts, near, ngram))
     contained = seen_ngrams((line for _, line in train_texts()), [line for _, line in test_texts], shared_ngram)
     report = {"lines": len(test_texts), **_counts(repeated), "shared_ngram": len(contained), "first": _first(repeated)}
@@ -173,35 +184,67 @@ def _first(repeated: "list[Duplicate]") -> list[dict[str, object]]:
     ]
 
 
-def _lines(name: str) -> Iterator[str]:
+def _lines(name: str, encoding: str | None = None) -> Iterator[str]:
     """Yield the lines of a file, .gz too, or of standard input."""
     from atento.data.files.source_lines import iter_lines, open_binary
 
     if name == "-":
         yield from iter_lines(sys.stdin.buffer, "standard input")
         return
-    with open_binary(Path(name).expanduser(), name, streamed=True) as stream:
+    with open_binary(Path(name).expanduser(), name, streamed=True, encoding=encoding) as stream:
         yield from iter_lines(stream, name)
 
 
-def _texts(lines: Iterable[str], name: str, column: str | None) -> Iterator[tuple[int, str]]:
-    """The number of each line, from 1, and the text that is compared.
+class _AsFile:
+    """Lines as the open file that readers of tables take."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+
+    def readline(self, _: int) -> bytes:
+        """Return the next line; at the end, no bytes."""
+        line = next(self._lines, None)
+        return b"" if line is None else f"{line}\n".encode()
+
+
+def _records(name: str, column: str | None, reading: list[str] | None) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Each record as it is written, with the number of its first line, from 1, and the text that is compared.
+
+    The line that names the columns is a record with a blank text.
 
     Raises:
-        DataError: a line has no such column.
+        DataError: a record has no such column.
     """
-    is_json = name.removesuffix(".gz").endswith(".jsonl")
-    if column is not None and not is_json and not column.isdecimal():
-        raise UsageError(f"--text must be the number of a column, from 0, except for .jsonl files: got {column!r}")
-    for number, line in enumerate(lines, start=1):
-        if column is None or not line.strip():
-            yield number, line
-            continue
-        try:
-            value = json.loads(line)[column] if is_json else line.split("\t")[int(column)]
-        except (ValueError, LookupError, TypeError):
-            raise DataError(f"{name}:{number}: has no text {column!r}") from None
-        yield number, value if isinstance(value, str) else json.dumps(value)
+    from atento.config.tables.formats import format_of
+    from atento.config.tables.task_spec import Field
+    from atento.data.files.source_records import rows_in
+    from atento.data.records.values import Converter, at_key
+
+    stated = dict(map(key_and_value, reading or []))
+    lines, read = tee(_lines(name, stated.get("encoding")))
+    form = format_of(name, stated.get("format"), ())
+    if column is None or form == "jsonl":
+        for number, line in enumerate(lines, start=1):
+            try:
+                value = line if column is None or not line.strip() else at_key(json.loads(line), column)
+            except ValueError as error:
+                raise DataError(f"{name}:{number}: has no text {column!r}: {error}") from None
+            yield line, (number, value if isinstance(value, str) else json.dumps(value))
+        return
+    chosen = int(column) if column.isdecimal() else column
+    rows = rows_in(
+        "csv" if form == "csv" else "tsv", cast(BinaryIO, _AsFile(read)), name, [chosen],
+        Converter((Field("text"),)), delimiter=stated.get("delimiter"),
+    )  # fmt: skip
+    begin, text = 1, ""
+    for row in rows:
+        if isinstance(row, DataError):
+            raise row
+        if row[0] > begin:  # a quoted cell may hold line ends
+            yield "\n".join(islice(lines, row[0] - begin)), (begin, text)
+        begin, text = row[0], str(row[1][0])
+    if rest := list(lines):
+        yield "\n".join(rest), (begin, text)
 
 
 @contextmanager

@@ -122,14 +122,14 @@ def evaluate(
     from atento.metrics.metric_table import lower_is_better
 
     check_order(model, *data)
-    chosen = None if columns is None else _columns(columns)
+    chosen = None if columns is None else columns_given(columns)
     picture = None if confusion is None else output_file(confusion, (".svg", ".png"), "--confusion")
     drawn = None if reliability is None else output_file(reliability, (".svg",), "--reliability")
     gates = parse_gates(fail_under)
     requested: list[str | None] = [None] if metrics is None else [*metrics.split(",")]
     for name in filter(None, [*requested, *(name for name, _ in gates)]):
         metric_named(name)  # before the model is loaded
-    stated = None if reading is None else dict(_pair(item) for item in reading)
+    stated = None if reading is None else dict(key_and_value(item) for item in reading)
     languages = {"source_language": source_language, "target_language": target_language}
     options: Any = decoding | {name: given for name, given in languages.items() if given is not None}
     options |= {"seed": shared.seed, "reading": stated}
@@ -147,7 +147,7 @@ def evaluate(
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
 
 
-def _columns(text: str) -> "dict[str, int | str]":
+def columns_given(text: str) -> "dict[str, int | str]":
     """The columns of `--columns`: text=1,label=2."""
     columns: dict[str, int | str] = {}
     for item in text.split(","):
@@ -158,8 +158,8 @@ def _columns(text: str) -> "dict[str, int | str]":
     return columns
 
 
-def _pair(text: str) -> tuple[str, str]:
-    """The key and the value of `--reading`."""
+def key_and_value(text: str) -> tuple[str, str]:
+    """The key and the value of an item of `--reading`."""
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise UsageError(f"--reading has the form KEY=VALUE: got {text!r}")

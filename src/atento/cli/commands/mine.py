@@ -3,11 +3,13 @@
 import csv
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from atento.cli.command_progress import show_batches
+from atento.cli.commands.duplicates import Reading
+from atento.cli.commands.evaluate import columns_given, key_and_value
 from atento.cli.options import ModelOptions, progress, with_options
 from atento.cli.output_paths import output_file
 from atento.errors import UsageError
@@ -37,6 +39,11 @@ def mine(
         str | None,
         typer.Option(metavar="FILE", help="Documents to search, one a line; those of the pairs if not given."),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="FIELD=COLUMN,...", help="Columns by number or name, such as query=1,positive=a.text."),
+    ] = None,
+    reading: Reading = None,
     ranker: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="A model of pairs that scores what the encoder finds, for the margins."),
@@ -64,7 +71,9 @@ def mine(
 
     mining = Mining(negatives, within, skip, margin, relative_margin)
     output_file(out, (".tsv", ".jsonl"))
-    records = _pairs(pairs)
+    records = _pairs(
+        pairs, None if columns is None else columns_given(columns), dict(map(key_and_value, reading or []))
+    )
     documents = [] if corpus is None else [line for line in read_lines(corpus) if line.strip()]
     with shared.loaded(encoder) as loaded, show_batches("mine"):
         judge = None if ranker is None else load(ranker, shared.device, shared.precision)
@@ -82,26 +91,28 @@ def mine(
     echo(json.dumps(report) if shared.as_json else f"{len(kept):,} triples of {len(records):,} pairs in {out}")
 
 
-def _pairs(path: str) -> list[tuple[str, str]]:
+def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, Any]) -> list[tuple[str, str]]:
     """Queries and right documents of a file. Raises DataError, UsageError: names file and line."""
     from atento.config.recipe import SourceConfig
     from atento.config.tables.formats import FORMATS, format_of, rule_of_endings
     from atento.config.tables.task_spec import Field
     from atento.data.files.source_lines import open_binary
     from atento.data.files.source_records import columns_of
+    from atento.data.records.labelled_data import reading_of
     from atento.data.records.reader import read_records
 
     fields = (Field("text"), Field("pair"))
-    form = format_of(path, None, fields)
+    form = format_of(path, reading.get("format"), fields)
     if form is None or not FORMATS[form].table:
         raise UsageError(f"PAIRS {rule_of_endings(path, fields)}")
-    with open_binary(Path(path), path) as stream:
-        names = columns_of(form, stream, path)  # without a header these are data
-    named = [columns for columns in (("query", "positive"), ("text", "pair")) if {*columns} <= {*names}]
-    if not named and not FORMATS[form].by_number:
+    with open_binary(Path(path), path, encoding=reading.get("encoding")) as stream:  # without a header these are data
+        first = columns_of(form, stream, path, delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
+    names = columns or {name: name for name in first}
+    named = [pair for pair in (("query", "positive"), ("text", "pair")) if {*pair} <= names.keys()]
+    if not named and (columns or not FORMATS[form].by_number):
         raise UsageError(f"{path} has no columns query and positive, nor text and pair: got {', '.join(names)}")
-    text, pair = named[0] if named else (0, 1)
-    records = read_records(SourceConfig(file=path, text=text, pair=pair), fields, Path())
+    text, pair = (names[name] for name in named[0]) if named else (0, 1)
+    records = read_records(SourceConfig(file=path, text=text, pair=pair, **reading_of(path, reading)), fields)
     for warning in records.warnings():
         progress(f"warning: {warning}")
     return list(zip(records["text"], records["pair"]))
