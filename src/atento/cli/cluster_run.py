@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atento.cli.command_progress import Progress
-from atento.cli.options import check_order, progress
+from atento.cli.options import check_order, progress, warnings_as_lines
 from atento.cli.output_paths import output_folder
 from atento.errors import AtentoError, AtentoWarning, UsageError, counted
 from atento.precision import available_cores
@@ -50,7 +50,6 @@ class Launch:
 
     def run(self, work: "Work") -> None:
         """Make the parts that are missing."""
-        from atento.cli.options import warnings_as_lines
         from atento.scale.inputs import Input
         from atento.scale.model_hash import model_files
         from atento.scale.parts import PARTS, Job, OutputFolder

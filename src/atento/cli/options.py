@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, is_dataclass
@@ -18,6 +18,7 @@ from atento.start_up import without_collections
 from atento.terminal import echo
 
 if TYPE_CHECKING:
+    from atento.config.reading.loading import LoadedRecipe
     from atento.model import Model
 
 import warnings
@@ -210,3 +211,18 @@ def with_signature(
 def progress(text: str) -> None:
     """Print a line to standard error."""
     echo(text, err=True)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print each warning as a line to standard error."""
+    for warning in warnings:
+        progress(f"warning: {warning}")
+
+
+def recipe_of(recipe: str, overrides: list[str] | None) -> "LoadedRecipe":
+    """Read a recipe with its overrides, and print its warnings."""
+    from atento.config.reading.loading import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    warn(loaded.warnings)
+    return loaded

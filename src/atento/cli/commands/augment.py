@@ -14,7 +14,7 @@ from atento.cli.commands.writing import SourceLanguage, TargetLanguage
 from atento.cli.completion import models
 from atento.cli.decoding_options import with_decoding
 from atento.cli.line_work import Cluster, Work
-from atento.cli.options import ModelOptions, progress, with_options
+from atento.cli.options import ModelOptions, progress, recipe_of, with_options
 from atento.errors import DataError
 from atento.terminal import echo, write
 
@@ -66,14 +66,11 @@ def augment_recipe(
     In --out: synthetic.jsonl, the pairs that are kept, and recipe.yaml, in which `data.mixing` joins them with the real
     ones. With other limits, --tag or --share, nothing is translated again. Decoding is that of --reverse.
     """
-    from atento.config.reading.loading import load_recipe
     from atento.data.files.source_lines import open_binary
     from atento.runs import augmented_data as data
 
     assert cluster is not None and out is None, "the folder is the cluster's"
-    loaded = load_recipe(recipe, overrides or [])
-    for warning in loaded.warnings:
-        progress(f"warning: {warning}")
+    loaded = recipe_of(recipe, overrides)
     real = data.real_pairs(loaded, tag)
     data.check_finished(model)
     if file != "-" and "://" not in file:  # others can be read once, or only from afar

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson
+from atento.cli.options import AsJson, recipe_of, warn
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
 
     loaded = load_recipe(recipe, overrides or [])
     warnings = [*loaded.warnings, *_absent(loaded)]
-    _warn(warnings)
+    warn(warnings)
     if as_json:
         echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))
     else:
@@ -72,11 +72,10 @@ def show(
 
     Example: atento config show micro-world-en-pt training.steps=500 --origins
     """
-    from atento.config.reading.loading import dump_recipe, load_recipe
+    from atento.config.reading.loading import dump_recipe
     from atento.config.recipe import recipe_to_dict
 
-    loaded = load_recipe(recipe, overrides or [])
-    _warn(loaded.warnings)
+    loaded = recipe_of(recipe, overrides)
     later = loaded.later()
     if as_json:
         record = {
@@ -163,9 +162,3 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
             for name in (source.source, source.target) if source.file is None else (source.file,):
                 if isinstance(name, str) and not (loaded.folder / Path(name).expanduser()).exists():
                     yield f"data.{split}: no such file here: {loaded.folder / name}"
-
-
-def _warn(warnings: list[str]) -> None:
-    """Print warnings to standard error, one per line."""
-    for warning in warnings:
-        echo(f"warning: {warning}", err=True)

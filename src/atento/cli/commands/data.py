@@ -15,7 +15,7 @@ from atento.cli import completion
 from atento.cli.cluster_option import check_cluster
 from atento.cli.commands.duplicates import deduplicate, overlap
 from atento.cli.commands.mine import EPILOG, mine
-from atento.cli.options import AsJson, progress
+from atento.cli.options import AsJson, progress, recipe_of
 from atento.cli.output_paths import output_folder
 from atento.errors import UsageError, nearest
 from atento.terminal import echo
@@ -58,11 +58,8 @@ def stats(
 ) -> None:
     """Print statistics of each split: lengths, length ratios, suspicious and too long records, and columns."""
     from atento.cli.commands.statistics import measured, text_lines
-    from atento.config.reading.loading import load_recipe
 
-    loaded = load_recipe(recipe, overrides or [])
-    for warning in loaded.warnings:
-        progress(f"warning: {warning}")
+    loaded = recipe_of(recipe, overrides)
     records = measured(loaded, tokens=tokens)
     if as_json:
         echo(json.dumps(records, ensure_ascii=False))
@@ -82,14 +79,11 @@ def peek(
     """Print the first examples exactly as the model reads them: tokens with their ids."""
     from dataclasses import replace
 
-    from atento.config.reading.loading import load_recipe
     from atento.config.tables.head_kinds import HEAD_KINDS
     from atento.runs.prepare import tokenizer_and_network, training_batches
     from atento.runs.token_data import data_of
 
-    loaded = load_recipe(recipe, overrides or [])
-    for warning in loaded.warnings:
-        progress(f"warning: {warning}")
+    loaded = recipe_of(recipe, overrides)
     data = data_of(loaded, progress)
     tokenizer, network = tokenizer_and_network(loaded, data.train, progress)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
@@ -148,7 +142,6 @@ def tokenize(
     as_json: AsJson = False,
 ) -> None:
     """Encode the training texts into the memory-mapped store that `train` reads; continues a stopped command."""
-    from atento.config.reading.loading import load_recipe
     from atento.runs.token_data import make_store
     from atento.scale.ray_texts import encoding_tasks
 
@@ -157,9 +150,7 @@ def tokenize(
         if processes is not None:
             raise UsageError("--processes are those of this machine: it excludes --cluster ray")
         workers = partial(encoding_tasks, str(cluster))
-    loaded = load_recipe(recipe, overrides or [])
-    for warning in loaded.warnings:
-        progress(f"warning: {warning}")
+    loaded = recipe_of(recipe, overrides)
     with redirect_stdout(sys.stderr):  # Ray prints to standard output
         store = make_store(loaded, progress, processes=processes, force=force, workers=workers).store
     record = {

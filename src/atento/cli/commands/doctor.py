@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atento.cli.options import AsJson, Device
+from atento.cli.options import AsJson, Device, progress
 from atento.errors import UsageError, install_hint
 from atento.terminal import echo
 from atento.version import __version__
@@ -54,7 +54,6 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     """Check the processes that a launcher has started, or start them; the first one prints the table."""
     from pathlib import Path
 
-    from atento.cli.options import progress
     from atento.config.sections.parallel import ParallelConfig
     from atento.precision import resolve_device
     from atento.training.replica import environment

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress
+from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress, warnings_as_lines
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import UsageError, nearest
 from atento.terminal import echo
@@ -56,7 +56,6 @@ def glue(
     Each task is a run folder. The same command resumes what was stopped and does not train again what is finished.
     Predictions for test files without labels are written to FOLDER/submission.
     """
-    from atento.cli.options import warnings_as_lines
     from atento.suites.run_suite import glue as run
     from atento.suites.suite_table import rows_named, suite_named
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
+from atento.cli.options import recipe_of
 from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
@@ -53,12 +54,11 @@ def launch(
 
     All machines share the run folder and the data. The same file continues a run that was stopped.
     """
-    from atento.config.reading.loading import load_recipe
     from atento.runs.launch_files import LAUNCHERS, Job
 
     if system not in LAUNCHERS:
         raise UsageError(f"there is no cluster {system!r}{nearest(system, list(LAUNCHERS))}")
-    loaded = load_recipe(recipe, overrides or [])
+    loaded = recipe_of(recipe, overrides)
     arguments = [recipe, *(overrides or []), "--out", out or f"runs/{loaded.recipe.name}"]
     arguments += [] if gpus else ["--device", "cpu"]
     plain = re.sub("[^a-z0-9]+", "-", loaded.recipe.name.lower()).strip("-")[:40]

@@ -10,7 +10,7 @@ import typer
 from atento.cli.command_progress import show_batches
 from atento.cli.commands.duplicates import Reading
 from atento.cli.commands.evaluate import columns_given, key_and_value
-from atento.cli.options import ModelOptions, progress, with_options
+from atento.cli.options import ModelOptions, progress, warn, with_options
 from atento.cli.output_paths import output_file
 from atento.errors import UsageError
 from atento.terminal import echo
@@ -113,8 +113,7 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
         raise UsageError(f"{path} has no columns query and positive, nor text and pair: got {', '.join(names)}")
     text, pair = (names[name] for name in named[0]) if named else (0, 1)
     records = read_records(SourceConfig(file=path, text=text, pair=pair, **reading_of(path, reading)), fields)
-    for warning in records.warnings():
-        progress(f"warning: {warning}")
+    warn(records.warnings())
     return list(zip(records["text"], records["pair"]))
 
 

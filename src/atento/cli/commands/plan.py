@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Threads, progress
+from atento.cli.options import AsJson, Threads, progress, recipe_of
 from atento.errors import UsageError
 from atento.terminal import echo
 
@@ -60,15 +60,12 @@ def plan(
     """
     import torch
 
-    from atento.config.reading.loading import load_recipe
     from atento.precision import resolve_device
     from atento.precision import threads as thread_scope
     from atento.runs.plans.parallel_plan import ACCELERATORS, plan_world
     from atento.runs.plans.run_plan import plan_recipe
 
-    loaded = load_recipe(recipe, overrides or [])
-    for warning in loaded.warnings:
-        progress(f"warning: {warning}")
+    loaded = recipe_of(recipe, overrides)
     if world is None and device in ACCELERATORS:
         raise UsageError(
             f"--device {device} is the GPU of a plan for several processes: give their number too, such as --world 8"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from atento.cli.options import progress
+from atento.cli.options import progress, warn
 from atento.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
             continue
         parts[name] = read_sources(recipe, name, loaded.folder)
         joined(parts[name])  # sources of unlike columns are refused, as in training
-        for warning in (text for part in parts[name] for text in part.warnings()):
-            progress(f"warning: {warning}")
+        warn(text for part in parts[name] for text in part.warnings())
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
     texts = {split: tuple(name for name in read[0].columns if name in spec.texts) for split, read in parts.items()}
@@ -96,8 +95,7 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
     splits = [train | ({"held_out": min(data.held_out, max(1, train["texts"] // 10))} if data.held_out else {})]
     for name in ("valid", "test"):
         parts = read_sources(loaded.recipe, name, loaded.folder)
-        for warning in (text for part in parts for text in part.warnings()):
-            progress(f"warning: {warning}")
+        warn(text for part in parts for text in part.warnings())
         if parts:
             texts = [text for part in parts for text in part["text"]]
             record: dict[str, object] = {"split": name, "texts": len(texts)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
+from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed, progress
 from atento.errors import UsageError
 from atento.terminal import echo
 
@@ -104,7 +104,6 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
 
 def _launch(processes: int) -> None:
     """Run this command in several processes, which see in their environment that they train together."""
-    from atento.cli.options import progress
 
     def stop(number: int, frame: object) -> None:  # until the launcher has handlers of its own
         progress(f"stopped by {signal.Signals(number).name} before training began")
