@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from unicodedata import is_normalized
 
 
 class AtentoError(Exception):
@@ -72,7 +73,7 @@ def nearest(name: str, known: list[str], meant: str | None = None) -> str:
     """Return the end of an error message: the most similar known name, or `meant` if it begins with one, then the known
     names, at most `_LISTED`."""
     close = [meant] if meant and meant.split()[0] in known else get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
+    hint = f"; did you mean {_told(close[0], name)}?" if close else "."
     names = sorted(known, key=lambda other: [int(part) if part.isdecimal() else part for part in _PARTS.split(other)])
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f"{hint} Known: {', '.join(names[:_LISTED])}{more}"
@@ -101,7 +102,12 @@ def similar_file(path: Path) -> str:
     except (OSError, ValueError):
         return ""
     close = get_close_matches(path.name, names, n=1, cutoff=0.7)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {_told(close[0], path.name)}?" if close else ""
+
+
+def _told(name: str, other: str) -> str:
+    """A name in quotes; with its codes where one of the two has other forms of letters, and they may look the same."""
+    return repr(name) if is_normalized("NFC", name) and is_normalized("NFC", other) else ascii(name)
 
 
 def _short(name: str) -> str:

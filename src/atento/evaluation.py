@@ -19,6 +19,7 @@ from atento.data.records.labelled_data import Paths, are_paths, labelled_records
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import Records
 from atento.data.records.splits import Split, joined
+from atento.data.records.values import as_written
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import Score, metric_named
 from atento.metrics.metric_table import row_named
@@ -60,7 +61,8 @@ def columns_learned(
         return None
     if numbers:
         return dict(learned) if by_number and len(numbers) == len(learned) and max(numbers) < len(first) else None
-    keys = {column if by_number or column in first else column.split(".")[0] for column in learned.values()}
+    names = [as_written(column, first) for column in learned.values()]
+    keys = {name if by_number or name in first else name.split(".")[0] for name in names}
     return dict(learned) if keys <= set(first) else None
 
 

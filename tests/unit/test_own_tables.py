@@ -1,9 +1,11 @@
 """Tables as people have them: Excel's CSV of Brazil and Germany, workbooks, folders of labels, data frames."""
 
 import io
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import openpyxl
 import pandas
@@ -20,6 +22,7 @@ from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import DataError, MissingPartError, RecipeError, UsageError
 from atento.metrics import accuracy
 from atento.metrics.label_names import label_streams
+from atento.scale.columns import ParquetTexts
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verb_calls import listed
 
@@ -310,6 +313,33 @@ def test_verbs_take_the_texts_of_a_data_frame(frame: Any) -> None:
 
 
 # Wrong columns ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "written"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_column_is_found_however_its_accents_are_written(asked: str, written: str, tmp_path: Path) -> None:
+    """A header from a Mac, a recipe from elsewhere: the names look the same."""
+    key, name, sheet = normalize(asked, "opinião"), normalize(written, "opinião"), normalize(written, "avaliação")
+    frame = pandas.DataFrame({name: ["a", "b"], "label": ["x", "y"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, force_ascii=False)
+    frame.to_json(tmp_path / "a.json", orient="records")
+    frame.to_parquet(tmp_path / "a.parquet")
+    workbook(tmp_path / "a.xlsx", {sheet: [[name, "label"], ["a", "x"], ["b", "y"]], "outra": [["z"]]})
+    (tmp_path / "in.jsonl").write_text(f'{{"{name}": {{"{name}": "a"}}, "label": "x"}}\n', encoding="utf-8")
+    more: dict[str, dict[str, Any]] = {"a.xlsx": {"sheet": normalize(asked, "avaliação")}}
+    for file in ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.xlsx"):
+        source = SourceConfig(file=file, text=key, label="label", **more.get(file, {}))
+        assert read_records(source, CLASSIFICATION, tmp_path)["text"] == ["a", "b"], file
+    nested = SourceConfig(file="in.jsonl", text=f"{key}.{key}", label="label")
+    assert read_records(nested, CLASSIFICATION, tmp_path)["text"] == ["a"]
+    dataset = SourceConfig(dataset="a.parquet", text=key, label="label")
+    assert read_records(dataset, CLASSIFICATION, tmp_path)["text"] == ["a", "b"]
+    with (tmp_path / "a.parquet").open("rb") as stream:
+        assert ParquetTexts(stream, "a.parquet", [key]).columns == [name]
+    (tmp_path / f"{name}.tsv").touch()
+    with pytest.raises(DataError, match=re.escape(f"did you mean {ascii(name)[:-1]}.tsv'?")):
+        read_records(SourceConfig(file=f"{key}.tsv", text="text", label="label"), CLASSIFICATION, tmp_path)
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.table])

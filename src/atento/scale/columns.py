@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from atento.data.records.values import at_key, string_of
+from atento.data.records.values import as_written, at_key, string_of
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.limits import refuse_swelling_rows
 from atento.scale.line_blocks import Parse
@@ -97,7 +97,7 @@ class ParquetTexts:
             raise DataError(f"{name}: is no Parquet file that can be read: {error}") from None
         schema = self._file.schema_arrow
         texts = [field.name for field in schema if field.type in (arrow.string(), arrow.large_string())]
-        self.columns = list(columns) or texts
+        self.columns = [as_written(column, texts) for column in columns] or texts
         shown = ", ".join(texts) or "none"
         for column in self.columns:
             if column not in texts:

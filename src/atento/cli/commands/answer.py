@@ -2,11 +2,11 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,16 +21,8 @@ if TYPE_CHECKING:
     from atento.model import Model
     from atento.tasks.question_answering import Answer
 
-
-class _Options(TypedDict):
-    """Of `Model.answers`."""
-
-    n_best: int
-    max_answer: int | None
-    null_threshold: float
-
-
 _BY_NAME = ("json", "csv", "xlsx")  # formats that name their columns, or that are no lines
+_Options = Mapping[str, Any]  # of `Model.answers`
 _Pair = tuple[str, str]  # a question and its context; both are empty for a blank line
 
 

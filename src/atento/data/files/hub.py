@@ -7,7 +7,7 @@ from typing import Any
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
-from atento.data.records.values import Converter
+from atento.data.records.values import Converter, as_written
 from atento.errors import DataError, RecipeError, install_hint, nearest
 from atento.limits import refuse_swelling_rows
 
@@ -26,7 +26,7 @@ def dataset_rows(
     """
     data = opened(source, folder)
     name = str(source.dataset) if source.split is None else f"{source.dataset}[{source.split}]"
-    keys = [str(getattr(source, field.name) or field.name) for field in fields]
+    keys = [as_written(str(getattr(source, field.name) or field.name), data.column_names) for field in fields]
     for field, key in zip(fields, keys):
         column = key if key in data.column_names else key.split(".")[0]
         if column not in data.column_names:

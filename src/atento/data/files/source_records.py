@@ -12,7 +12,7 @@ from atento.data.files.source_json import json_objects, jsonl_objects
 from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.files.spreadsheets import sheet_rows
 from atento.data.files.squad import is_document, questions_in
-from atento.data.records.values import Converter, shortened
+from atento.data.records.values import Converter, as_written, shortened
 from atento.errors import DataError, counted, listed
 
 AS_QUOTED = '`format: csv, delimiter: "\\t"` in the source'  # reads such a table
@@ -210,6 +210,7 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
     if isinstance(row, DataError):
         raise row
     names = row[1]
+    columns = [as_written(column, names) for column in columns]
     for column in columns:
         if names.count(column) != 1:
             if column in names:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any, BinaryIO
 
+from atento.data.records.values import as_written
 from atento.errors import DataError, MissingPartError, install_hint
 from atento.limits import refuse_swelling
 
@@ -49,7 +50,7 @@ def _chosen(book: Any, name: str, sheet: str | None) -> object:
     for one in sheets.values():
         one.reset_dimensions()  # what a file says of its size may be wrong
     if sheet is not None:
-        if sheet not in sheets:
+        if (sheet := as_written(sheet, sheets)) not in sheets:
             raise DataError(f"{name}: has no sheet {sheet!r}; its sheets are {', '.join(map(repr, sheets))}")
         return sheets[sheet]
     filled = [title for title, one in sheets.items() if next(_rows(one, name, "."), None) is not None]

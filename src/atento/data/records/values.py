@@ -161,6 +161,12 @@ def characters_of(value: object) -> int:
     return sum(len(word) for word in value if isinstance(word, str)) if isinstance(value, tuple) else 0
 
 
+def as_written(name: str, known: Iterable[object]) -> str:
+    """The known name that looks the same, whose letters may have another form; else the name itself."""
+    same = (other for other in known if isinstance(other, str) and nfc(other) == nfc(name))
+    return name if name in known else next(same, name)
+
+
 def at_key(record: object, key: str) -> object:
     """Return the value of a key; if the record lacks the key, its dots separate the keys of nested objects.
 
@@ -170,8 +176,8 @@ def at_key(record: object, key: str) -> object:
     if not isinstance(record, Mapping):
         raise ValueError(f"each record must be an object, not {kind_of(record)}")
     value: object = record
-    for part in [key] if key in record else key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
+    for part in [key] if as_written(key, record) in record else key.split("."):
+        if not isinstance(value, Mapping) or (part := as_written(part, value)) not in value:
             raise ValueError(f"key {key!r} is not in the record{listed(key, [*map(str, record)], what='its keys')}")
         value = value[part]
     return value
