@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.models import ArgumentInfo
 
-from atento.cli.completion import models, words
+from atento.cli.completion import models, overrides, recipes, words
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.start_up import without_collections
 from atento.terminal import echo
@@ -106,6 +106,23 @@ ModelArgument = Annotated[
         metavar="MODEL",
         help="A run folder, a model folder, a model that comes with Atento or a hub name.",
         autocompletion=models,
+    ),
+]
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A YAML file, - for standard input, or a shipped recipe's name.",
+        autocompletion=recipes,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="key=value",
+        help="Overrides, such as training.steps=1000; ~key restores the default.",
+        autocompletion=overrides,
     ),
 ]
 

@@ -9,12 +9,11 @@ import typer
 
 from atento.cli.cluster_option import with_cluster
 from atento.cli.cluster_run import Launch
-from atento.cli.commands.config import Overrides, RecipeArgument
 from atento.cli.commands.writing import SourceLanguage, TargetLanguage
 from atento.cli.completion import models
 from atento.cli.decoding_options import with_decoding
 from atento.cli.line_work import Cluster, Work
-from atento.cli.options import ModelOptions, progress, recipe_of, with_options
+from atento.cli.options import ModelOptions, Overrides, RecipeArgument, progress, recipe_of, with_options
 from atento.errors import DataError
 from atento.terminal import echo, write
 

@@ -1,12 +1,10 @@
 """`atento baseline`: what a simple learner reaches on the data of a recipe, in seconds."""
 
 import json
-from typing import Annotated
 
 import typer
 
-from atento.cli import completion
-from atento.cli.options import AsJson, progress
+from atento.cli.options import AsJson, Overrides, RecipeArgument, progress
 from atento.terminal import echo
 
 
@@ -16,18 +14,8 @@ def register(app: typer.Typer) -> None:
 
 
 def baseline(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="key=value", help="Overrides, such as training.seed=2.", autocompletion=completion.overrides
-        ),
-    ] = None,
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit simple learners to the training data of a recipe, and score them on its validation and test data.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, recipe_of, warn
+from atento.cli.options import AsJson, Overrides, RecipeArgument, recipe_of, warn
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -24,24 +24,6 @@ config_app = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     app.add_typer(config_app, name="config")
-
-
-RecipeArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE",
-        help="A YAML file, - for standard input, or a shipped recipe's name.",
-        autocompletion=completion.recipes,
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="key=value",
-        help="Overrides, such as training.steps=1000; ~key restores the default.",
-        autocompletion=completion.overrides,
-    ),
-]
 
 
 @config_app.command()

@@ -15,7 +15,7 @@ from atento.cli import completion
 from atento.cli.cluster_option import check_cluster
 from atento.cli.commands.duplicates import deduplicate, overlap
 from atento.cli.commands.mine import EPILOG, mine
-from atento.cli.options import AsJson, progress, recipe_of
+from atento.cli.options import AsJson, Overrides, RecipeArgument, progress, recipe_of
 from atento.cli.output_paths import output_folder
 from atento.errors import UsageError, nearest
 from atento.terminal import echo
@@ -30,20 +30,6 @@ def register(app: typer.Typer) -> None:
     data_app.command("overlap", epilog="Example:  atento data overlap train.pt valid.pt --near 0.8")(overlap)
     data_app.command("mine", epilog=EPILOG)(mine)
     app.add_typer(data_app, name="data")
-
-
-RecipeArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="key=value", help="Overrides, such as training.steps=1000.", autocompletion=completion.overrides
-    ),
-]
 
 
 @data_app.command("stats", epilog="Example:  atento data stats my.yaml")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.options import recipe_of
+from atento.cli.options import Overrides, recipe_of
 from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
@@ -31,12 +31,7 @@ def launch(
             autocompletion=completion.recipes,
         ),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="key=value", help="Changes, such as training.steps=1000.", autocompletion=completion.overrides
-        ),
-    ] = None,
+    overrides: Overrides = None,
     nodes: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Machines.")] = 1,
     nproc: Annotated[
         int, typer.Option(metavar="N", min=1, max=1024, help="Processes on each machine, one for each of its GPUs.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Threads, progress, recipe_of
+from atento.cli.options import AsJson, Overrides, RecipeArgument, Threads, progress, recipe_of
 from atento.errors import UsageError
 from atento.terminal import echo
 
@@ -25,18 +25,8 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="key=value", help="Overrides, such as training.steps=1000.", autocompletion=completion.overrides
-        ),
-    ] = None,
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
     world: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Plan for so many processes, one a GPU.")
     ] = None,

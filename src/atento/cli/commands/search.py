@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, Seed, Threads, TrainingPrecision
+from atento.cli.options import AsJson, Device, Overrides, Seed, Threads, TrainingPrecision
 from atento.terminal import echo
 
 
@@ -31,12 +31,7 @@ def search(
         str,
         typer.Option(metavar="FILE", help="YAML: a key -> a list of choices, or {low, high, log, integer, step}."),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="key=value", help="Changes, such as training.steps=1000.", autocompletion=completion.overrides
-        ),
-    ] = None,
+    overrides: Overrides = None,
     trials: Annotated[
         int | None, typer.Option(metavar="N", help="Number of trials; not needed for a whole grid.")
     ] = None,

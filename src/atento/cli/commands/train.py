@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed, progress
+from atento.cli.options import AsJson, Device, Overrides, Threads, TrainingPrecision, TrainingSeed, progress
 from atento.errors import UsageError
 from atento.terminal import echo
 
@@ -38,12 +38,7 @@ def train(
             autocompletion=completion.recipes,
         ),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="key=value", help="Changes, such as training.steps=1000.", autocompletion=completion.overrides
-        ),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME if not given.")] = None,
     from_: Annotated[
         str | None,
