@@ -175,23 +175,24 @@ class Tagger(_Trained):
 
     def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
         """Train on sentences and their tags. Raises ValueError: a sentence has fewer tags than words, or more."""
-        rows = list(zip(X, _same(X, y)))
+        rows = list(zip(_sentences(X), _sentences(_same(X, y))))
         for number, (words, tags) in enumerate(rows):
             if len(words) != len(tags):
                 raise ValueError(f"sentence {number} has {len(words)} words and {len(tags)} tags")
-        self._fit([{"tokens": list(words), "tags": list(tags)} for words, tags in rows])
+        self._fit([{"tokens": words, "tags": tags} for words, tags in rows])
         self.classes_ = np.unique([tag for _, tags in rows for tag in tags])
         return self
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tags of each sentence."""
-        model, sentences = self.model, [list(words) for words in X]
+        model, sentences = self.model, _sentences(X)
         tagged = model.tag_words(words=sentences) if sentences else []
         return [[entity.label for entity in entities] for entities in tagged]
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """The share of words with the right tag."""
-        pairs = [pair for found, tags in zip(self.predict(X), _same(X, y)) for pair in zip(found, tags, strict=True)]
+        right = _sentences(_same(X, y))
+        pairs = [pair for found, tags in zip(self.predict(X), right) for pair in zip(found, tags, strict=True)]
         return float(np.mean([found == class_name(tag) for found, tag in pairs]))
 
 
@@ -245,6 +246,13 @@ def _rows(X: Inputs) -> list[dict[str, object]]:
         if others := [value for value in row if not isinstance(value, str)]:
             raise TypeError(f"X must be texts: row {number} has {type(others[0]).__name__}")
     return [dict(zip(("text", "pair"), row)) for row in rows]
+
+
+def _sentences(X: Inputs) -> list[list[str]]:
+    """Sentences as lists of words, or of tags. Raises TypeError: a text in place of a list."""
+    if isinstance(X, str) or any(isinstance(sentence, str) for sentence in X):
+        raise TypeError("each sentence must be a list of words, or of tags, and not a text: text.split() is one")
+    return [list(sentence) for sentence in X]
 
 
 def _inputs(X: Inputs) -> Inputs:

@@ -148,7 +148,7 @@ def test_wrong_use_is_refused() -> None:
             train("bpe", size, ["a"])
     with pytest.raises(TokenizerError, match=r"^unknown kind of tokenizer 'unigramm'; did you mean 'unigram'"):
         train("unigramm", 300, ["a"])
-    with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each: got a single string$"):
+    with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each"):
         train("bpe", 300, "a line")  # type: ignore[arg-type]
     with pytest.raises(TokenizerError, match=r"^line 2 of the training text must be Unicode text: .* U\+D800 at char"):
         train("bpe", 300, ["a", "\ud800"])

@@ -211,6 +211,8 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
     first = next(iter(references))  # a Series of pandas has no item 0 where its index has none
     if isinstance(first, str):
         references = [cast(Sequence[str], references)]
+    elif any(isinstance(stream, str) for stream in references):
+        raise UsageError("references must be strings, or lists of them, one a reference set: got both")
     elif not isinstance(first, Iterable):
         raise UsageError(f"predictions and references must be strings: got {first!r}")
     streams = [list(stream) for stream in references]

@@ -55,7 +55,7 @@ def fill(
     *,
     top: int = 5,
     iterations: int | None = None,
-    targets: Sequence[str] | None = None,
+    targets: str | Sequence[str] | None = None,
 ) -> list[Candidate]: ...
 @overload
 def fill(
@@ -64,7 +64,7 @@ def fill(
     *,
     top: int = 5,
     iterations: int | None = None,
-    targets: Sequence[str] | None = None,
+    targets: str | Sequence[str] | None = None,
 ) -> list[list[Candidate]]: ...
 
 
@@ -74,7 +74,7 @@ def fill(
     *,
     top: int = 5,
     iterations: int | None = None,
-    targets: Sequence[str] | None = None,
+    targets: str | Sequence[str] | None = None,
 ) -> Any:
     """The most probable ways to fill the masks of a text, best first (docs/notes.md#g2).
 
@@ -117,7 +117,7 @@ def fill(
 
 
 def fill_each(
-    model: TaskModel, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None
+    model: TaskModel, texts: Sequence[str], *, top: int = 5, targets: str | Sequence[str] | None = None
 ) -> list[list[list[Candidate]]]:
     """The most probable tokens for each mask by itself, best first: for each text a list for each of its masks.
 
@@ -183,10 +183,10 @@ def _writes_spans(model: TaskModel) -> bool:
     return isinstance(model.network, EncoderDecoder) and tokenizer_of(model).specials.get("<extra_id_0>") is not None
 
 
-def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+def target_ids(tokenizer: Tokenizer, targets: str | Sequence[str]) -> list[int]:
     """The token of each target. Raises UsageError: there is none, or a target that the vocabulary writes otherwise."""
     ids = []
-    for target in targets:
+    for target in [targets] if isinstance(targets, str) else targets:
         piece = tokenizer.token_id(target)
         spellings: tuple[Sequence[int], ...] = (
             ids_inside(target, tokenizer),

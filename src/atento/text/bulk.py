@@ -10,7 +10,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.text.normalization import require_unicode
+from atento.text.normalization import require_texts
 from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 from atento.text.tokenizer import Tokenizer
 from atento.text.word_table import WordTable
@@ -50,8 +50,7 @@ class BulkEncoder:
         """
         if not texts or not self.tokenizer.splits_at_spaces:
             return self._encoded(texts)
-        for number, text in enumerate(texts):
-            require_unicode(text, f"text {number}")
+        require_texts(texts)
         joined = SEPARATOR.join(texts)
         if joined.count(SEPARATOR) >= len(texts):  # all tokenizers that are asked by words read NUL as a space
             joined = SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts)

@@ -59,8 +59,18 @@ def require_unicode(text: str, what: str = "text") -> None:
         ) from None
 
 
+def require_texts(texts: Sequence[str], what: str = "text") -> None:
+    """Check several texts, or words, as `require_unicode` does; one string is none, although it has letters."""
+    if isinstance(texts, str):
+        raise TokenizerError(f"a list of {what}s is needed: got one string")
+    for number, text in enumerate(texts):
+        require_unicode(text, f"{what} {number}")
+
+
 def check_texts(texts: Sequence[object]) -> None:
-    """Raises UsageError: one of them is not a str. DataError: one has a NUL character, which no line may have."""
+    """Raises UsageError: one is no str, or all are one. DataError: one has a NUL character, which no line may have."""
+    if isinstance(texts, str):
+        raise UsageError(f"give a list of texts: got the text {texts[:60]!r}")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(f"a text must be a str: got {type(text).__name__}")

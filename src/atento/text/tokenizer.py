@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
-from atento.text.normalization import normalize_with_spans, require_unicode
+from atento.text.normalization import normalize_with_spans, require_texts, require_unicode
 from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
 from atento.text.read_tokenizer import read_tokenizer, with_markers
 from atento.text.sampling import Sampler
@@ -250,8 +250,7 @@ class Tokenizer:
                 valid.
             CapabilityError: the kind has only one segmentation of a text.
         """
-        for i, text in enumerate(texts):
-            require_unicode(text, f"text {i}")
+        require_texts(texts, "text")
         if not 0.0 <= dropout <= 1.0:
             raise TokenizerError(f"`dropout` must lie in [0, 1]: got {dropout}")
         if dropout == 0.0:
@@ -389,8 +388,7 @@ class Tokenizer:
         A piece of a released tokenizer that is only a space (`▁` before a word that is in no piece with its space)
         belongs to the word behind it, as in `transformers`, whose taggers give the tag of a word at its first piece.
         """
-        for i, word in enumerate(words):
-            require_unicode(word, f"word {i}")
+        require_texts(words, "word")
         readable = [word if self.normalize(word) else UNREADABLE for word in words]
         encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable, spaces=not self.native)
         if len({word for word in encoded.word_ids if word is not None}) == len(words):

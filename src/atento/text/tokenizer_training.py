@@ -69,8 +69,8 @@ def train_tokenizer(
     kind_named(config.kind)
     if not 1 <= config.vocab_size <= _MAX_VOCABULARY:
         raise TokenizerError(f"`vocab_size` must lie in 1 ... {_MAX_VOCABULARY}: got {config.vocab_size}")
-    if isinstance(texts, str):
-        raise TokenizerError("training text must be lines, one string each: got a single string")
+    if isinstance(texts, str) or isinstance(markers, str) or isinstance(extra_specials, str):
+        raise TokenizerError("training text must be lines, one string each, and so are markers: got a single string")
     specials = standard_specials((*extra_specials, *markers))
     counts = _count(config.kind, (without_spelled(text, markers) for text in texts), config.lowercase)
     if not counts:
