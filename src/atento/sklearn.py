@@ -217,16 +217,16 @@ class Embedder(TransformerMixin, _Texts):
 
     def transform(self, X: Inputs) -> NDArray[np.float32]:
         """The vectors of texts (N,D)."""
-        named = {"pooling": self.pooling, "layer": self.layer}
-        options: Inputs = {name: value for name, value in named.items() if value is not None}
-        vectors: NDArray[np.float32] = np.asarray(self.model.embed([str(row["text"]) for row in _rows(X)], **options))
-        self._n_features_out = vectors.shape[1]
-        return vectors
+        return self._vectors(_inputs(X))
 
     def get_feature_names_out(self, input_features: object = None) -> Column:
-        """The names of the columns of the last `transform`."""
-        check_is_fitted(self, "_n_features_out")
-        return np.asarray([f"embedder{column}" for column in range(self._n_features_out)], dtype=object)
+        """The names of the columns of `transform`."""
+        return np.asarray([f"embedder{column}" for column in range(self._vectors([]).shape[1])], dtype=object)
+
+    def _vectors(self, texts: Inputs) -> NDArray[np.float32]:
+        named = {"pooling": self.pooling, "layer": self.layer}
+        options: Inputs = {name: value for name, value in named.items() if value is not None}
+        return np.asarray(self.model.embed(texts, **options))
 
 
 def _rows(X: Inputs) -> list[dict[str, object]]:

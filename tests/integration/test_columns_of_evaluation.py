@@ -152,6 +152,8 @@ def test_columns_are_for_files(run: Path) -> None:
 def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, run: Path) -> None:
     done = server.run("classify", str(run), "train.csv", cwd=run.parent)
     assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr
+    done = server.run("embed", str(run), "train.csv", "--out", "vectors.npy", cwd=run.parent)
+    assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr
     (run.parent / "lines.tsv").write_text("o gato dorme\n")
     assert "plain text" not in server.run("classify", str(run), "lines.tsv", cwd=run.parent).stderr
     (run.parent / "two.tsv").write_text("o gato dorme\tação\n")

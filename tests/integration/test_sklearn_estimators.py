@@ -139,7 +139,10 @@ def test_vectors_feed_other_estimators() -> None:
     pipeline.fit(["the cat sleeps", "the dog sees the cat"] * 2, [0, 1] * 2)
     assert pipeline.predict(["the cat sleeps"]).tolist() == [0]
     embedder = pipeline[0]
-    assert len(embedder.get_feature_names_out()) == embedder.transform(["the cat"]).shape[1]
+    named = Embedder("micro-world-mlm", device="cpu").fit()  # before it has transformed a text
+    assert len(named.get_feature_names_out()) == embedder.transform(["the cat"]).shape[1]
+    with pytest.raises(UsageError, match="a text must be a str: got tuple"):  # not the vectors of the first column
+        embedder.transform([["the cat", "sleeps"]])
     assert clone(embedder).get_params()["model_name"] == "micro-world-mlm"
     assert pickle.loads(pickle.dumps(embedder)).transform(["the cat"]).shape[0] == 1
 

@@ -469,7 +469,7 @@ def test_what_is_no_text(made: Model) -> None:
     for value, name in ((None, "NoneType"), (5, "int"), (b"a", "bytes")):
         with pytest.raises(UsageError, match=f"give a text or a list of texts: got {name}"):
             made.translate(value)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="a text must be a str: got NoneType"):
+    with pytest.raises(UsageError, match="a text must be a str: got NoneType in place of text 1"):
         made.translate(["a", None])  # type: ignore[list-item]
     with pytest.raises(TokenizerError, match=r"text 1 must be Unicode text: got the lone surrogate U\+D800"):
         made.translate(["a", "b\ud800"])

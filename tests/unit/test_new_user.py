@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import atento
-from atento.cli.lines import refuse_text
+from atento.cli.lines import file_lines
 from atento.cli.main import COMMANDS, application
 from atento.cli.messages import CommandLineError, sentence
 from atento.cli.output_paths import output_file
@@ -119,10 +119,11 @@ def test_a_picture_needs_its_package_before_the_work(tmp_path: Path, monkeypatch
 def test_a_text_in_place_of_a_file_says_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my file.txt").write_text("a\n", encoding="utf-8")
-    refuse_text("my file.txt")
-    refuse_text("none.txt")  # the reader says that there is no such file
+    assert file_lines("my file.txt") == ["a"]
+    with pytest.raises(DataError, match="no such file"):
+        file_lines("none.txt")
     with pytest.raises(UsageError, match=r"is no file.*echo 'I see a cat\.' \| atento"):
-        refuse_text("I see a cat.")
+        file_lines("I see a cat.")
 
 
 @pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.records == "texts"])

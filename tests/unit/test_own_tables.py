@@ -19,9 +19,11 @@ from atento.data.corpus.corpus_statistics import columns_seen
 from atento.data.files.text_sources import reading_options
 from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
+from atento.data.records.splits import Split
 from atento.errors import DataError, MissingPartError, RecipeError, UsageError
 from atento.metrics import accuracy
 from atento.metrics.label_names import label_streams
+from atento.runs.data_checks import without_difference
 from atento.scale.columns import ParquetTexts
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verb_calls import listed
@@ -54,6 +56,17 @@ def test_a_table_is_what_the_source_says(tmp_path: Path, encoding: str, delimite
     assert list(zip(records["text"], records["score"])) == rows
     seen = columns_seen([source], tmp_path, REGRESSION)
     assert seen[0]["columns"] == ["text", "score"]
+
+
+def test_labels_of_one_cell_with_another_sign_between_are_a_warning() -> None:
+    """pandas and spreadsheets join by commas: each combination would be a label of its own."""
+    for labels in ([("a,b",), (), ("c",)], [("['a', 'b']",), ("['c']",)], [("a; b",)]):
+        said = list(
+            without_difference("multi-label-classification", {"train": Split({"label": labels}, ""), "test": None})
+        )
+        assert len(said) == 1 and re.search(f"{re.escape(repr(labels[0][0]))} counts as one; `separator`", said[0])
+    for right in ([("a", "b"), ("c, d",)], [("a",), ()], []):
+        assert not list(without_difference("multi-label-classification", {"train": Split({"label": right}, "")}))
 
 
 def test_pandas_reads_the_same_file(tmp_path: Path) -> None:

@@ -123,38 +123,38 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
     Raises:
         DataError: a line is bad, before any work. AtentoError: a later line of standard input is bad.
     """
-    from atento.data.files.source_lines import display_name, iter_lines, read_lines
+    from atento.data.files.source_lines import display_name, iter_lines
 
     name = display_name(file)
     if file != "-":
-        refuse_parquet(file)
-        refuse_text(file)
-        lines = list(_checked(read_lines(file, bad=bad), name, bad, check))
-        if check is None:
-            table_warning(file, next(iter(lines), ""))
-        return iter(lines)
+        return iter(list(_checked(file_lines(file, bad, plain=check is None), name, bad, check)))
     return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
 
 
-def refuse_text(file: str) -> None:
-    """Raises UsageError: the argument is a text in place of a file; says how to give one."""
+def file_lines(file: str, bad: list[str] | None = None, *, plain: bool = True) -> list[str]:
+    """All lines of a file, or of standard input; a table whose lines are to be `plain` texts is a warning.
+
+    Raises:
+        UsageError: the argument is a text in place of a file, and a message says how to give one; or it has no lines.
+    """
     from shlex import quote
+
+    from atento.data.files.source_lines import read_lines
 
     if any(letter.isspace() for letter in file.strip()) and not Path(file).exists():
         raise UsageError(
             f"{file!r:.60} is no file, and this command reads files; to give a text: echo {quote(file):.60} | atento "
             "COMMAND MODEL (or `-` as the file)"
         )
-
-
-def refuse_parquet(*files: str | None) -> None:
-    """Raises UsageError: a file has rows and no lines."""
-    for file in files:
-        if file is not None and file.lower().endswith(".parquet"):
-            raise UsageError(
-                f"{file}: without --cluster, a file must have lines of text; --cluster local --out DIR also reads a "
-                ".parquet file, and --columns names the column of its texts"
-            )
+    if file.lower().endswith(".parquet"):
+        raise UsageError(
+            f"{file}: without --cluster, a file must have lines of text; --cluster local --out DIR also reads a "
+            ".parquet file, and --columns names the column of its texts"
+        )
+    lines = read_lines(file, bad=bad)
+    if plain:
+        table_warning(file, next(iter(lines), ""))
+    return lines
 
 
 def _checked_by_model(

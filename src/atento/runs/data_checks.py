@@ -31,7 +31,7 @@ def check_labels(names: Sequence[str], labels: Sequence[Sequence[str]], *, sets:
 
 
 def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterator[str]:
-    """Yield a warning for each split whose numbers are all equal, or whose questions all have no answer.
+    """Yield a warning for each split whose numbers are equal, whose questions have no answer, whose labels are joined.
 
     Args:
         task: the task of the recipe.
@@ -45,6 +45,10 @@ def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterato
                 yield f"data.{name}: every `{field.name}` is {values[0]:g}, {effect}; correlations are 0"
             if field.kind == "spans" and len(values) and not any(values):
                 yield f"data.{name}: no question has an answer, {effect}"
+            sets = values if field.kind == "classes" and max(map(len, values), default=0) == 1 else ()
+            if joined := next((label for labels in sets for label in labels if "," in label or ";" in label), None):
+                said = f"data.{name}: no text has two labels, and {joined!r} counts as one"
+                yield f"{said}; `separator` of the source is the sign between labels in a cell, such as ','"
 
 
 def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -> None:

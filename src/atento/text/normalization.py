@@ -73,7 +73,8 @@ def check_texts(texts: Sequence[object]) -> None:
         raise UsageError(f"give a list of texts: got the text {texts[:60]!r}")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"a text must be a str: got {type(text).__name__}")
+            place = f" in place of text {number}" if len(texts) > 1 else ""
+            raise UsageError(f"a text must be a str: got {type(text).__name__}{place}")
         if "\0" in text:
             at = text.index("\0")
             raise DataError(f"text {number} must not have a NUL character: there is one at character {at}")

@@ -12,7 +12,7 @@ from atento.cli.cluster_option import with_cluster
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.completion import words
 from atento.cli.line_work import Work
-from atento.cli.lines import LineOptions, refuse_parquet
+from atento.cli.lines import LineOptions, file_lines
 from atento.cli.options import ModelArgument, check_order, with_options
 from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
@@ -22,6 +22,8 @@ from atento.terminal import echo, write
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from atento.model import Model
 
 Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
 _WORDS = (".txt", ".vec")
@@ -65,34 +67,28 @@ def embed(
 
     An empty line has a vector too: that of an empty text.
     """
-    from atento.data.files.source_lines import display_name, read_lines
+    from atento.data.files.source_lines import display_name
 
     chosen = {"layer": layer, "pooling": pooling, "prompt_name": prompt_name, "dimensions": dimensions}
     options: Any = {name: value for name, value in chosen.items() if value is not None}
+    show = _show_json if shared.as_json else _show_numbers if shared.cluster is None else _save
+
+    def answer(loaded: "Model", lines: list[str], *_: object) -> None:
+        show(lines, loaded.embed(lines, **options))
+
+    def ready(loaded: "Model") -> None:
+        loaded.embed([], **options)  # wrong options are refused before the first block
+
     if shared.cluster is not None:
-        answer = _show_json if shared.as_json else _save
-        shared.cluster.run(
-            Work(
-                lambda loaded, lines, *_: answer(lines, loaded.embed(lines, **options)),
-                ready=lambda loaded: loaded.embed([], **options),  # wrong options are refused before the first block
-                ending=None if shared.as_json else ".npy",
-            )
-        )
+        shared.cluster.run(Work(answer, ready=ready, ending=None if shared.as_json else ".npy"))
         return
     if out is None:
-        show = _show_json if shared.as_json else _show_numbers
-        shared.answer(
-            "embed",
-            model,
-            lambda loaded, lines, *_: show(lines, loaded.embed(lines, **options)),
-            ready=lambda loaded: loaded.embed([], **options),
-        )
+        shared.answer("embed", model, answer, ready=ready)
         return
     check_order(model, shared.file)
     output_file(out, _ENDINGS)
-    refuse_parquet(shared.file)
     announce_stdin(shared.file)
-    lines = read_lines(shared.file)
+    lines = file_lines(shared.file)
     _check_words(out, lines, display_name(shared.file))
     with shared.loaded(model) as loaded, show_batches("embed"):
         vectors = loaded.embed(lines, **options)

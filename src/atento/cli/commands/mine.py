@@ -65,7 +65,7 @@ def mine(
     The file can be the training data of a ranker, or of an encoder with the columns query, positive and negative as
     text, pair and negative. Pairs without a negative within the margins are left out, and counted.
     """
-    from atento.data.files.source_lines import read_lines
+    from atento.cli.lines import file_lines
     from atento.model import load
     from atento.tasks.hard_negatives import Mining, mined
 
@@ -74,7 +74,7 @@ def mine(
     records = _pairs(
         pairs, None if columns is None else columns_given(columns), dict(map(key_and_value, reading or []))
     )
-    documents = [] if corpus is None else [line for line in read_lines(corpus) if line.strip()]
+    documents = [] if corpus is None else [line for line in file_lines(corpus) if line.strip()]
     with shared.loaded(encoder) as loaded, show_batches("mine"):
         judge = None if ranker is None else load(ranker, shared.device, shared.precision)
         triples = [

@@ -8,7 +8,7 @@ import typer
 from atento.cli.cluster_option import with_cluster
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.line_work import Work
-from atento.cli.lines import LineOptions, refuse_parquet
+from atento.cli.lines import LineOptions, file_lines
 from atento.cli.options import ModelArgument, check_order, progress, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import DataError, UsageError, counted
@@ -69,7 +69,6 @@ def perplexity(
         shared.cluster.run(_work(file, targets, options, interval, fail_under, per_text, shared.as_json))
         return
     check_order(model, file)
-    refuse_parquet(file, targets)
     gates = parse_gates(fail_under)
     for name, _ in gates:
         if name not in ("perplexity", "nll", "bits"):
@@ -154,9 +153,9 @@ def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[
     Raises:
         DataError: names file and line. UsageError: TARGETS for a model that reads no source.
     """
-    from atento.data.files.source_lines import display_name, read_lines
+    from atento.data.files.source_lines import display_name
 
-    lines, name = read_lines(file), display_name(file)
+    lines, name = file_lines(file, plain=not pairs), display_name(file)
     if not any(line.strip() for line in lines):
         raise DataError(f"{name}: there is nothing to score: the file has no text")
     if not pairs:
@@ -164,7 +163,7 @@ def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[
             raise UsageError("TARGETS are for an encoder-decoder; this model reads one text a line")
         return lines, None
     if targets is not None:
-        outputs = read_lines(targets)
+        outputs = file_lines(targets)
         if len(outputs) != len(lines):
             raise DataError(
                 f"line N of {display_name(targets)} must correspond to line N of {name}: got {len(outputs)} and "
