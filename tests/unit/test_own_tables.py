@@ -16,6 +16,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS
 from atento.config.tables.tasks import TASKS
 from atento.data.corpus.corpus_statistics import columns_seen
+from atento.data.files.source_lines import recoded
 from atento.data.files.text_sources import reading_options
 from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
@@ -382,3 +383,15 @@ def test_the_encoding_that_is_named_reads_the_rest_of_the_file(tmp_path: Path) -
         read_records(SourceConfig(**columns), REGRESSION, tmp_path)
     named = str(refused.value).split("`encoding: ")[1].split("`")[0]
     assert read_records(SourceConfig(**columns, encoding=named), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]
+
+
+@pytest.mark.parametrize("before", [5, 1 << 16, (1 << 16) - 1, 200_001])
+def test_a_byte_that_is_no_text_is_counted_from_the_beginning_of_the_file(before: int) -> None:
+    """Files are decoded by parts of 64 kB; a character may begin in one part and be broken in the next."""
+    for wrong, encoding in ((b"\x81", "cp1252"), (b"\xe9\xff", "shift_jis"), (b"\xe9\xff", "utf-8")):
+        content = b"a\n" * (before // 2) + b"a" * (before % 2) + wrong
+        said = rf"a\.csv:{before // 2 + 1}: is not .*: byte 0x(81|e9) at byte {before} of the file: \w"
+        with pytest.raises(DataError, match=said):
+            recoded(io.BytesIO(content), "a.csv", encoding).read()
+    with pytest.raises(DataError, match=r"a\.csv:1: is not utf-16, .*BOM"):
+        recoded(io.BytesIO(b"a\nb\n"), "a.csv", "utf-16").read()

@@ -32,7 +32,7 @@ class Recoded(io.RawIOBase):
         super().__init__()
         self._stream, self._name, self._encoding = stream, name, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._ready, self._lines, self._begun = memoryview(b""), 1, False
+        self._ready, self._lines, self._read, self._begun = memoryview(b""), 1, 0, False
 
     def readable(self) -> bool:
         """True."""
@@ -56,14 +56,19 @@ class Recoded(io.RawIOBase):
 
     def _decoded(self, raw: bytes) -> str:
         try:
-            return self._decoder.decode(raw, final=not raw)
+            text = self._decoder.decode(raw, final=not raw)
+            self._read += len(raw)
+            return text
         except UnicodeError as error:
-            start = error.start - len(error.object) + len(raw) if isinstance(error, UnicodeDecodeError) else 0
+            start, reason = 0, str(error)
+            if isinstance(error, UnicodeDecodeError):  # its object begins with bytes of the part before
+                start = error.start - len(error.object) + len(raw)
+                byte = error.object[error.start]
+                reason = f"byte 0x{byte:02x} at byte {self._read + start} of the file: {error.reason}"
             self._decoder.errors = "ignore"  # it knows the order of bytes, which a mark said at the beginning
             line = self._lines + self._decoder.decode(raw[: max(0, start)]).count("\n")
-            raise DataError(
-                f"{self._name}:{line}: is not {self._encoding}, the `encoding` of this source: {error}"
-            ) from None
+            wrong = f"{self._name}:{line}: is not {self._encoding}, the `encoding` of this source"
+            raise DataError(f"{wrong}: {reason}") from None
 
 
 def recoded(stream: BinaryIO, name: str, encoding: str | None) -> BinaryIO:
