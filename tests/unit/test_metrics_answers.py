@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from atento.errors import UsageError
-from atento.metrics import paired_test, squad
+from atento.metrics import METRICS, paired_test, squad
+from atento.tasks.split_evaluation import metric_options, metric_scores
 
 
 def test_by_hand() -> None:
@@ -152,3 +153,12 @@ def test_options_that_are_refused() -> None:
         squad(["a"], ["a"], version="2")
     with pytest.raises(UsageError, match="`language` must be a code such as en: got 'English'"):
         squad(["a"], ["a"], language="English")
+
+
+def test_portuguese_articles_are_left_out_by_name_in_training_and_evaluation() -> None:
+    """A recipe names a metric and no language."""
+    predictions, references = ["o gato", "an apple"], ["um gato", "apple"]
+    score = METRICS["squad-pt"].score(predictions, references)
+    assert score.parts == squad(predictions, references, language="pt").parts != squad(predictions, references).parts
+    assert "articles:pt" in score.settings and metric_scores(predictions, references, ["squad-pt"])["squad-pt"].value
+    assert metric_options("squad-pt", "en") == {}  # and `evaluate` refuses the language

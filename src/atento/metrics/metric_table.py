@@ -56,6 +56,7 @@ METRICS: dict[str, Metric] = {
     "entity-f1": Metric(entity_f1, "tags", table=True),
     "tag-accuracy": Metric(tag_accuracy, "tags"),
     "squad": Metric(squad, "answers"),
+    "squad-pt": Metric(lambda predictions, references: squad(predictions, references, language="pt"), "answers"),
     "pearson": Metric(pearson, "numbers"),
     "spearman": Metric(spearman, "numbers"),
     "mrr": Metric(rankings.mrr, "vector pairs", also="rankings"),
