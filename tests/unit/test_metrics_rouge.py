@@ -4,11 +4,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.config.tables.tasks import TASKS
 from atento.errors import MissingPartError, UsageError
+from atento.metrics import METRICS
 from atento.metrics.rouge import (
     PARTS,
     rouge,
@@ -18,6 +21,7 @@ from atento.metrics.rouge import (
     unicode_words,
     word_finder,
 )
+from atento.tasks.verb_table import usual_metrics
 
 
 @pytest.mark.parametrize("stem", ["none", "porter"])
@@ -145,3 +149,13 @@ def test_rouge_loads_neither_numpy_nor_nltk() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_usual_three_are_metrics_by_name() -> None:
+    predictions, references = ["a b c", "d e x"], ["a b x", "e d x"]
+    parts = rouge(predictions, references).parts
+    for name in ("rouge1", "rouge2"):
+        score = METRICS[name].score(predictions, references)
+        assert score.value == parts[f"{name}_f"]
+        assert score.name == f"ROUGE-{name[-1]}" and np.mean(score.per_sentence()) == pytest.approx(score.value)
+    assert usual_metrics(TASKS["summarization"], []) == ("rouge1", "rouge2", "rouge")

@@ -13,7 +13,7 @@ from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.learned_table import LEARNED, learned_name
 from atento.metrics.output_kinds import Outputs
-from atento.metrics.rouge import rouge
+from atento.metrics.rouge import rouge, rouge_n
 from atento.metrics.score import Score
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
@@ -42,6 +42,7 @@ METRICS: dict[str, Metric] = {
     "bleu": Metric(bleu),
     "chrf": Metric(chrf),
     "ter": Metric(ter, better="lower"),
+    **{f"rouge{order}": Metric(partial(rouge_n, order)) for order in (1, 2)},
     "rouge": Metric(rouge),
     "token-f1": Metric(token_f1),
     "f1-bleu-rouge": Metric(f1_bleu_rouge),

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 from atento.errors import MissingPartError, UsageError, nearest
@@ -62,6 +64,16 @@ def rouge(
     return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)
 
 
+def rouge_n(
+    order: int, predictions: Sequence[str], references: References, *, tokenize: str = "unicode", stem: str = "none"
+) -> Score:
+    """The F of ROUGE-1 or ROUGE-2, by `order`; arguments, parts and errors as `rouge`."""
+    score = rouge(predictions, references, tokenize=tokenize, stem=stem)
+    at = PARTS.index(f"rouge{order}_f")
+    value = partial(_mean_f, at=at)
+    return replace(score, name=f"ROUGE-{order}", value=score.parts[PARTS[at]], combine=value)
+
+
 def rouge_of_pair(prediction: str, reference: str, split: Split) -> dict[str, tuple[float, float, float]]:
     """The four measures of a text: precision, recall and F in 0-1, 0 if one of the texts has no words."""
     ours, theirs = split(prediction), split(reference)
@@ -81,8 +93,8 @@ def sides_of(common: float, ours: int, theirs: int) -> tuple[float, float, float
     return precision, recall, 2 * precision * recall / both if both else 0.0
 
 
-def _mean_f(total: list[float]) -> float:
-    return 100 * total[PARTS.index("rougeL_f")] / total[-1]
+def _mean_f(total: list[float], at: int = PARTS.index("rougeL_f")) -> float:
+    return 100 * total[at] / total[-1]
 
 
 def _by_ngrams(ours: Sequence[str], theirs: Sequence[str], order: int) -> tuple[float, float, float]:

@@ -44,6 +44,7 @@ TASKS: dict[str, TaskSpec] = {
         "sequence-to-sequence",
         outputs="texts",
         metrics=("rouge",),
+        evaluated=("rouge1", "rouge2", "rouge"),
         verb="summarize",
         defaults={"metrics": ["rouge"], "data": {"truncate": "source"}, "training": {"batch_tokens": 1024}},
     ),
