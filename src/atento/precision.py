@@ -12,6 +12,10 @@ from atento.start_up import warn_of_long_waits
 
 Precision = Literal["float32", "bfloat16"]
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threads, and the CPU threads of each
+# One thread is as fast as two for a weight of fewer numbers than this, while these times the rows, and some rows more
+# for reading the weight, are fewer than those of the precision. Fewer than 32 bits were measured with AMX alone.
+_SMALL_WEIGHT = 1_000_000
+_ONE_THREAD = {"float32": (2, 1_600_000), "bfloat16": (8, 40_000_000), "int8": (8, 40_000_000)}
 _turns: dict[ThreadPoolExecutor, Lock] = {}  # of callers that wait for all threads of a pool
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)  # a forked process has no threads
@@ -107,6 +111,23 @@ def threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def threads_for(precision: str, weight: int, rows: int) -> Iterator[None]:
+    """Compute on one thread inside this context where products of a network in use are too small for several.
+
+    A thread that sleeps between short products takes longer to wake than to compute its half (docs/decisions/
+    waiting-threads.md has what was measured).
+
+    Args:
+        precision: of the products: "float32", "bfloat16" or "int8".
+        weight: numbers of the largest weight of a layer.
+        rows: of the products: outputs of a step, or tokens that are read.
+    """
+    beside, most = _ONE_THREAD[precision if cpu_features()["amx"] else "float32"]
+    with threads(1 if weight < _SMALL_WEIGHT and weight * (rows + beside) < most else None):
+        yield
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from atento.attention.kernels import attend, sdpa
 from atento.attention.observe import observe
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
@@ -24,6 +25,7 @@ from atento.inference.int8_linear import Int8Linear
 from atento.inference.packed_linear import ConvertedLinear, OneDnnLinear, PlainLinear
 from atento.inference.packed_modules import pack
 from atento.inference.plain import PlainStepFunction
+from atento.inference.slots import Reading, Slots
 from atento.networks import build_network
 from atento.precision import best_precision
 
@@ -224,6 +226,30 @@ def test_what_caches_are_kept_in(precision: str, amx: bool, monkeypatch: pytest.
     decoder = FastStepFunction(network_of(DECODERS["gpt2"], dtype=torch.float32), precision)  # type: ignore[arg-type]
     found = decoder.begin(torch.tensor([[5, 6, 7]]), None).cache.keys
     assert {one.dtype for one in found} == {torch.bfloat16 if precision == "bfloat16" and amx else torch.float32}
+
+
+def test_k10_small_networks_read_and_write_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def spy(found: Any) -> Any:
+        return lambda *arguments, **named: [used.append(torch.get_num_threads()), found(*arguments, **named)][1]
+
+    for name, function in (("encoder_reading.attend", attend), ("fast.sdpa", sdpa)):
+        monkeypatch.setattr(f"atento.inference.{name}", spy(function))
+    steps = FastStepFunction(network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32))
+    ids, real = inputs([5, 9])
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        _, state = steps.step(torch.full((2,), 2), steps.begin(ids, real))
+        steps.step_all(torch.full((2, 2), 2), [2, 2], steps.rewindable(state))
+        slots, reading = Slots(steps), Reading([5, 6, 7], steps.start_id)
+        slots.read([reading], 256)
+        slots.join([reading])
+        slots.step(torch.tensor([2]))
+        assert len(used) >= 2 * 4 and {*used} == {1} and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", [PlainLinear, OneDnnLinear, Int8Linear])

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from atento.precision import side_by_side
+from atento.precision import side_by_side, threads, threads_for
 from atento.start_up import LONG_WAITS, SHORT_WAITS
 
 VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
@@ -64,6 +64,25 @@ def test_torch_before_atento_is_told_once_with_the_variable(import_first: str) -
         told = said(program.format(threads=2))
         assert told.count("\n") == 1 and "import atento first, or start with GOMP_SPINCOUNT=2000" in told
     assert not said(program.format(threads=1)).strip()  # nobody waits
+
+
+@pytest.mark.parametrize("precision, amx, weight, rows, expected", [
+    ("float32", True, 128 * 512, 16, 1),
+    ("float32", True, 256 * 1024, 16, 4),
+    ("bfloat16", True, 256 * 1024, 16, 1),
+    ("bfloat16", False, 256 * 1024, 16, 4),
+    ("int8", True, 384 * 1536, 40, 1),
+    ("int8", True, 384 * 1536, 400, 4),
+    ("int8", True, 512 * 2048, 1, 4),
+])  # fmt: skip
+def test_k10_small_products_have_one_thread(
+    precision: str, amx: bool, weight: int, rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("atento.precision.cpu_features", lambda: {"amx": amx})
+    with threads(4):
+        with threads_for(precision, weight, rows):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 4
 
 
 def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> None:

@@ -8,6 +8,7 @@ the others. In bfloat16, a few tokens of other lengths join them, padded, where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -41,7 +42,7 @@ from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack import MaskArgument, Stack, linear_maps
-from atento.precision import best_precision, cpu_features
+from atento.precision import best_precision, cpu_features, threads_for
 
 _CHUNK = 256  # tokens computed at a time, so that what is between two products stays in the cache
 
@@ -178,6 +179,8 @@ class PackedStack:
         self.layers = [layers[id(block)] for block in stack.layers]
         for layer, following in pairwise(self.layers):
             layer.reader = following.input
+        inner = stack.layers[0].feed_forward.inner
+        self.threads = partial(threads_for, precision, inner.in_features * inner.out_features)
 
     def __call__(self, x: Tensor, lengths: Tensor, depth: int | None = None) -> Tensor:
         """The output (N,D) of the first `depth` layers, or of all.
@@ -190,8 +193,9 @@ class PackedStack:
         rows, tokens = self._rows(lengths, x), len(x)
         x = with_round_number(x)
         read = x
-        for index, layer in enumerate(self.layers[:depth]):
-            x, read = layer(x, read, rows, index)
+        with self.threads(len(x)):
+            for index, layer in enumerate(self.layers[:depth]):
+                x, read = layer(x, read, rows, index)
         if self.stack.norm is not None and depth in (None, len(self.layers)):
             x = self.stack.norm(x)
         return x[:tokens]

@@ -41,7 +41,7 @@ from atento.networks.stack.block import BlockState
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
-from atento.precision import best_precision, cpu_features
+from atento.precision import best_precision, cpu_features, threads_for
 
 SelfAttention = Callable[[int, Tensor], Tensor]
 """The number of a layer and its queries, keys and values (R,(H+2·Hkv)·K) -> what its heads give (R,H·K)."""
@@ -106,12 +106,12 @@ class FastStepFunction:
             raise CapabilityError(f"no fast steps for {reason}")
         self.network, self.precision, self.plain = network, precision, PlainStepFunction(network)
         config = network.config
+        self.threads = partial(threads_for, precision, config.d_model * config.d_ff)
         self.start_id, self.pad_id = config.start_id, config.pad_id
         self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
         weight = next(network.parameters())
-        self.dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        if precision == "bfloat16":
-            self.dtype = torch.bfloat16
+        exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else exact
         # Half the bytes are read faster, but with one query CPUs without AMX take several times as long in bfloat16.
         # int8 reads prompts in float32 and keeps them so.
         on_cpu = weight.device.type == "cpu"
@@ -246,10 +246,10 @@ class FastStepFunction:
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
         """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
-        columns = [tokens] if tokens.dim() == 1 else list(tokens.unbind(1))
-        for column in columns[:-1]:
-            self._advance(column, state)
-        return at_least_float32(self.project(self.read_output(self._advance(columns[-1], state)))), state
+        columns = [tokens] if tokens.dim() == 1 else tokens.unbind(1)
+        with self.threads(len(tokens)):
+            *_, hidden = [self._advance(column, state) for column in columns]
+            return at_least_float32(self.project(self.read_output(hidden))), state
 
     @property
     def rounding(self) -> float:
@@ -275,8 +275,9 @@ class FastStepFunction:
         )
         terms = StepPositions(positions.rotations, biases)
         attend = self.self_attention(count, terms, partial(state.store, columns, last))
-        hidden = self.run_layers(x.flatten(0, 1), attend, state.source, state.source_mask)
-        logits = at_least_float32(self.project(self.read_output(hidden)))
+        with self.threads(tokens.numel()):
+            hidden = self.run_layers(x.flatten(0, 1), attend, state.source, state.source_mask)
+            logits = at_least_float32(self.project(self.read_output(hidden)))
         return logits.unflatten(0, tokens.shape), state.changed(counts)
 
     def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:

@@ -146,8 +146,9 @@ class Slots:
     def step(self, tokens: Tensor) -> Tensor:
         """tokens (S·w,) -> logits (S·w,V) of what comes next in each row, in float32 at least."""
         parts, self._parts = self._parts, []
-        hidden = self._run(tokens, parts)
-        logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))
+        with self.steps.threads(len(tokens) + sum(part.count for part in parts)):
+            hidden = self._run(tokens, parts)
+            logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     # Inputs
