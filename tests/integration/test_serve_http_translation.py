@@ -185,6 +185,14 @@ def test_terms_and_spans_are_kept(service: Served) -> None:
     form = {"q": text, "source": "en", "target": "pt", "protect": "true"}
     alone = translated(service, text, protect=True)
     assert httpx.post(service.url + "/translate", data=form).json() == alone
+    empty = dict.fromkeys(
+        ("alternatives", "format", "api_key", "protect"), ""
+    )  # fields of a page that nobody filled in
+    assert httpx.post(service.url + "/translate", data=empty | form).json() == alone
+    nothing = httpx.post(service.url + "/translate", data={"q": "", "source": "en", "target": "pt"}).json()
+    assert (
+        nothing["translatedText"] == "" and httpx.post(service.url + "/translate", data={"q": "a"}).status_code == 422
+    )
     assert done["terms"] == {"dog": True, "house": True}
     assert all(done["translatedText"].count(span) == 1 for span in ("<b>", "%1$s", "</b>", "me@x.pt", "🙂", "3.5"))
     both = translated(service, [FIRST, "Nothing."], glossary=glossary)
@@ -211,7 +219,7 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     assert "film.pt.srt" in done.headers["content-disposition"]
     assert upload("a.md", f"# {FIRST}\n".encode(), source="auto").text == f"# {model.translate(FIRST)}\n"
     there = "O gato dorme na  casa de Maria, e o cachorro também.\n"  # in the target language
-    assert upload("a.md", there.encode(), source="auto").text == there
+    assert upload("a.md", there.encode(), source="auto", glossary="", api_key="").text == there
     assert upload("a.md", FIRST.encode(), source="auto", target="en").status_code == 400
     terms = json.dumps({"dog": "cão", "cat": "gato"})  # FIRST has a dog
     assert "cão" in upload("a.md", FIRST.encode(), glossary=terms).text

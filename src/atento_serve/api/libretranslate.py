@@ -143,6 +143,7 @@ async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F,
     """The fields of a request whose key may stand in its body, and that key; those of a form are texts."""
     value = await read_object(request, service.limits, form=True)
     if content_type(request) in FORMS:
+        value = {name: text or None for name, text in value.items()} | {"q": value.get("q")}  # empty is as not sent
         text = value.get("alternatives")
         if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
             value["alternatives"] = int(text)

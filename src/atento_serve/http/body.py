@@ -52,7 +52,7 @@ async def read_object(request: Request, limits: Limits, *, form: bool = False) -
 
 
 async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str], str, bytes]:
-    """The fields of a form in parts, and the name and the content of its field `file`.
+    """The fields of a form in parts that are not empty, and the name and the content of its field `file`.
 
     Raises:
         ServiceError: as `read_object`; 422, there is no file, or it has no name.
@@ -61,7 +61,7 @@ async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str],
         raise ServiceError(415, f"`Content-Type` must be {_PARTS}", "wrong_content_type")
     body = await _read(request, limits)
     parts = await asyncio.to_thread(_in_parts, body, request.headers["content-type"])
-    fields = {name: _text(value) for name, file, value in parts if name != "file"}
+    fields = {name: _text(value) for name, file, value in parts if name != "file" and value}
     upload = next(((_text(file), value) for name, file, value in parts if name == "file" and file), None)
     if upload is None:
         raise wrong_field("/file", "`file` must be a file with its name")
