@@ -44,7 +44,7 @@ def test_each_batch_is_computed_once_and_all_processes_have_all_results(size: in
     def work(rank: int) -> None:
         with batches_shared(Process(rank, size, values, barrier)):
             squares = dict(results_of(LENGTHS, 8, compute, CPU, shared=True, pack=str, unpack=int))
-            results[rank] = squares, all_results(range(5), lambda item: [rank, item])
+            results[rank] = squares, all_results(range(25), lambda item: [rank, item], CPU)
 
     workers = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
     for worker in workers:
@@ -54,7 +54,7 @@ def test_each_batch_is_computed_once_and_all_processes_have_all_results(size: in
     assert sorted(computed) == sorted(by_length(LENGTHS, 8))
     for squares, dealt in results:
         assert squares == {row: length**2 for row, length in enumerate(LENGTHS) if length}
-        assert dealt == [[item % size, item] for item in range(5)]
+        assert dealt == [[item % size, item] for item in range(25)]
 
 
 def test_two_threads_compute_two_batches_at_a_time_as_one_thread_does() -> None:
@@ -71,6 +71,7 @@ def test_two_threads_compute_two_batches_at_a_time_as_one_thread_does() -> None:
     with threads(2):
         assert torch.get_num_threads() == 2
         assert list(results_of([5], 5, lambda rows: [torch.get_num_threads()], CPU)) == [(0, 2)]  # one batch has both
+        assert all_results(range(3), lambda item: [item, torch.get_num_threads()], CPU) == [[0, 1], [1, 1], [2, 1]]
         assert list(results_of([5, 5], 5, lambda rows: [torch.is_grad_enabled()], CPU)) == [(0, True), (1, True)]
         network = torch.nn.Linear(1, 1)
         network.register_forward_hook(lambda *_: None)  # hooks are called in order, by one thread

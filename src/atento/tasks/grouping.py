@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -19,6 +19,7 @@ from atento.inference.choose import hooked
 from atento.precision import side_by_side
 
 T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 _AT_ONCE = 8  # batches that are computed at a time, at most: each takes memory
 Report = Callable[[int, int], None]  # real tokens done, real tokens in all
 _report: ContextVar[Report | None] = ContextVar("report", default=None)
@@ -108,48 +109,49 @@ def _found(
 ) -> Iterator[tuple[int, T]]:
     """The rows of batches and their results, in the order of the batches; each batch is reported."""
     report, done, total = _report.get(), 0, sum(lengths[row] for rows in batches for row in rows)
-    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()  # of this thread alone
-    waiting: deque[tuple[list[int], Future[Iterable[T]]]] = deque()
-
-    def run(rows: list[int]) -> Iterable[T]:
-        _report.set(None)  # loops inside a batch are neither reported nor shared
-        _share.set(None)
-        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
-            return compute(rows)
-
-    def finished(rows: list[int], results: Iterable[T]) -> Iterable[tuple[int, T]]:
-        nonlocal done
+    for rows, results in zip(batches, _in_order(batches, at_once, compute)):
         done += sum(lengths[row] for row in rows)
         if report is not None:
             report(done, total)
-        return zip(rows, results)
+        yield from zip(rows, results)
+
+
+def _in_order(items: Iterable[T], at_once: int, compute: Callable[[T], ResultT]) -> Iterator[ResultT]:
+    """The result of each item, in their order; so many are computed at a time."""
+    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()  # of this thread alone
+
+    def run(item: T) -> ResultT:
+        _report.set(None)  # loops inside a batch are neither reported nor shared
+        _share.set(None)
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            return compute(item)
 
     if at_once == 1:
-        for rows in batches:
-            yield from finished(rows, copy_context().run(run, rows))
+        yield from (copy_context().run(run, item) for item in items)
         return
+    waiting = deque[Future[ResultT]]()
     with side_by_side(at_once, torch.get_num_threads() // at_once) as pool:
         try:
-            for rows in batches:
-                waiting.append((rows, pool.submit(copy_context().run, run, rows)))
+            for item in items:
+                waiting.append(pool.submit(copy_context().run, run, item))
                 if len(waiting) > 2 * at_once:
-                    first, future = waiting.popleft()
-                    yield from finished(first, future.result())
-            for rows, future in waiting:
-                yield from finished(rows, future.result())
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         finally:
-            for _, future in waiting:
+            for future in waiting:
                 future.cancel()
 
 
-def all_results(items: Iterable[T], compute: Callable[[T], Any]) -> list[Any]:
-    """The plain result of each item, in their order; processes share the items."""
-    share = _share.get()
-    if share is None:
-        return [compute(item) for item in items]
-    ours = [compute(item) for number, item in enumerate(items) if number % share.size == share.rank]
+def all_results(items: Iterable[T], compute: Callable[[T], Any], network: nn.Module | torch.device) -> list[Any]:
+    """The plain result of each item, in their order; processes share the items, threads as in `results_of`."""
+    share, items = _share.get(), iter(items)
+    first = list(islice(items, _AT_ONCE))
+    rank, size = (0, 1) if share is None else (share.rank, share.size)
+    ours = list(_in_order(islice(chain(first, items), rank, None, size), _at_once(len(first), network), compute))
     none = object()
-    return [one for dealt in zip_longest(*share.gather(ours), fillvalue=none) for one in dealt if one is not none]
+    everyones = [ours] if share is None else share.gather(ours)
+    return [one for dealt in zip_longest(*everyones, fillvalue=none) for one in dealt if one is not none]
 
 
 @contextmanager

@@ -263,7 +263,7 @@ def mean_losses(network: Network, batches: Iterable[Batch]) -> dict[str, float]:
         return {head: (float(loss), float(nll), counts[head]) for head, (loss, nll) in computed.items()}
 
     sums: dict[str, Sums] = {}
-    for by_head in all_results(batches, compute):
+    for by_head in all_results(batches, compute, network):
         for head, values in by_head.items():
             sums.setdefault(head, Sums()).add(Sums(*values))
     return {head: head_sums.nll / max(1, head_sums.targets) for head, head_sums in sums.items()}
