@@ -33,6 +33,10 @@ DEGENERATE: dict[str, dict[str, tuple[list[Any], str | None]]] = {
     "classes": {
         "all empty": ([[]] * 12, "no record of the training data has a label, so there is nothing to learn"),
         "one, in every text": ([["a"]] * 12, "only one label, 'a', which every text has, so there is nothing to learn"),
+        "columns of 0 and 1": (
+            [[1, 0], [0, 1]] * 6,
+            "only one set of labels, '0', '1', which every text has, so there",
+        ),
         "one, present or absent": ([["a"], []] * 6, None),
         "some without any": ([["a"], ["a", "b"], []] * 4, None),
     },

@@ -154,6 +154,11 @@ def test_pairs_and_texts_are_read_as_training_reads_them(columns: str, tmp_path:
     assert pairs == [("quem?", "a; avó\nou não"), ("onde?", "a; avó\nou não"), ("quando?", "hoje")]
     deduplicate(str(table), out, text="resposta" if header else "2", reading=reading)
     assert out.read_text(encoding="utf-8") == f'{header}quem?;1;"a; avó\nou não"\nquando?;3;hoje\n'
+    table.write_text(
+        'n,mail\n1,"Dear,\nthanks\nAna"\n2,"Hello,\nthanks\nAna"\n2,"Hello,\nthanks\nAna"\n3,"a\n', "utf-8"
+    )
+    deduplicate(str(table), out)  # whole records are compared, whose lines belong together
+    assert out.read_text(encoding="utf-8") == 'n,mail\n1,"Dear,\nthanks\nAna"\n2,"Hello,\nthanks\nAna"\n3,"a\n'
     lines = tmp_path / "a.jsonl"
     lines.write_text("".join(f'{{"pair": {{"q": "{n}", "a": "same"}}}}\n' for n in range(2)), encoding="utf-8")
     assert _pairs(str(lines), {"query": "pair.q", "positive": "pair.a"}, {}) == [("0", "same"), ("1", "same")]

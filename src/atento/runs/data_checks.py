@@ -21,13 +21,14 @@ def check_labels(names: Sequence[str], labels: Sequence[Sequence[str]], *, sets:
         sets: a record has any number of labels, so that one label, present or absent, is enough.
 
     Raises:
-        DataError: there is no label, or one alone that every record has.
+        DataError: there is no label, or one alone that every record has, or one set of labels.
     """
     if not names:
         raise DataError(f"no record of the training data has a label, {_SO}")
-    if len(names) == 1 and (not sets or all(labels)):
+    if len(set(map(frozenset, labels)) if sets else names) == 1:
+        what = "label" if len(names) == 1 else "set of labels"
         each = ", which every text has" if sets else ""
-        raise DataError(f"the training data has only one label, {names[0]!r}{each}, {_SO}")
+        raise DataError(f"the training data has only one {what}, {', '.join(map(repr, names))}{each}, {_SO}")
 
 
 def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterator[str]:

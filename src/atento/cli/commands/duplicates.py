@@ -40,7 +40,6 @@ Key = Annotated[
         help="Compare this key of a .jsonl file, or this column of a .tsv or .csv file by number or name, not lines.",
     ),
 ]
-
 Reading = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="How a table is read: format, delimiter, encoding; may be repeated."),
@@ -89,7 +88,7 @@ def deduplicate(
             else:
                 removed.append(duplicate)
     left = count - len(removed)
-    report = {"lines": count, **_counts(removed), "left": left, "first": _first(removed)}
+    report = {"lines": count, "left": left, **_counts(removed)}
     if as_json:
         echo(json.dumps(report))
         return
@@ -130,7 +129,7 @@ def overlap(
     test_texts = [item for _, item in _records(test, text, reading) if item[1].strip()]
     repeated = list(shared(train_texts(), test_texts, near, ngram))
     contained = seen_ngrams((line for _, line in train_texts()), [line for _, line in test_texts], shared_ngram)
-    report = {"lines": len(test_texts), **_counts(repeated), "shared_ngram": len(contained), "first": _first(repeated)}
+    report = {"lines": len(test_texts), "shared_ngram": len(contained), **_counts(repeated)}
     if as_json:
         echo(json.dumps(report))
         return
@@ -172,16 +171,13 @@ def _check(near: float | None) -> None:
         raise UsageError(f"--near must lie above 0 and be at most 1: got {near:g}")
 
 
-def _counts(repeated: "list[Duplicate]") -> dict[str, int]:
+def _counts(repeated: "list[Duplicate]") -> dict[str, object]:
     equal = sum(duplicate.equal for duplicate in repeated)
-    return {"equal": equal, "near": len(repeated) - equal}
-
-
-def _first(repeated: "list[Duplicate]") -> list[dict[str, object]]:
-    return [
+    first = [
         {"line": duplicate.number, "of": duplicate.of, "similarity": round(duplicate.similarity, 4)}
         for duplicate in repeated[:_SHOWN]
     ]
+    return {"equal": equal, "near": len(repeated) - equal, "first": first}
 
 
 def _lines(name: str, encoding: str | None = None) -> Iterator[str]:
@@ -224,7 +220,10 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
     lines, read = tee(_lines(name, stated.get("encoding")))
     form = format_of(name, stated.get("format"), ())
     if column is None or form == "jsonl":
-        for number, line in enumerate(lines, start=1):
+        numbered = enumerate(lines, start=1)
+        for number, line in numbered:
+            while form == "csv" and line.count('"') % 2 and (more := next(numbered, None)):  # a quoted cell goes on
+                line += f"\n{more[1]}"
             try:
                 value = line if column is None or not line.strip() else at_key(json.loads(line), column)
             except ValueError as error:
