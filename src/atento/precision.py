@@ -15,7 +15,7 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threa
 # One thread is as fast as two for a weight of fewer numbers than this, while these times the rows, and some rows more
 # for reading the weight, are fewer than those of the precision. Fewer than 32 bits were measured with AMX alone.
 _SMALL_WEIGHT = 1_000_000
-_ONE_THREAD = {"float32": (2, 1_600_000), "bfloat16": (8, 40_000_000), "int8": (8, 40_000_000)}
+_ONE_THREAD = {"float32": (2, 3_000_000), "bfloat16": (8, 40_000_000), "int8": (8, 40_000_000)}
 _turns: dict[ThreadPoolExecutor, Lock] = {}  # of callers that wait for all threads of a pool
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)  # a forked process has no threads
