@@ -16,6 +16,7 @@ from atento.config.tables.tasks import task_with
 from atento.data.records.memory import is_frame
 from atento.errors import MissingPartError, UsageError, install_hint
 from atento.metrics.label_names import class_name
+from atento.metrics.tag_schemes import normalized
 from atento.model import Model, load
 from atento.runs.train import train
 from atento.tasks.regression import numbers_of
@@ -180,7 +181,8 @@ class Tagger(_Trained):
             if len(words) != len(tags):
                 raise ValueError(f"sentence {number} has {len(words)} words and {len(tags)} tags")
         self._fit([{"tokens": words, "tags": tags} for words, tags in rows])
-        self.classes_ = np.unique([tag for _, tags in rows for tag in tags])
+        read, _ = normalized([tuple(tags) for _, tags in rows], str)
+        self.classes_ = np.unique([tag for tags in read for tag in tags])
         return self
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -190,10 +192,10 @@ class Tagger(_Trained):
         return [[entity.label for entity in entities] for entities in tagged]
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
-        """The share of words with the right tag."""
-        right = _sentences(_same(X, y))
+        """The share of words with the right tag; the tags are read as in training, IOB1 as IOB2."""
+        right, _ = normalized([tuple(tags) for tags in _sentences(_same(X, y))], str)
         pairs = [pair for found, tags in zip(self.predict(X), right) for pair in zip(found, tags, strict=True)]
-        return float(np.mean([found == class_name(tag) for found, tag in pairs]))
+        return float(np.mean([found == tag for found, tag in pairs]))
 
 
 class Embedder(TransformerMixin, _Texts):
@@ -224,8 +226,7 @@ class Embedder(TransformerMixin, _Texts):
         return np.asarray([f"embedder{column}" for column in range(self._vectors([]).shape[1])], dtype=object)
 
     def _vectors(self, texts: Inputs) -> NDArray[np.float32]:
-        named = {"pooling": self.pooling, "layer": self.layer}
-        options: Inputs = {name: value for name, value in named.items() if value is not None}
+        options = {name: value for name in ("pooling", "layer") if (value := getattr(self, name)) is not None}
         return np.asarray(self.model.embed(texts, **options))
 
 
@@ -257,8 +258,7 @@ def _sentences(X: Inputs) -> list[list[str]]:
 
 def _inputs(X: Inputs) -> Inputs:
     """The texts or pairs of X, as the methods of `Model` take them."""
-    rows = [tuple(row.values()) for row in _rows(X)]
-    return [row if len(row) == 2 else row[0] for row in rows]
+    return [tuple(row.values()) if len(row) == 2 else row["text"] for row in _rows(X)]
 
 
 def _same(X: Inputs, y: Targets) -> Targets:

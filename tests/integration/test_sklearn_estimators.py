@@ -132,6 +132,9 @@ def test_numbers_pairs_and_tags() -> None:
     )
     tagger = Tagger(steps=40, learning_rate=0.02, settings=TINY, device="cpu").fit(sentences, tags)
     assert tagger.predict(sentences) == tags and tagger.score(sentences, tags) == 1.0
+    iob1 = [["I-J" if tag == "J" else "O" for tag in sentence] for sentence in tags]  # which training reads as IOB2
+    tagger.fit(sentences, iob1)
+    assert tagger.classes_.tolist() == ["B-J", "I-J", "O"] and tagger.score(sentences, iob1) == 1.0
 
 
 def test_vectors_feed_other_estimators() -> None:
