@@ -125,8 +125,13 @@ def threads_for(precision: str, weight: int, rows: int) -> Iterator[None]:
         weight: numbers of the largest weight of a layer.
         rows: of the products: outputs of a step, or tokens that are read.
     """
+    import torch
+
     beside, most = _ONE_THREAD[precision if cpu_features()["amx"] else "float32"]
-    with threads(1 if weight < _SMALL_WEIGHT and weight * (rows + beside) < most else None):
+    if torch.get_num_threads() == 1 or weight >= _SMALL_WEIGHT or weight * (rows + beside) >= most:
+        yield
+        return
+    with threads(1):
         yield
 
 
@@ -137,6 +142,8 @@ def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor
     Its threads stay for the next call, because new ones for each update of a small network cost a sixth of its time.
     When the context ends by an exception, no work of the pool is under way.
     """
+    import torch
+
     pool = _pools.get((workers, threads_each))
     if pool is None:
         pool = _pools[workers, threads_each] = _started(workers, threads_each)
@@ -145,12 +152,12 @@ def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor
     except BaseException:
         _let_all_run(pool, workers)  # after what waits in the pool
         raise
+    finally:
+        torch.set_num_threads(torch.get_num_threads())  # later threads would inherit what a worker set
 
 
 def _started(workers: int, threads_each: int) -> ThreadPoolExecutor:
     import torch
-
-    before = torch.get_num_threads()
 
     def begin() -> None:
         torch.set_num_threads(threads_each)
@@ -159,7 +166,6 @@ def _started(workers: int, threads_each: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(workers, "side-by-side", begin)
     _turns[pool] = Lock()
     _let_all_run(pool, workers)
-    torch.set_num_threads(before)  # later threads would inherit what a worker set
     return pool
 
 

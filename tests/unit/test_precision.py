@@ -90,6 +90,8 @@ def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> N
 
     def where(_: int) -> tuple[int, int]:
         time.sleep(0.02)
+        with threads_for("float32", 1, 1):  # sets one thread, and then those of the worker
+            assert torch.get_num_threads() == 1
         return threading.get_ident(), torch.get_num_threads()
 
     with side_by_side(2, 3) as pool:
