@@ -38,6 +38,24 @@ def lines(*records: Any) -> str:
     return "".join(f"{json.dumps(record)}\n" for record in records)
 
 
+@pytest.mark.parametrize("entities", [
+    [[0, 3, "PER"], [12, 24, "LOC"]],
+    [{"start": 12, "end": 24, "label": "LOC"}, {"start": 0, "end": 3, "label": "PER"}],
+    [{"start": 0, "end": 3, "labels": ["PER"]}, (12, 23, "LOC")],  # inside of its last word
+])  # fmt: skip
+def test_entities_marked_by_characters_are_words_with_tags(tmp_path: Path, entities: list[Any]) -> None:
+    text = "Ana mora em Porto Alegre. 😀"
+    expected = ["Ana", "mora", "em", "Porto", "Alegre", ".", "😀"], ["B-PER", "O", "O", "B-LOC", "I-LOC", "O", "O"]
+    record = {"tokens": text, "tags": entities}
+    memory = records_in_memory([record, {"tokens": "Nada.", "tags": []}], TAGGING, "data")
+    assert list(zip(memory["tokens"], memory["tags"])) == [tuple(map(tuple, expected)), (("Nada", "."), ("O", "O"))]
+    plain = json.loads(json.dumps(record, default=int))
+    read = in_file(
+        tmp_path, "a.jsonl", lines({"text": text, "label": plain["tags"]}), TAGGING, tokens="text", tags="label"
+    )
+    assert (read["tokens"][0], read["tags"][0]) == tuple(map(tuple, expected))
+
+
 def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -> None:
     span = {"text": ["São Paulo"], "answer_start": [12]}
     cases: list[tuple[Sequence[Field], list[str], dict[str, Any], tuple[Any, ...]]] = [
@@ -114,6 +132,41 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
         (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word needs one tag"),
         (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word needs one tag"),
         (TAGGING, {"tokens": "a b", "tags": ["O"]}, "key 'tokens' must hold a list of strings, not a string"),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [[0, "PER"]]},
+            "key 'tags', entity 1, must have a start, an end and a label: [0, 3, \"PER\"], or an object of the three",
+        ),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [[True, 1, "PER"]]},
+            "key 'tags', entity 1, must have a start, an end and a label: [0, 3, \"PER\"], or an object of the three",
+        ),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [{"start": 0, "end": 1}]},
+            "key 'tags', entity 1, must have a start, an end and a label: [0, 3, \"PER\"], or an object of the three",
+        ),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [[0, 4, "PER"]]},
+            "key 'tags', entity 1, must lie in its text of 3 characters: got 0 to 4",
+        ),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [[1, 1, "PER"]]},
+            "key 'tags', entity 1, must lie in its text of 3 characters: got 1 to 1",
+        ),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [[1, 2, "PER"]]},
+            "key 'tags', entity 1, has no word: characters 1 to 2 are blank",
+        ),
+        (
+            TAGGING,
+            {"tokens": "a b", "tags": [[0, 3, "X"], [2, 3, "Y"]]},
+            "key 'tags', entity 2, shares the word 'b' with another one; each word has one tag",
+        ),
         (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
         (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
         (TAGGING, {"tokens": ["a", "\0"], "tags": ["O", "O"]}, "key 'tokens', item 2, holds a NUL character"),

@@ -115,7 +115,9 @@ class SourceConfig:
     one. [null: the first one in .conll]
     """
     tags: Column | None = None
-    """Column of `file` that holds the tags, as many as words and written like them. [null: the last one in .conll]"""
+    """Column of `file` that holds the tags, as many as words and written like them. In JSON, where `tokens` is a text,
+    also its entities, each a list of start, end and label. [null: the last one in .conll]
+    """
     question: Column | None = None
     """Column of `file` that holds the questions, for question answering."""
     context: Column | None = None

@@ -15,6 +15,7 @@ from typing import Any
 
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import task_with_field
+from atento.data.records.marked_entities import has_marks, words_and_tags
 from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
 from atento.nfc import nfc
@@ -86,9 +87,14 @@ class Converter:
         Raises:
             ValueError: as `cells`, or a key that the record lacks.
         """
+        found: list[Any] = [
+            record[key] if record.__class__ is dict and key in record else at_key(record, key) for key in keys
+        ]
+        if self._pair is not None and has_marks(*(found[number] for number in self._pair)):
+            words, tags = self._pair
+            found[words], found[tags] = words_and_tags(found[words], found[tags], f"key {keys[tags]!r}")
         values: list[Value] = []
-        for field, key in zip(self.fields, keys):
-            value = record[key] if record.__class__ is dict and key in record else at_key(record, key)
+        for field, key, value in zip(self.fields, keys, found):
             if value.__class__ is not str or field.kind not in _STRINGS or not value.isascii() or "\0" in value:
                 value = _from_object(field, value, f"key {key!r}")  # else it needs no other check
             values.append(class_name(value) if field.kind == "class" and isinstance(value, str) else value)

@@ -1,0 +1,59 @@
+"""Texts with entities marked by characters, as tools for annotation export them, as words and their tags."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from atento.metrics.label_names import class_name
+from atento.text.words import word_spans
+
+
+def has_marks(text: object, entities: object) -> bool:
+    """Whether a record has a text and its entities, in place of words and their tags."""
+    if not isinstance(text, str) or not isinstance(entities, list | tuple):
+        return False
+    return all(isinstance(one, list | tuple | Mapping) for one in entities)
+
+
+def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple[list[str], list[str]]:
+    """The words of a text, as a tagger splits it in use, and their tags in IOB2.
+
+    Args:
+        text: the entities count its characters.
+        entities: of each the start, the end (the character behind it) and the label: a list of the three, or an object
+            with `start`, `end` and `label`, or `labels`, of which the first counts. An entity has every word that it
+            touches.
+        subject: what holds the entities, for messages.
+
+    Raises:
+        ValueError: something else, an entity outside of the text or without a word, or two that share a word.
+    """
+    spans = word_spans(text)
+    tags: list[str] = ["O"] * len(spans)
+    for number, entity in enumerate(entities, 1):
+        what = f"{subject}, entity {number},"
+        start, end, label = _parts(entity, what)
+        if not 0 <= start < end <= len(text):
+            raise ValueError(f"{what} must lie in its text of {len(text)} characters: got {start} to {end}")
+        touched = range(bisect_right(spans, start, key=itemgetter(1)), bisect_left(spans, end, key=itemgetter(0)))
+        if not touched:
+            raise ValueError(f"{what} has no word: characters {start} to {end} are blank")
+        taken = next((word for word in touched if tags[word] != "O"), None)
+        if taken is not None:
+            shared = text[slice(*spans[taken])]
+            raise ValueError(f"{what} shares the word {shared!r} with another one; each word has one tag")
+        for word in touched:
+            tags[word] = f"{'B' if word == touched[0] else 'I'}-{label}"
+    return [text[first:last] for first, last in spans], tags
+
+
+def _parts(entity: object, what: str) -> tuple[int, int, str]:
+    """The start, the end and the label of an entity."""
+    if isinstance(entity, Mapping):
+        labels = entity.get("labels")
+        label = entity.get("label", labels[0] if isinstance(labels, list) and labels else None)
+        entity = entity.get("start"), entity.get("end"), label
+    match entity:
+        case [int(start), int(end), str(label)] if label.strip() and not isinstance(start, bool):
+            return start, end, class_name(label)
+    raise ValueError(f'{what} must have a start, an end and a label: [0, 3, "PER"], or an object of the three')
