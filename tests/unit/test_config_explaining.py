@@ -29,6 +29,7 @@ def test_every_field_has_a_text() -> None:
 @pytest.mark.parametrize("one", [one for _, one in KEYS], ids=lambda one: one.key)
 def test_a_text_is_a_sentence_or_two(one: KeyHelp) -> None:
     assert one.meaning.endswith(".") and 15 <= len(one.meaning) <= 400, one.meaning
+    assert '""' not in one.meaning and ":," not in one.meaning  # brackets that are no range stay in the text
 
 
 def test_the_schema_describes_every_key() -> None:

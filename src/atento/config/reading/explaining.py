@@ -24,7 +24,7 @@ _OTHER = {
     ),
 }
 _SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
-_RANGE = re.compile(r" *\[(?!@)([^\[\]]+)\]")
+_RANGE = re.compile(r" *(?<!\")\[(?!@|\.\.\.)([^\[\]]+)\]")  # not the text "[NUM]", nor a list [...]
 
 
 @dataclass(frozen=True)
