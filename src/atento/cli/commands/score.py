@@ -46,9 +46,7 @@ Scheme = Annotated[
         autocompletion=words("IOB1", "IOB2", "BIOES", "BILOU"),
     ),
 ]
-Language = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Language whose articles squad leaves out: en or pt.")
-]
+Language = Annotated[str | None, typer.Option(metavar="CODE", help="Articles that squad leaves out: en or pt.")]
 Columns = Annotated[bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")]
 
 
@@ -86,10 +84,11 @@ def score(
         str,
         typer.Argument(
             metavar="METRIC",
-            help="Of text: bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge, exact-match. Of labels: accuracy, f1, "
-            "matthews, report; calibration-error (label, tab, probability); subset-accuracy, multilabel-f1 (labels "
-            "separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad. Of numbers: pearson, spearman. Of "
-            "rankings: ndcg (also ndcg@10), map, mrr, recall@10. Of text by a model: bertscore, comet, comet-kiwi.",
+            help="Of text: bleu, chrf, ter, rouge, rouge1, rouge2, token-f1, f1-bleu-rouge, exact-match. Of labels: "
+            "accuracy, f1, matthews, report; calibration-error (label, tab, probability); subset-accuracy, "
+            "multilabel-f1 (labels separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad, squad-pt. Of "
+            "numbers: pearson, spearman. Of rankings: ndcg, ndcg@10, map, mrr, recall@10. Of text by a model: "
+            "bertscore, comet, comet-kiwi.",
             autocompletion=metrics,
         ),
     ],
