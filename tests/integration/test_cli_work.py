@@ -260,7 +260,7 @@ def test_a_summarizer_is_trained_used_and_scored(server: ForkServer, here: Path)
         lines.split("\n")[:-1]
     )
     scored = json.loads(server.run("evaluate", "short", "valid.tsv", "--json", cwd=here).stdout)
-    assert set(scored) == {"rouge"}
+    assert set(scored) == {"rouge", "rouge1", "rouge2"}
     refused = server.run("translate", "short", stdin=lines, cwd=here)
     assert refused.status != 0 and "this model does summarization, not translation" in refused.stderr
 

@@ -8,13 +8,6 @@ from atento.metrics.label_names import class_name
 from atento.text.words import word_spans
 
 
-def has_marks(text: object, entities: object) -> bool:
-    """Whether a record has a text and its entities, in place of words and their tags."""
-    if not isinstance(text, str) or not isinstance(entities, list | tuple):
-        return False
-    return all(isinstance(one, list | tuple | Mapping) for one in entities)
-
-
 def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple[list[str], list[str]]:
     """The words of a text, as a tagger splits it in use, and their tags in IOB2.
 

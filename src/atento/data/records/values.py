@@ -15,7 +15,6 @@ from typing import Any
 
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import task_with_field
-from atento.data.records.marked_entities import has_marks, words_and_tags
 from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
 from atento.nfc import nfc
@@ -90,7 +89,9 @@ class Converter:
         found: list[Any] = [
             record[key] if record.__class__ is dict and key in record else at_key(record, key) for key in keys
         ]
-        if self._pair is not None and has_marks(*(found[number] for number in self._pair)):
+        if self._pair is not None and _has_marks(*(found[number] for number in self._pair)):
+            from atento.data.records.marked_entities import words_and_tags
+
             words, tags = self._pair
             found[words], found[tags] = words_and_tags(found[words], found[tags], f"key {keys[tags]!r}")
         values: list[Value] = []
@@ -255,6 +256,13 @@ def kind_of(value: object) -> str:
 def shortened(text: str) -> str:
     """Shorten a text for a message."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _has_marks(text: object, entities: object) -> bool:
+    """Whether a record has a text and its entities, in place of words and their tags."""
+    if not isinstance(text, str) or not isinstance(entities, list | tuple):
+        return False
+    return all(isinstance(one, list | tuple | Mapping) for one in entities)
 
 
 def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:
