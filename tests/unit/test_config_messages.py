@@ -96,7 +96,7 @@ IN_THE_FILE = [
         "my.yaml:3:25: task translation needs network.architecture encoder-decoder or recurrent-seq2seq, which read a "
         "source and write: got 'decoder'",
     ),
-    ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, exact-match, f1-bleu-rouge, rouge, ter, token-f1"),
+    ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, exact-match, f1-bleu-rouge, rouge, rouge1, rouge2, ter, token-f1"),
     ("metrics: [bleu, bleu]", "my.yaml:3:10: metrics names 'bleu' twice"),
     ("metrics: [bleu, 1]", "my.yaml:3:17: metrics.1 must be text: got 1 (put it in quotes if it is text)"),
     ("metrics: {a: 1}", "my.yaml:3:10: metrics.0 must be text: got a mapping of 1"),
