@@ -44,4 +44,4 @@ def test_tokens_and_vectors(name: str, tmp_path: Path) -> None:
         vector = reader(input_ids=torch.tensor([ids])).last_hidden_state.mean(1)
         if name.startswith("intfloat/"):
             vector = torch.nn.functional.normalize(vector, dim=-1)
-        torch.testing.assert_close(torch.from_numpy(model.embed([text])), vector, atol=2e-6, rtol=2e-5)
+        torch.testing.assert_close(torch.from_numpy(model.embed([text])), vector, atol=5e-6, rtol=2e-5)
