@@ -56,6 +56,7 @@ def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_
     run = atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1)
     vectors, model = atento.load(tmp_path / "run-vectors"), atento.load(run.folder)
     assert vectors.config["objectives"] == ["cosine"] and run.step == 1 and vectors.network.config.dropout == 0
+    assert model.network.config.dropout == atento.load(encoder).network.config.dropout == 0.1  # for a later fine-tuning
     (head,) = model.network.config.heads
     assert head.pooling == "first" and not head.hidden
     texts = [text for text, _ in TEXTS]

@@ -5,14 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
+from atento.config.reading.initial_keys import rates_among
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.sections.network_parts import by_key
 from atento.config.tables.tasks import EMBEDDING, TASKS
 from atento.data.files.source_records import header_hint
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
 from atento.models.configuration import embedding_config
+from atento.models.initial_model import initial_model
 from atento.models.load import read_model
+from atento.runs.fine_tuning import inherited_keys
 from atento.runs.prepare import read_data
 
 _ROUNDS, _PAIRS = 20, 4000  # pairs of each kind that a text is in first, and pairs in all
@@ -81,11 +85,15 @@ def pairs_of_labels(train: Split, seed: int) -> list[tuple[str, str, float]]:
 
 
 def head_overrides(loaded: LoadedRecipe, vectors: Path) -> dict[str, object]:
-    """The keys of the recipe by which the head is fitted on the vectors of the trained encoder."""
+    """The keys of the recipe by which the head is fitted on the vectors of the trained encoder.
+
+    The rates of dropout are those of the initial model, for a later fine-tuning: the pairs were learned with none.
+    """
     assert loaded.recipe.init is not None
-    trained = read_model(vectors)
+    trained, rates = read_model(vectors), by_key(initial_model(loaded.recipe.init.model, loaded.home).network_config)
     pooling = embedding_config(trained.config, trained.path).pooling
     keys: dict[str, object] = {"init.model": str(vectors.resolve()), "init.few_shot": False, "init.train": "head"}
+    keys |= {key: rates[key.removeprefix("network.")] for key in rates_among(inherited_keys(loaded))}
     if loaded.recipe.init.classifier is None:
         keys["init.classifier.pooling"] = pooling if pooling in _POOLINGS else "mean"
     return keys

@@ -17,16 +17,16 @@ from atento.training.selected_weights import trained_weights
 
 def with_rates(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:
     """Return the recipe with the keys that it leaves to the initial model as in a network."""
-    keys = _inherited(loaded)
+    keys = inherited_keys(loaded)
     return replace(loaded, recipe=inherited(loaded.recipe, keys, network)) if keys else loaded
 
 
 def rates_taken(loaded: LoadedRecipe, network: NetworkConfig) -> str:
     """Return a sentence about the rates of dropout that are taken from a network; "" if none are."""
     values = by_key(network)
-    rates = (f"`{key}` {values[key.removeprefix('network.')]:g}" for key in rates_among(_inherited(loaded)))
+    rates = (f"`{key}` {values[key.removeprefix('network.')]:g}" for key in rates_among(inherited_keys(loaded)))
     source = "" if loaded.recipe.init is None else loaded.recipe.init.model
-    if not rates_among(_inherited(loaded)):
+    if not rates_among(inherited_keys(loaded)):
         return ""
     return f"dropout as in {source}: {', '.join(rates)} (write them to choose otherwise)"
 
@@ -39,7 +39,7 @@ def with_warmup(loaded: LoadedRecipe, warmup: int) -> LoadedRecipe:
     return replace(loaded, recipe=replace(recipe, training=replace(recipe.training, warmup=warmup)))
 
 
-def _inherited(loaded: LoadedRecipe) -> list[str]:
+def inherited_keys(loaded: LoadedRecipe) -> list[str]:
     """Return the keys that the recipe leaves to the initial model."""
     return [key for key, origin in loaded.origins.items() if origin == INHERITED]
 

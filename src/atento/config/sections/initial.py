@@ -179,11 +179,9 @@ class InitConfig:
 
     def __post_init__(self) -> None:
         if self.few_shot:
-            for name, usual in (("train", "all"), ("layer_decay", 1.0), ("layers", None), ("layer_mix", False)):
-                if getattr(self, name) != usual:
-                    raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
-            for name in ("lora", "unfreeze", "cache"):
-                if getattr(self, name) is not None:
+            usual = {"train": "all", "layer_decay": 1.0, "layer_mix": False}
+            for name in ("train", "layer_decay", "layers", "layer_mix", "lora", "unfreeze", "cache"):
+                if getattr(self, name) != usual.get(name):
                     raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
         if not self.model:
             raise RecipeError("`init.model` must name a model: got ''")
