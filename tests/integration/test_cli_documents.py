@@ -58,3 +58,12 @@ def test_wrong_documents_are_refused_before_a_model_is_read(
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "bad.srt").write_text("1\nThe cat sleeps.\n")
     refused(server.run("translate", "no-such-model", *arguments.split(), cwd=tmp_path), said)
+
+
+def test_a_column_of_a_table_is_translated(server: ForkServer, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes('\ufeffid,en\r\n1,The cat sleeps.\r\n2,\r\n3,"The\nboy saw the dog."\r\n'.encode())
+    done = server.run("translate", MODEL, "a.csv", "--columns", "en", cwd=tmp_path)
+    assert (done.status, done.stdout) == (0, "O gato dorme.\n\nO menino viu o cachorro.\n"), done.stderr
+    assert done.stderr == ""
+    refused(server.run("translate", MODEL, "a.csv", "--reading", "delimiter=;", cwd=tmp_path), "--reading says how")
+    refused(server.run("translate", MODEL, "a.srt", "--columns", "en", cwd=tmp_path), "--columns is for .tsv, .csv")

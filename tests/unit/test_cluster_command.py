@@ -53,7 +53,7 @@ class Made:
 
     def run(self, **options: Any) -> None:
         """Run the command with options in place of the usual ones."""
-        usual = {"cluster": "local", "out": self.out, "workers": 1, "block_lines": 3, "columns": None}
+        usual = {"cluster": "local", "out": self.out, "workers": 1, "block_lines": 3, "columns": None, "reading": None}
         own = {"model": str(self.folder / "model"), "file": str(self.file), "loudness": 1, "skip_bad": False}
         self._command(**own | {"device": "cpu", "threads": 1} | usual | options)
 
@@ -180,8 +180,8 @@ def test_messages_name_the_flags_that_users_type(name: str) -> None:
         assert flag_of(option) in command and command[flag_of(option)].name == option
 
 
-def test_a_parquet_file_without_cluster_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
+def test_a_parquet_file_without_columns_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
     (tmp_path / "in.parquet").write_bytes(b"PAR1")
     for read in (lambda name: lines.input_lines(name, None), lines.file_lines):
-        with pytest.raises(UsageError, match=r"--cluster local --out DIR also reads a \.parquet file, and --columns"):
+        with pytest.raises(UsageError, match=r"lines of text, unless --columns names the column"):
             read(str(tmp_path / "in.parquet"))

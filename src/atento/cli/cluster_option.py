@@ -9,7 +9,7 @@ import typer
 
 from atento.cli.cluster_run import Launch
 from atento.cli.completion import words
-from atento.cli.options import with_signature
+from atento.cli.options import key_and_value, with_signature
 from atento.errors import UsageError
 
 _PANEL = "Files of any size"
@@ -48,9 +48,13 @@ _FLAGS: dict[str, object] = {
         str | None,
         typer.Option(
             metavar="NAME,NAME",
-            help="Keys of a .jsonl file, numbers of a .tsv file or columns of a .parquet file, in place of the line.",
-            rich_help_panel=_PANEL,
+            help="Columns of FILE, a table, by name or number (no header), in place of the line; several are joined by "
+            "a tab. With --cluster: of a .jsonl, .tsv (by number) or .parquet file.",
         ),
+    ],
+    "reading": Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="How the table is read: format, delimiter, encoding, sheet."),
     ],
 }
 
@@ -65,13 +69,13 @@ def check_cluster(where: str | None) -> str | None:
 def with_cluster(command: Callable[..., None], usual: str | None = None) -> Callable[..., None]:
     """Return the command with the flags of `--cluster`; its parameter `cluster` is a Cluster, or None without it.
 
-    A command with an option --out of its own gets it as it is, but for None with --cluster. `usual` is the value of
-    --cluster where it is not given.
+    Without it, `table` is the rows of --columns, or None. A command with an option --out of its own gets it as it is,
+    but for None with --cluster. `usual` is the value of --cluster where it is not given.
     """
     signature = inspect.signature(command)
     own_out = "out" in signature.parameters
-    flags = [name for name in _FLAGS if name != "out" or not own_out]
-    parameters = [parameter for name, parameter in signature.parameters.items() if name != "cluster"]
+    flags = [name for name in _FLAGS if not ((name == "out" and own_out) or (name == "reading" and usual))]
+    parameters = [parameter for name, parameter in signature.parameters.items() if name not in ("cluster", "table")]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FLAGS[name]) for name in flags
     ]
@@ -79,11 +83,19 @@ def with_cluster(command: Callable[..., None], usual: str | None = None) -> Call
     def run(**options: Any) -> None:
         values = {name: options.pop(name) for name in flags}
         values["cluster"] = values["cluster"] or usual
+        reading = values.pop("reading", None)
+        if reading and (values["cluster"] or not values["columns"]):
+            raise UsageError("--reading says how --columns are read without --cluster")
         if values["cluster"] is None:
+            columns, table = values.pop("columns"), None
+            if columns:
+                from atento.cli.table_columns import table_rows
+
+                table = list(table_rows(options["file"], columns.split(","), dict(map(key_and_value, reading or []))))
             for name, value in values.items():
                 if value is not None:
                     raise UsageError(f"--{name.replace('_', '-')} has no effect without --cluster")
-            command(cluster=None, **options)
+            command(cluster=None, table=table, **options)
             return
         if own_out:
             # the command itself writes to standard output, which a worker captures

@@ -33,6 +33,7 @@ class LineOptions(ModelOptions):
         bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
     ] = False
     cluster: Cluster | None = None
+    table: list[tuple[int, str | DataError]] | None = None  # with --columns: number and text of each row
 
     def answer(
         self,
@@ -64,7 +65,8 @@ class LineOptions(ModelOptions):
         with self.reading(model, check) as (loaded, lines, bad):
             ready(loaded)
             if model_check is not None:
-                lines = _checked_by_model(lines, self.file, bad, partial(model_check, loaded))
+                numbers = itertools.count(1) if self.table is None else [number for number, _ in self.table]
+                lines = _checked_by_model(lines, self.file, bad, partial(model_check, loaded), numbers)
             announce_stdin(self.file)
             with show_batches(command):
                 for window in windows(lines, from_stdin=self.file == "-"):
@@ -91,8 +93,10 @@ class LineOptions(ModelOptions):
             progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
     def lines(self, bad: list[str] | None, check: Check | None) -> Iterator[str]:
-        """As `input_lines`."""
-        return input_lines(self.file, bad, check)
+        """As `input_lines`, or the texts of --columns."""
+        if self.table is None:
+            return input_lines(self.file, bad, check)
+        return iter(list(_checked(self.table, self.file, bad, check)))
 
 
 def _in_windows(
@@ -105,7 +109,7 @@ def _in_windows(
     def answer_block(loaded: "Model", lines: list[str], before: int, bad: list[str] | None) -> None:
         if model_check is not None:
             reason = partial(model_check, loaded)
-            lines = list(_checked_by_model(iter(lines), file, bad, reason, before + 1))
+            lines = list(_checked_by_model(iter(lines), file, bad, reason, itertools.count(before + 1)))
         for begin in range(0, len(lines), WINDOW):
             answer(loaded, lines[begin : begin + WINDOW], before + begin + 1, bad)
 
@@ -127,8 +131,8 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
 
     name = display_name(file)
     if file != "-":
-        return iter(list(_checked(file_lines(file, bad, plain=check is None), name, bad, check)))
-    return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
+        return iter(list(_checked(enumerate(file_lines(file, bad, plain=check is None), start=1), name, bad, check)))
+    return _during_work(_checked(enumerate(iter_lines(sys.stdin.buffer, name, bad=bad), start=1), name, bad, check))
 
 
 def file_lines(file: str, bad: list[str] | None = None, *, plain: bool = True) -> list[str]:
@@ -147,10 +151,7 @@ def file_lines(file: str, bad: list[str] | None = None, *, plain: bool = True) -
             "COMMAND MODEL (or `-` as the file)"
         )
     if file.lower().endswith(".parquet"):
-        raise UsageError(
-            f"{file}: without --cluster, a file must have lines of text; --cluster local --out DIR also reads a "
-            ".parquet file, and --columns names the column of its texts"
-        )
+        raise UsageError(f"{file}: a file must have lines of text, unless --columns names the column of its texts")
     lines = read_lines(file, bad=bad)
     if plain:
         table_warning(file, next(iter(lines), ""))
@@ -158,7 +159,7 @@ def file_lines(file: str, bad: list[str] | None = None, *, plain: bool = True) -
 
 
 def _checked_by_model(
-    lines: Iterator[str], file: str, bad: list[str] | None, reason: Callable[[str], str | None], first: int = 1
+    lines: Iterator[str], file: str, bad: list[str] | None, reason: Callable[[str], str | None], numbers: Iterable[int]
 ) -> Iterator[str]:
     """The lines after a check that needs the model; all lines of a file are checked before work begins."""
     from atento.data.files.source_lines import display_name
@@ -167,7 +168,7 @@ def _checked_by_model(
         if (why := reason(line)) is not None:
             raise DataError(f"{place}: the text {why}: {line[:60]!r}")
 
-    checked = _checked(lines, display_name(file), bad, check, first)
+    checked = _checked(zip(numbers, lines), display_name(file), bad, check)
     return _during_work(checked) if file == "-" else iter(list(checked))
 
 
@@ -181,7 +182,7 @@ def table_warning(file: str, first: str) -> None:
     if kind is not None:
         progress(
             f"warning: {file} is named {kind} and read as plain text: a whole line is the text, columns and markup "
-            "included. Give a file with the texts alone; `atento evaluate` reads labelled data"
+            "included. Give a file with the texts alone, or --columns of a table; `atento evaluate` reads labelled data"
         )
 
 
@@ -222,19 +223,21 @@ def one_line(text: str) -> str:
 
 
 def _checked(
-    lines: Iterable[str], name: str, bad: list[str] | None, check: Check | None, first: int = 1
+    lines: Iterable[tuple[int, str | DataError]], name: str, bad: list[str] | None, check: Check | None
 ) -> Iterator[str]:
-    """The lines after a check; `first` is the number of the first one."""
-    for number, line in enumerate(lines, first):
-        if check is not None and line.strip():
-            try:
+    """The numbered lines after a check."""
+    for number, line in lines:
+        try:
+            if isinstance(line, DataError):
+                raise line
+            if check is not None and line.strip():
                 check(line, f"{name}:{number}")
-            except DataError as error:
-                if bad is None:
-                    raise
-                bad.append(str(error))
-                line = ""
-        yield line
+            yield line
+        except DataError as error:
+            if bad is None:
+                raise
+            bad.append(str(error))
+            yield ""
 
 
 def _during_work(lines: Iterator[str]) -> Iterator[str]:

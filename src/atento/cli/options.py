@@ -225,6 +225,14 @@ def with_signature(
     return run
 
 
+def key_and_value(text: str) -> tuple[str, str]:
+    """The key and the value of an item of `--reading`."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise UsageError(f"--reading has the form KEY=VALUE: got {text!r}")
+    return key, value
+
+
 def progress(text: str) -> None:
     """Print a line to standard error."""
     echo(text, err=True)

@@ -33,7 +33,7 @@ def parser(name: str, columns: Sequence[str]) -> Parse | None:
     if ending(name) in (".jsonl", ".json"):
         return lambda line, position: joined(_values(line, position, columns))
     if ending(name) != ".tsv":
-        raise UsageError(f"--columns is for .jsonl, .tsv and .parquet files: got {name}")
+        raise UsageError(f"--columns is for .jsonl, .tsv and .parquet files with --cluster: got {name}")
     for column in columns:
         if not column.isdecimal():
             raise UsageError(f"--columns of a .tsv file are numbers, from 0: got {column!r}")

@@ -39,7 +39,7 @@ class QuestionOptions(ExplainOptions):
         """The format of the questions; tsv and None: a question and its context a line."""
         from atento.config.tables.formats import format_of
 
-        return "jsonl" if self.jsonl else format_of(self.file, None, ())
+        return "jsonl" if self.jsonl else None if self.table is not None else format_of(self.file, None, ())
 
     def lines(self, bad: list[str] | None, check: Check | None) -> Iterator[str]:
         """The lines of the file, or one for each question of it."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO, cast
 import typer
 
 from atento.cli.cluster_option import check_cluster
-from atento.cli.commands.evaluate import key_and_value
 from atento.cli.completion import words
-from atento.cli.options import AsJson
+from atento.cli.options import AsJson, key_and_value
 from atento.cli.output_paths import output_file
 from atento.errors import DataError, UsageError
 from atento.terminal import echo

@@ -12,7 +12,7 @@ from atento.cli.cluster_option import with_cluster
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.completion import words
 from atento.cli.line_work import Work
-from atento.cli.lines import LineOptions, file_lines
+from atento.cli.lines import LineOptions
 from atento.cli.options import ModelArgument, check_order, with_options
 from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
@@ -88,7 +88,7 @@ def embed(
     check_order(model, shared.file)
     output_file(out, _ENDINGS)
     announce_stdin(shared.file)
-    lines = file_lines(shared.file)
+    lines = list(shared.lines(None, None))
     _check_words(out, lines, display_name(shared.file))
     with shared.loaded(model) as loaded, show_batches("embed"):
         vectors = loaded.embed(lines, **options)

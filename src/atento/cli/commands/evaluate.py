@@ -10,7 +10,7 @@ from atento.cli import completion
 from atento.cli.command_progress import show_batches
 from atento.cli.commands.writing import SourceLanguage, TargetLanguage
 from atento.cli.decoding_options import with_decoding
-from atento.cli.options import ModelArgument, ModelOptions, check_order, progress, with_options
+from atento.cli.options import ModelArgument, ModelOptions, check_order, key_and_value, progress, with_options
 from atento.cli.output_paths import output_file
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import UsageError
@@ -156,14 +156,6 @@ def columns_given(text: str) -> "dict[str, int | str]":
             raise UsageError(f"--columns has the form FIELD=COLUMN,...: got {item!r}")
         columns[name] = int(column) if column.isdecimal() else column
     return columns
-
-
-def key_and_value(text: str) -> tuple[str, str]:
-    """The key and the value of an item of `--reading`."""
-    key, equals, value = text.partition("=")
-    if not (key and equals and value):
-        raise UsageError(f"--reading has the form KEY=VALUE: got {text!r}")
-    return key, value
 
 
 def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:

@@ -77,7 +77,7 @@ def perplexity(
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     announce_stdin(file, *([] if targets is None else [targets]))
     with shared.loaded(model) as loaded:
-        texts, outputs = _read(file, targets, _reads_pairs(loaded))
+        texts, outputs = _read(shared, targets, _reads_pairs(loaded))
         texts = _paragraphs(loaded, texts, paragraphs)
         with show_batches("perplexity"):
             score = loaded.perplexity(texts, outputs, **options)
@@ -147,7 +147,7 @@ def _records(score: "Score") -> list[dict[str, Any]]:
     ]
 
 
-def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[str] | None]:
+def _read(shared: LineOptions, targets: str | None, pairs: bool) -> tuple[list[str], list[str] | None]:
     """Texts; or sources and targets, of one file with a tab on each line, or of two.
 
     Raises:
@@ -155,7 +155,7 @@ def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[
     """
     from atento.data.files.source_lines import display_name
 
-    lines, name = file_lines(file, plain=not pairs), display_name(file)
+    lines, name = list(shared.lines(None, (lambda *_: None) if pairs else None)), display_name(shared.file)
     if not any(line.strip() for line in lines):
         raise DataError(f"{name}: there is nothing to score: the file has no text")
     if not pairs:

@@ -151,7 +151,7 @@ def _other(text: str) -> str:
     It is only named in the message.
     """
     found = max(";\t,|", key=text.count)
-    command = "" if found == "\t" else f", or `--reading 'delimiter={found}'` of `atento evaluate`,"
+    command = "" if found == "\t" else f", or `--reading 'delimiter={found}'` of a command,"
     way = f"`delimiter: {json.dumps(found)}` in a recipe's source{command} separates columns by that sign"
     return f"; {way}" if found in text else ""
 

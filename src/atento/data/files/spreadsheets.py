@@ -55,7 +55,7 @@ def _chosen(book: Any, name: str, sheet: str | None) -> object:
         return sheets[sheet]
     filled = [title for title, one in sheets.items() if next(_rows(one, name, "."), None) is not None]
     if len(filled) > 1:
-        way = "name one as `sheet` (`--reading sheet=NAME` of `atento evaluate`)"
+        way = "name one as `sheet` (`--reading sheet=NAME` of a command)"
         raise DataError(f"{name}: has several sheets, {', '.join(map(repr, filled))}: {way}")
     return sheets[filled[0]] if filled else next(iter(sheets.values()))
 

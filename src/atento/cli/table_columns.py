@@ -1,0 +1,43 @@
+"""Columns of a table as lines of text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atento.config.recipe import SourceConfig
+from atento.config.tables.formats import FORMATS, format_of
+from atento.config.tables.task_spec import Field
+from atento.data.files.source_lines import open_binary
+from atento.data.files.source_records import rows_in
+from atento.data.records.labelled_data import reading_of
+from atento.data.records.values import Converter
+from atento.errors import DataError, UsageError
+from atento.scale.columns import ending, joined
+from atento.scale.inputs import Input
+
+
+def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) -> Iterator[tuple[int, str | DataError]]:
+    """The number of each row in a table, and its texts on one line with tabs between, or what is wrong with the row.
+
+    Args:
+        file: its path.
+        columns: those that are read: by number all, from 0, or by name.
+        reading: how it is read: keys of a source in a recipe, such as `delimiter`.
+
+    Raises:
+        UsageError: the file is no table. DataError: it cannot be read, or has no such column.
+    """
+    if ending(file) == ".parquet":
+        texts = Input(file, tuple(columns)).parquet().all()
+        yield from enumerate((text for some in texts for text in some), start=1)
+        return
+    source = SourceConfig(file=file, **reading_of(file, reading))
+    form = format_of(file, source.format, ())
+    if form is None or not FORMATS[form].table:
+        raise UsageError(f"--columns is for .tsv, .csv, .xlsx, .jsonl, .json and .parquet files: got {file}")
+    by_number = FORMATS[form].by_number and all(map(str.isdecimal, columns))
+    chosen = [int(column) if by_number else column for column in columns]
+    converter, how = Converter([Field("text")] * len(columns)), {"delimiter": source.delimiter, "sheet": source.sheet}
+    with open_binary(Path(file), file, encoding=source.encoding) as stream:
+        for row in rows_in(form, stream, file, chosen, converter, **how):
+            yield (0, row) if isinstance(row, DataError) else (row[0], joined(row[1]))
