@@ -122,7 +122,7 @@ class Classifier(ClassifierMixin, _Trained):
 
     def fit(self, X: Inputs, y: Sequence[object]) -> Self:
         """Train on texts (N), or pairs (N,2), and their classes (N). Raises ValueError: one is missing."""
-        rows, labels = _rows(X), _same(X, column_or_1d(y, warn=True))
+        rows, labels = _rows(X), _same(X, column_or_1d(_single(y), warn=True))
         for number, label in enumerate(np.asarray(y, dtype=object).ravel()):  # in an array of texts it is "nan"
             if not label.strip() if isinstance(label, str) else str(label) in ("None", "nan", "NaT", "<NA>"):
                 raise ValueError(f"each text must have a class: that of text {number} is missing")
@@ -159,7 +159,7 @@ class Regressor(RegressorMixin, _Trained):
 
     def fit(self, X: Inputs, y: Sequence[float]) -> Self:
         """Train on texts (N), or pairs (N,2), and their numbers (N)."""
-        rows, numbers = _rows(X), _same(X, column_or_1d(np.asarray(y, dtype=np.float64), warn=True))
+        rows, numbers = _rows(X), _same(X, column_or_1d(np.asarray(_single(y), dtype=np.float64), warn=True))
         self._fit([row | {"score": number} for row, number in zip(rows, numbers.tolist())])
         return self
 
@@ -259,6 +259,17 @@ def _sentences(X: Inputs) -> list[list[str]]:
 def _inputs(X: Inputs) -> Inputs:
     """The texts or pairs of X, as the methods of `Model` take them."""
     return [tuple(row.values()) if len(row) == 2 else row["text"] for row in _rows(X)]
+
+
+def _single(y: Sequence[object]) -> Sequence[object]:
+    """The targets. Raises ValueError: a text has several."""
+    for number, value in enumerate(y if np.iterable(y) else ()):
+        if isinstance(value, set | frozenset) or (isinstance(value, list | tuple | np.ndarray) and len(value) != 1):
+            several = "atento.train learns several labels a text by task: multi-label-classification"
+            raise ValueError(
+                f"y must be a 1d array: target {number} is a {type(value).__name__}, {value!r:.40}; {several}"
+            )
+    return y
 
 
 def _same(X: Inputs, y: Targets) -> Targets:

@@ -118,7 +118,7 @@ def test_a_model_is_silent_where_it_cannot_be_that_precise(run: TrainedRun) -> N
     assert model.classify(texts[:3], abstain=0.9) == [None] * 3  # it never was that precise
 
 
-def test_labels_of_several_are_left_out(run: TrainedRun, tmp_path: Path) -> None:
+def test_labels_of_several_are_left_out(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     data = [{"text": text, "label": [label]} for text, label in noisy(60, 1)]
     settings = recipe({"train": {"memory": "train"}}, steps=30) | {"task": "multi-label-classification"}
     atento.train(settings, data={"train": data}, out=tmp_path / "run", threads=1)
@@ -129,6 +129,9 @@ def test_labels_of_several_are_left_out(run: TrainedRun, tmp_path: Path) -> None
     assert found.config.records == 60 and model.confidence == found.config
     labels = model.classify([record["text"] for record in data], abstain=0.9)
     assert all(isinstance(one, list) for one in labels)
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, data)), encoding="utf-8")
+    done = server.run("evaluate", str(tmp_path / "run"), "data.jsonl", "--report", cwd=tmp_path)
+    assert "precision     recall         f1    support" in done.stdout and "micro average" in done.stdout, done.stderr
 
 
 def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: Path) -> None:
@@ -164,6 +167,8 @@ def test_the_service_leaves_out_labels_that_are_not_sure(run: TrainedRun) -> Non
     certain = next(text for text, _ in noisy(9, 1) if model.classify(text, abstain=0.95))
     sure, silent = verbs.values_of(model, "classify", [certain, "eu vejo cão"], {"abstain": 0.95})
     assert sure[0]["name"] == model.classify(certain).name and len(sure) == 1 and silent == []
+    ((best, *others),) = verbs.values_of(model, "classify", [certain], {"threshold": 0.5})
+    assert best["name"] == sure[0]["name"] and not others
 
 
 def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ def test_vectors_feed_other_estimators() -> None:
         (["a", "b"], ["x", None], ValueError, "that of text 1 is missing"),
         (["a", "b", "c"], ["x", " ", "y"], ValueError, "that of text 1 is missing"),
         (["a", "b"], [[1, 0], [0, 1]], ValueError, "1d array"),
+        (["a", "b"], [["x"], ["x", "y"]], ValueError, r"target 1 is a list, \['x', 'y'\]; atento.train learns several"),
+        (["a", "b"], [{"x"}, {"y"}], ValueError, "target 0 is a set, {'x'}; atento.train learns several labels"),
         (["a", "b", "c"], ["sim", "n\u00e3o", "na\u0303o"], ValueError, "two classes look the same: 'n\u00e3o'"),
         (["a", "b"], [1, 1], ValueError, "a classifier needs two classes or more: got 1 class"),
     ],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from atento.metrics import (
+    METRICS,
     Score,
     accuracy,
     calibration_error,
@@ -94,6 +95,10 @@ def test_sets_of_labels_equal_scikit_learn() -> None:
     for average in ("micro", "macro", "weighted"):
         expected = sklearn.f1_score(theirs, ours, average=average, zero_division=0)
         assert multilabel_f1(predicted, right, average=average).value == pytest.approx(expected, abs=1e-12)
+    table = sklearn.classification_report(theirs, ours, target_names=names, digits=4, zero_division=0)
+    rows = [line.split() for line in table.replace(" avg", " average").split("\n") if line and "samples" not in line]
+    found = [line.split() for line in report_table(METRICS["multilabel-report"].score(predicted, right)).split("\n")]
+    assert sorted(found[1:]) == sorted(rows[1:])
 
 
 NUMBERS = {

@@ -127,6 +127,14 @@ def test_several_labels_and_probabilities(files: Path) -> None:
     write(files, {"out": "a|b\n\n", "right": "b | a\nc\n"})
     assert run("subset-accuracy", "out", "right").stdout == "subset accuracy 0.5000\n"
     assert run("multilabel-f1", "out", "right").stdout.startswith("multi-label F1 0.8000 ")
+    lines = run("multilabel-report", "out", "right").stdout.splitlines()
+    assert lines[0].startswith("multi-label F1 0.8000 ") and lines[4].split() == [
+        "c",
+        "0.0000",
+        "0.0000",
+        "0.0000",
+        "1",
+    ]
     write(files, {"probable": "a\t0.75\nb\t0.25\n", "right": "a\nb\n"})
     assert run("calibration-error", "probable", "right").stdout == "calibration error 0.5000 bins:10\n"
     # what `atento classify` prints for an empty text, whose label may be blank, and where it abstains

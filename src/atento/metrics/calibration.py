@@ -47,11 +47,7 @@ def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequ
         rows.append(row)
     total = summed(rows)
     gaps = [abs(r - p) / n for n, r, p in _bins(total) if n]
-    parts = {
-        "maximum": max(gaps),
-        "accuracy": sum(total[1::3]) / len(rows),
-        "confidence": sum(total[2::3]) / len(rows),
-    }
+    parts = {"maximum": max(gaps), "accuracy": sum(total[1::3]) / len(rows), "confidence": sum(total[2::3]) / len(rows)}
     return Score("calibration error", _expected(total), parts, f"bins:{bins}", rows, _expected, digits=4)
 
 

@@ -144,7 +144,9 @@ def subset_accuracy(predictions: Sets, references: Sets) -> Score:
     return Score("subset accuracy", _share(total), parts, "", rows, _share, digits=4)
 
 
-def multilabel_f1(predictions: Sets, references: Sets, *, average: str = "micro", positive: str | None = None) -> Score:
+def multilabel_f1(
+    predictions: Sets, references: Sets, *, average: str = "micro", positive: str | None = None, sides: bool = False
+) -> Score:
     """F1 of sets of labels, 0 to 1.
 
     Args:
@@ -152,6 +154,7 @@ def multilabel_f1(predictions: Sets, references: Sets, *, average: str = "micro"
         references: the right labels.
         average: "micro", "macro", "weighted", or "binary" for the label `positive`, as in `f1`.
         positive: the label that "binary" scores.
+        sides: add the parts of `report` that `report_table` prints (the metric `multilabel-report`).
 
     Returns:
         A Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted`, and `f1[LABEL]` of each label.
@@ -164,7 +167,8 @@ def multilabel_f1(predictions: Sets, references: Sets, *, average: str = "micro"
     rows = count_rows(((labels & right, labels, right) for labels, right in zip(ours, theirs)), labels)
     value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
     settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
-    return Score("multi-label F1", value(total), label_parts(total, labels), settings, rows, value, digits=4)
+    parts = label_parts(total, labels, sides=sides)
+    return Score("multi-label F1", value(total), parts, settings, rows, value, digits=4)
 
 
 def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[set[str]]]:

@@ -54,6 +54,7 @@ METRICS: dict[str, Metric] = {
     "calibration-error": Metric(calibration_error, "probabilities", better="lower"),
     "subset-accuracy": Metric(subset_accuracy, "class sets"),
     "multilabel-f1": Metric(multilabel_f1, "class sets"),
+    "multilabel-report": Metric(partial(multilabel_f1, sides=True), "class sets", table=True),
     "entity-f1": Metric(entity_f1, "tags", table=True),
     "tag-accuracy": Metric(tag_accuracy, "tags"),
     "squad": Metric(squad, "answers"),

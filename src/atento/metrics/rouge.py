@@ -21,11 +21,7 @@ Split = Callable[[str], list[str]]
 
 
 def rouge(
-    predictions: Sequence[str],
-    references: References,
-    *,
-    tokenize: str = "unicode",
-    stem: str = "none",
+    predictions: Sequence[str], references: References, *, tokenize: str = "unicode", stem: str = "none"
 ) -> Score:
     """ROUGE, 0-100: common words, bigrams and subsequences of a prediction and its reference.
 

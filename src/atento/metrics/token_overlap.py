@@ -37,11 +37,7 @@ def token_f1(predictions: Sequence[str], references: References, *, lowercase: b
 
 
 def f1_bleu_rouge(
-    predictions: Sequence[str],
-    references: References,
-    *,
-    tokenize: str = "unicode",
-    stem: str = "none",
+    predictions: Sequence[str], references: References, *, tokenize: str = "unicode", stem: str = "none"
 ) -> Score:
     """F1 of BLEU and ROUGE, 0-100: 2BR / (B + R) of corpus BLEU and mean ROUGE-1 recall; 0 if both are 0.
 

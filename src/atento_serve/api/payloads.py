@@ -54,16 +54,18 @@ class _Classify(Fields):
     top_k: int | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     abstain: float | None = None
+    threshold: float | None = None
 
 
 async def text_classification(call: Call) -> object:
     """[[{label, score}]]: the labels of each text, most probable first; a list of them for one text too, as on the hub.
 
-    With `abstain`, a precision between 0 and 1, labels that are not probable enough for it are left out. A pair of
-    texts is {"text", "text_pair"} or a list of two texts in a list.
+    Labels below `threshold`, a probability, are left out, or those not probable enough for `abstain`, a precision. A
+    pair of texts is {"text", "text_pair"} or a list of two texts in a list.
     """
     fields = read(_Classify, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, 10_000)
+    bounded("parameters/threshold", fields.threshold, 0, 1)
     # fixed by how the model was trained
     usual = "sigmoid" if call.service.describe(call.model).multi_label else "softmax"
     if fields.function_to_apply not in (None, usual):
@@ -71,7 +73,7 @@ async def text_classification(call: Call) -> object:
     inputs = call.inputs if isinstance(call.inputs, list) else [call.inputs]
     check_texts(call.service, len(inputs), "/inputs")
     items = [_text_or_pair(item, number) for number, item in enumerate(inputs)]
-    options = {} if fields.abstain is None else {"abstain": fields.abstain}
+    options = {name: getattr(fields, name) for name in ("abstain", "threshold") if getattr(fields, name) is not None}
     outcome = await call.work.run(call.model, "classify", items, options)
     ranked = [value[: fields.top_k] for value in outcome.values]
     return [[{"label": one["name"], "score": one["probability"]} for one in labels] for labels in ranked]

@@ -12,7 +12,7 @@ from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
 from atento.tasks.call_options import embedding_for
-from atento.tasks.classification import Label, above, least_probability
+from atento.tasks.classification import above, least_probability
 from atento.tasks.filling import Candidate, fill_each
 from atento.tasks.generation import Continuing
 from atento.tasks.length_warnings import context_limit
@@ -40,13 +40,11 @@ def seed_decoding(model: Model, seed: int | None) -> None:
 
 
 def _classify(model: Model, items: Sequence[object], options: Mapping[str, Any]) -> list[object]:
-    """All labels of each text; with `abstain`, a precision, those that are probable enough for it."""
+    """All labels of each text; with `threshold` or `abstain`, a precision, those that are probable enough for it."""
     given: Any = [tuple(item) if isinstance(item, list) else item for item in items]
-    options = dict(options)
-    abstain = options.pop("abstain", None)
-    least = 0.0 if abstain is None else least_probability(model, abstain)
-    method: Callable[..., Sequence[Sequence[Label]]] = model.classifications
-    return [above(labels, least) for labels in method(given, **options)]
+    threshold, abstain = options.get("threshold"), options.get("abstain")
+    least = threshold or 0.0 if abstain is None else least_probability(model, abstain, threshold)
+    return [above(labels, least) for labels in model.classifications(given)]
 
 
 def _tag(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 Language = Annotated[
-    str | None,
-    typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given."),
+    str | None, typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given.")
 ]
 Columns = Annotated[
     str | None,
@@ -94,8 +93,7 @@ def evaluate(
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Metrics, separated by commas; those of the task if not given.",
-            autocompletion=completion.metrics,
+            help="Metrics, separated by commas; those of the task if not given.", autocompletion=completion.metrics
         ),
     ] = None,
     columns: Columns = None,
@@ -103,8 +101,7 @@ def evaluate(
         bool, typer.Option("--report", help="Also print precision, recall and F1 of each label, and what was confused.")
     ] = False,
     confusion: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw the confusion matrix of the labels: FILE.svg or .png."),
+        str | None, typer.Option(metavar="FILE", help="Draw the confusion matrix of the labels: FILE.svg or .png.")
     ] = None,
     calibrate: Calibrate = False,
     reliability: Reliability = None,

@@ -22,12 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 @with_options(file="Two texts per line, separated by a TAB; - is standard input.")
-def similarity(
-    model: ModelArgument,
-    shared: ExplainOptions,
-    layer: Layer = None,
-    pooling: Pooling = None,
-) -> None:
+def similarity(model: ModelArgument, shared: ExplainOptions, layer: Layer = None, pooling: Pooling = None) -> None:
     """Print how similar the two texts of each line are; an empty line stays empty.
 
     A regression model prints its number, for lines with one text too if it was trained on single texts; other models
