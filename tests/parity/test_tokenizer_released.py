@@ -298,6 +298,7 @@ LAYOUTS = [
     "bert-uncased",
     "bert-cased",
     "bert-accents",
+    "mpnet",
     "gpt2",
     "roberta",
     "bart",
@@ -335,6 +336,13 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             return bert(folder, do_lower_case=False, tokenizer_class="BertTokenizer", tokenize_chinese_chars=False)
         if name == "bert-accents":
             return bert(folder, do_lower_case=True, strip_accents=False)
+        if name == "mpnet":
+            vocabulary = wordpiece(True)
+            for one, other in (("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[PAD]", "<pad>"), ("[MASK]", "<mask>")):
+                vocabulary = vocabulary.replace(one, other)
+            return put(
+                folder, {"vocab.txt": vocabulary, "tokenizer_config.json": {"tokenizer_class": "MPNetTokenizer"}}
+            )
         if name == "gpt2":
             return put(folder, {**bpe_files(["<|endoftext|>"]), "config.json": {"model_type": "gpt2"}})
         if name in ("roberta", "bart"):
@@ -402,6 +410,7 @@ def theirs(name: str, folder: Path) -> Any:
         "openai-gpt": "OpenAIGPTTokenizer",
         "roberta": "RobertaTokenizer",
         "bart": "BartTokenizer",
+        "mpnet": "MPNetTokenizer",
         "t5": "T5Tokenizer",
         "mt5": "T5Tokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
@@ -701,7 +710,7 @@ def test_d2_marian_is_cut_by_sentencepiece_on_both_sides(layout: Callable[[str],
     assert ours.specials.id(">>por<<") == vocabulary[">>por<<"]
 
 
-@pytest.mark.parametrize("name", ["mbart", "camembert", "pegasus", "albert", "gemma"])
+@pytest.mark.parametrize("name", ["mbart", "camembert", "pegasus", "albert", "gemma", "mpnet"])
 def test_the_family_of_a_model_is_kept_where_its_files_alone_do_not_tell_it(
     name: str, layout: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import models
 
 from atento.config.recipe import TokenizerConfig
 from atento.errors import CapabilityError, MissingPartError, TokenizerError, install_hint
@@ -277,6 +279,8 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     xlnet = put(
         tmp_path / "d", {"spiece.model": model(T5), "tokenizer_config.json": {"tokenizer_class": "XLNetTokenizer"}}
     )
+    llama = {"tokenizer.model": model(LLAMA, 2), "tokenizer_config.json": {"tokenizer_class": "LLaMATokenizer"}}
+    assert Tokenizer.load(put(tmp_path / "e", llama)).with_specials([4])[0] == [1, 4]
     assert message(xlnet).startswith(f"{xlnet}: without tokenizer.json, 'XLNet' tokenizers cannot be read. Known: bert")
     assert has_tokenizer(xlnet) and not has_tokenizer(tmp_path)
 
@@ -434,6 +438,29 @@ def test_tokens_that_the_settings_leave_to_the_class(name: str, model_type: str,
     assert "unk" not in Tokenizer.load(folder).specials.roles
     put(folder, {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}})  # a class without tokens
     assert not Tokenizer.load(folder).specials.roles
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]),
+        models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"),
+        models.WordLevel({"[UNK]": 0, "ab": 1}, unk_token="[UNK]"),
+        models.Unigram([("<unk>", 0.0), ("ab", -1.0), ("a", -2.0), ("b", -2.0)], 0),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_definition_whose_model_names_no_type(part: models.Model, tmp_path: Path) -> None:
+    """As the library's first versions wrote it (gpt2, roberta-base): the type is the one that the library finds."""
+    data = json.loads(tokenizers.Tokenizer(part).to_str())
+    kind = data["model"].pop("type")
+    data["model"] |= {"merges": ["a b"]} if kind == "BPE" else {}  # which were lines of text then
+    put(tmp_path, {"tokenizer.json": data})
+    ours, theirs = Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert json.loads(ours.definition)["model"]["type"] == kind == type(theirs.model).__name__
+    assert ours.encode("ab") == theirs.encode("ab").ids and ours.encode("ab")
+    ours.save(tmp_path / "copy")
+    assert Tokenizer.load(tmp_path / "copy").fingerprint == ours.fingerprint
 
 
 def test_d5_our_own_tokenizers_add_nothing_unless_asked() -> None:

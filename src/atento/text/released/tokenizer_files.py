@@ -72,6 +72,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "roberta": Family(("vocab.json", "merges.txt"), _FAIRSEQ, "roberta", families.byte_level),
     "openai-gpt": Family(("vocab.json", "merges.txt"), {"unk_token": "<unk>"}, "none", families.gpt1),
+    "mpnet": Family(("vocab.txt",), _FAIRSEQ | {"unk_token": "[UNK]"}, "roberta", families.bert),
     "t5": Family(("spiece.model",), _ENDED, "t5", sentencepiece_families.t5),
     "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", sentencepiece_families.xlm_roberta),
     "mbart": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language-last", sentencepiece_families.mbart),
@@ -88,19 +89,8 @@ FAMILIES: Mapping[str, Family] = {
     "llama": Family(
         ("tokenizer.model",), _ANGLES, "flags", sentencepiece_families.llama, flags={"add_bos_token": True}
     ),
-    "gemma": Family(
-        ("tokenizer.model",),
-        _GEMMA,
-        "flags",
-        sentencepiece_families.llama,
-        flags={"add_bos_token": True},
-    ),
-    "marian": Family(
-        ("source.spm", "target.spm", "vocab.json"),
-        _ENDED,
-        "marian",
-        read=sentencepiece_ids.marian,
-    ),
+    "gemma": Family(("tokenizer.model",), _GEMMA, "flags", sentencepiece_families.llama, flags={"add_bos_token": True}),
+    "marian": Family(("source.spm", "target.spm", "vocab.json"), _ENDED, "marian", read=sentencepiece_ids.marian),
     "nllb": Family(("tokenizer.json",), _FAIRSEQ, "language"),
     "m2m_100": Family(
         ("vocab.json", "sentencepiece.bpe.model"),
@@ -126,7 +116,8 @@ _CLASSES = {
     "Camembert": "camembert",
     "Pegasus": "pegasus",
     "Albert": "albert",
-    "Llama": "llama",
+    **dict.fromkeys(("Llama", "LLaMA"), "llama"),  # the second in the first conversions
+    "MPNet": "mpnet",
     "Gemma": "gemma",
     "Marian": "marian",
 }
@@ -135,7 +126,7 @@ MODEL_TYPES = {
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
     **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
     **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "camembert", "albert", "deberta-v2")},
-    **{name: name for name in ("pegasus", "llama", "gemma", "marian")},
+    **{name: name for name in ("pegasus", "llama", "gemma", "marian", "mpnet")},
     "mistral": "llama",
 }
 _WITHOUT_DEFINITION = {"mbart": "mbart", "m2m_100": "m2m_100"}  # `model_type`s that have several tokenizers
@@ -146,6 +137,7 @@ _STATED = {  # family -> class
     "pegasus": "PegasusTokenizer",
     "albert": "AlbertTokenizer",
     "gemma": "GemmaTokenizer",
+    "mpnet": "MPNetTokenizer",
 }
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
 _FIRST_SOURCES = ("en_XX", "en", "eng_Latn")  # the source language where the settings name none
