@@ -165,7 +165,11 @@ def test_pairs_and_texts_are_read_as_training_reads_them(columns: str, tmp_path:
     deduplicate(str(lines), out, text="pair.a")
     assert out.read_text(encoding="utf-8").count("\n") == 1
     assert parser("a.jsonl", ["pair.a"])('{"pair": {"a": "x"}}', "a.jsonl:1") == "x"  # of --cluster --columns
-    with pytest.raises(UsageError, match="has no columns query and positive, nor text and pair: got query"):
+    table.write_text("anchor,positive\nquem?,Ana\n", encoding="utf-8")  # as data sets of embeddings name them
+    assert _pairs(str(table), None, {}) == [("quem?", "Ana")]
+    with pytest.raises(
+        UsageError, match=r"has no columns query and positive, nor anchor and .*, nor text and pair: got"
+    ):
         _pairs(str(table), {"query": 0}, {})
 
 

@@ -24,8 +24,8 @@ def mine(
         str,
         typer.Argument(
             metavar="PAIRS",
-            help="A .tsv, .csv or .jsonl file with the columns query and positive, or text and pair; without a header "
-            "line the first two columns.",
+            help="A .tsv, .csv or .jsonl file with the columns query and positive, anchor and positive, or text and "
+            "pair; without a header line the first two columns.",
         ),
     ],
     encoder: Annotated[
@@ -108,9 +108,11 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
     with open_binary(Path(path), path, encoding=reading.get("encoding")) as stream:  # without a header these are data
         first = columns_of(form, stream, path, delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
     names = columns or {name: name for name in first}
-    named = [pair for pair in (("query", "positive"), ("text", "pair")) if {*pair} <= names.keys()]
+    usual = (("query", "positive"), ("anchor", "positive"), ("text", "pair"))
+    named = [pair for pair in usual if {*pair} <= names.keys()]
     if not named and (columns or not FORMATS[form].by_number):
-        raise UsageError(f"{path} has no columns query and positive, nor text and pair: got {', '.join(names)}")
+        pairs = ", nor ".join(map(" and ".join, usual))
+        raise UsageError(f"{path} has no columns {pairs}: got {', '.join(names)}")
     text, pair = (names[name] for name in named[0]) if named else (0, 1)
     records = read_records(SourceConfig(file=path, text=text, pair=pair, **reading_of(path, reading)), fields)
     warn(records.warnings())
