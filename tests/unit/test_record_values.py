@@ -23,6 +23,7 @@ TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
 REGRESSION = (Field("text"), Field("pair", optional=True), Field("score", "number"))
 SEVERAL = (Field("text"), Field("label", "classes"))
+LABELLED = (Field("text"), Field("label", "class"))
 CONTEXT = "Ana mora em São Paulo 😀 desde 1999."
 
 
@@ -54,6 +55,38 @@ def test_entities_marked_by_characters_are_words_with_tags(tmp_path: Path, entit
         tmp_path, "a.jsonl", lines({"text": text, "label": plain["tags"]}), TAGGING, tokens="text", tags="label"
     )
     assert (read["tokens"][0], read["tags"][0]) == tuple(map(tuple, expected))
+
+
+def test_an_export_of_label_studio_is_read(tmp_path: Path) -> None:
+    """Tasks with nested annotations: entities, whose emoji count twice as in JavaScript, and choices."""
+
+    def task(*values: dict[str, Any], **facts: Any) -> dict[str, Any]:
+        given = {"id": 7, "result": [{"value": value, "from_name": "x", "type": "labels"} for value in values], **facts}
+        return {"id": 1, "data": {"text": "😀 Ana mora\nem Porto Alegre."}, "annotations": [given], "predictions": []}
+
+    ana = {"start": 3, "end": 6, "text": "Ana", "labels": ["PER"]}
+    porto = {"start": 14, "end": 26, "text": "Porto Alegre", "labels": ["LOC"]}  # as newer versions count
+    fine = task(ana, porto, {"choices": ["viagem", "casa"]})
+    fine["annotations"].insert(0, {"result": [], "was_cancelled": True})
+    entities = {"tokens": "data.text", "tags": "annotations"}
+    read = in_file(tmp_path, "a.json", json.dumps([fine]), TAGGING, **entities)
+    assert read["tags"] == [("O", "B-PER", "O", "O", "B-LOC", "I-LOC", "O")]
+    choices = {"text": "data.text", "label": "annotations"}
+    assert in_file(tmp_path, "a.json", json.dumps([fine]), SEVERAL, **choices)["label"] == [("viagem", "casa")]
+    one = json.dumps([task({"choices": ["casa"]})])
+    assert in_file(tmp_path, "a.json", one, LABELLED, **choices)["label"] == ["casa"]
+    for record, fields, columns, said in (
+        (fine, LABELLED, choices, r"a\.json:1: key 'annotations' must have one choice: got 2"),
+        (task(was_cancelled=True), TAGGING, entities, "key 'annotations' has no annotation that was not cancelled"),
+        (
+            task(ana | {"start": 4, "end": 7}),
+            TAGGING,
+            entities,
+            "entity 1, is 'Ana', and its text has 'a m' from 4 to 7",
+        ),
+    ):
+        with pytest.raises(DataError, match=said):
+            in_file(tmp_path, "a.json", json.dumps([record]), fields, **columns)
 
 
 def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple
         text: the entities count its characters.
         entities: of each the start, the end (the character behind it) and the label: a list of the three, or an object
             with `start`, `end` and `label`, or `labels`, of which the first counts. An entity has every word that it
-            touches.
+            touches. Where an object has the `text` of its entity, the position is checked by it, and may count letters
+            outside of the basic plane, such as emoji, twice, as JavaScript does.
         subject: what holds the entities, for messages.
 
     Raises:
@@ -26,6 +27,8 @@ def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple
     for number, entity in enumerate(entities, 1):
         what = f"{subject}, entity {number},"
         start, end, label = _parts(entity, what)
+        if isinstance(entity, Mapping) and isinstance(said := entity.get("text"), str):
+            start, end = _checked(text, start, end, said, what)
         if not 0 <= start < end <= len(text):
             raise ValueError(f"{what} must lie in its text of {len(text)} characters: got {start} to {end}")
         touched = range(bisect_right(spans, start, key=itemgetter(1)), bisect_left(spans, end, key=itemgetter(0)))
@@ -38,6 +41,47 @@ def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple
         for word in touched:
             tags[word] = f"{'B' if word == touched[0] else 'I'}-{label}"
     return [text[first:last] for first, last in spans], tags
+
+
+def of_label_studio(annotations: Sequence[object], kind: str, subject: str) -> object:
+    """What the tasks of Label Studio's JSON have under `annotations`: their entities, or the labels that were chosen.
+
+    The first annotation counts that was not cancelled. What it has beside them, such as relations, is left out.
+
+    Args:
+        annotations: those of a task.
+        kind: that of the field: "tags" takes entities, "class" the one label chosen, any other all labels chosen.
+        subject: what holds the annotations, for messages.
+
+    Raises:
+        ValueError: all annotations were cancelled; not one label for a class.
+    """
+    kept = [one for one in annotations if isinstance(one, Mapping) and not one.get("was_cancelled")]
+    if not kept:
+        raise ValueError(f"{subject} has no annotation that was not cancelled")
+    values = [result.get("value") for result in kept[0].get("result", ()) if isinstance(result, Mapping)]
+    found = [value for value in values if isinstance(value, Mapping)]
+    if kind == "tags":
+        return [value for value in found if "labels" in value]
+    labels = [label for value in found for label in value.get("choices", ())]
+    if kind == "class" and len(labels) != 1:
+        raise ValueError(f"{subject} must have one choice: got {len(labels)}")
+    return labels[0] if kind == "class" else labels
+
+
+def _checked(text: str, start: int, end: int, said: str, what: str) -> tuple[int, int]:
+    """The position of an entity in Python's characters. Raises ValueError: it has another text there."""
+    units = text.encode("utf-16-le", "surrogatepass")  # a character of JavaScript has two bytes
+    by_units = [len(units[: 2 * max(place, 0)].decode("utf-16-le", "ignore")) for place in (start, end)]
+    for first, last in ((start, end), by_units):
+        if _letters(text[first:last]) == _letters(said):
+            return first, last
+    raise ValueError(f"{what} is {said!r:.60}, and its text has {text[start:end]!r:.60} from {start} to {end}")
+
+
+def _letters(text: str) -> str:
+    """A text without blanks, whose line ends may be written out."""
+    return "".join(text.replace("\\n", "").split())
 
 
 def _parts(entity: object, what: str) -> tuple[int, int, str]:

@@ -206,13 +206,7 @@ def _without_marks(records: Records) -> Records:
 
 
 def file_rows(
-    source: SourceConfig,
-    form: str,
-    fields: Sequence[Field],
-    folder: Path,
-    files: ExitStack,
-    *,
-    streamed: bool = False,
+    source: SourceConfig, form: str, fields: Sequence[Field], folder: Path, files: ExitStack, *, streamed: bool = False
 ) -> tuple[tuple[Field, ...], Iterator[Row]]:
     """Return the fields that one file holds, and its rows; `streamed`: they are not collected in memory."""
     name = str(source.file)

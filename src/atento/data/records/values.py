@@ -89,6 +89,11 @@ class Converter:
         found: list[Any] = [
             record[key] if record.__class__ is dict and key in record else at_key(record, key) for key in keys
         ]
+        for number, value in enumerate(found):
+            if value.__class__ is list and value and value[0].__class__ is dict and "result" in value[0]:
+                from atento.data.records.marked_entities import of_label_studio
+
+                found[number] = of_label_studio(value, self.fields[number].kind, f"key {keys[number]!r}")
         if self._pair is not None and _has_marks(*(found[number] for number in self._pair)):
             from atento.data.records.marked_entities import words_and_tags
 
