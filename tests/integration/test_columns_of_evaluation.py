@@ -158,3 +158,9 @@ def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, r
     assert "plain text" not in server.run("classify", str(run), "lines.tsv", cwd=run.parent).stderr
     (run.parent / "two.tsv").write_text("o gato dorme\tação\n")
     assert "two.tsv is named .tsv" in server.run("classify", str(run), "two.tsv", cwd=run.parent).stderr
+    (run.parent / "two.csv").write_text("o gato dorme\tação\n")
+    for name, warned in (("two.csv", True), ("two.tsv", False)):  # what reads two texts a line, reads a .tsv file
+        done = server.run("similarity", str(run), name, cwd=run.parent)
+        assert done.status == 0 and ("read as plain text" in done.stderr) == warned, done.stderr
+    done = server.run("tokenizer", "info", str(run), "train.csv", cwd=run.parent)
+    assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr

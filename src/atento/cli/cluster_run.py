@@ -122,8 +122,8 @@ class Launch:
             skip_bad = bool(self.options.get("skip_bad"))
             plan = source.plan(Reading(self.block_lines, None, work.check, work.rows, skip_bad, report))
         if output.body is None:
-            if work.check is None and not self.columns:
-                table_warning(source.shown, plan.head)
+            if not self.columns:
+                table_warning(source.shown, plan.head, () if work.check is None else (".tsv", ".jsonl"))
         elif output.body["input"]["sha256"] != plan.sha256:
             raise UsageError(
                 f"--out {self.folder} has the parts of another run: the content of {source.shown} has changed; give "

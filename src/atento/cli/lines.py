@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -116,13 +116,16 @@ def _in_windows(
     return answer_block
 
 
-def input_lines(file: str, bad: list[str] | None, check: Check | None = None) -> Iterator[str]:
+def input_lines(
+    file: str, bad: list[str] | None, check: Check | None = None, reads: Sequence[str] = (".tsv",)
+) -> Iterator[str]:
     """The lines of a file, which is read and checked first; those of standard input as they arrive.
 
     Args:
         file: its name; "-" is standard input.
         bad: receives the messages of bad lines, which become empty lines; None: a bad line is an error.
         check: raises DataError for a line; it gets no blank line.
+        reads: endings of the tables whose lines a command with a check reads.
 
     Raises:
         DataError: a line is bad, before any work. AtentoError: a later line of standard input is bad.
@@ -131,12 +134,13 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
 
     name = display_name(file)
     if file != "-":
-        return iter(list(_checked(enumerate(file_lines(file, bad, plain=check is None), start=1), name, bad, check)))
+        read = file_lines(file, bad, reads if check is not None else ())
+        return iter(list(_checked(enumerate(read, start=1), name, bad, check)))
     return _during_work(_checked(enumerate(iter_lines(sys.stdin.buffer, name, bad=bad), start=1), name, bad, check))
 
 
-def file_lines(file: str, bad: list[str] | None = None, *, plain: bool = True) -> list[str]:
-    """All lines of a file, or of standard input; a table whose lines are to be `plain` texts is a warning.
+def file_lines(file: str, bad: list[str] | None = None, reads: Sequence[str] = ()) -> list[str]:
+    """All lines of a file, or of standard input; a table is a warning, but for the endings of those that it `reads`.
 
     Raises:
         UsageError: the argument is a text in place of a file, and a message says how to give one; or it has no lines.
@@ -153,8 +157,7 @@ def file_lines(file: str, bad: list[str] | None = None, *, plain: bool = True) -
     if file.lower().endswith(".parquet"):
         raise UsageError(f"{file}: a file must have lines of text, unless --columns names the column of its texts")
     lines = read_lines(file, bad=bad)
-    if plain:
-        table_warning(file, next(iter(lines), ""))
+    table_warning(file, next(iter(lines), ""), reads)
     return lines
 
 
@@ -176,13 +179,14 @@ _TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")
 _MARKUP = (".xlf", ".xliff", ".tmx", ".pot", ".ass", ".ssa", ".sbv", ".rst", ".tex", ".yaml", ".yml", ".properties")
 
 
-def table_warning(file: str, first: str) -> None:
-    """Warn of a file of plain text that is named as a table or has markup; `first` is its first line."""
+def table_warning(file: str, first: str, reads: Sequence[str] = ()) -> None:
+    """Warn of a file of text that is named as a table, but for the endings `reads`, or has markup; its first line."""
     kind = _table_kind(file, first)
-    if kind is not None:
+    if kind is not None and kind not in reads:
         progress(
             f"warning: {file} is named {kind} and read as plain text: a whole line is the text, columns and markup "
-            "included. Give a file with the texts alone, or --columns of a table; `atento evaluate` reads labelled data"
+            "included. Give a file with the texts alone, or --columns of a table where the command has it; `atento "
+            "evaluate` reads labelled data"
         )
 
 

@@ -36,9 +36,7 @@ MEASUREMENTS = {
     ),
     "words": Measurement("word vectors compared with gensim: words per second, and how similar similar words are", 5),
     "recurrence": Measurement(
-        "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality",
-        10,
-        study=True,
+        "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality", 10, study=True
     ),
     "sharing": Measurement(
         "training, decoding and reading alone and beside other programs, by how idle threads wait", 30
@@ -61,9 +59,7 @@ MEASUREMENTS = {
     "observation": Measurement("cost of observing attention in a training step", 2),
     "positions": Measurement("position schemes compared on the same network: length, order, cost", 8, study=True),
     "exposure": Measurement(
-        "loss after the right and the decoder's own prefix, before and after scheduled sampling",
-        5,
-        study=True,
+        "loss after the right and the decoder's own prefix, before and after scheduled sampling", 5, study=True
     ),
     "transfer": Measurement(
         "tasks of the micro-world with 100 examples, from scratch and from a pretrained BERT (--model, --quick)",

@@ -112,9 +112,7 @@ ModelArgument = Annotated[
 RecipeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE",
-        help="A YAML file, - for standard input, or a shipped recipe's name.",
-        autocompletion=recipes,
+        metavar="RECIPE", help="A YAML file, - for standard input, or a shipped recipe's name.", autocompletion=recipes
     ),
 ]
 Overrides = Annotated[

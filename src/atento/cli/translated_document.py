@@ -13,11 +13,7 @@ from atento.errors import UsageError
 
 
 def translate_document(
-    shared: LineOptions,
-    model: str,
-    options: dict[str, Any],
-    out: Path | None,
-    refused: Mapping[str, object],
+    shared: LineOptions, model: str, options: dict[str, Any], out: Path | None, refused: Mapping[str, object]
 ) -> None:
     """Translate the document in a file, and write it to a file, else to standard output.
 

@@ -12,7 +12,7 @@ import typer
 
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
-from atento.cli.lines import Check
+from atento.cli.lines import Check, input_lines
 from atento.cli.options import ModelArgument, with_options
 from atento.errors import DataError, UsageError, counted
 from atento.terminal import write
@@ -43,6 +43,8 @@ class QuestionOptions(ExplainOptions):
 
     def lines(self, bad: list[str] | None, check: Check | None) -> Iterator[str]:
         """The lines of the file, or one for each question of it."""
+        if self.form == "jsonl" and self.table is None:
+            return input_lines(self.file, bad, check, (".jsonl", ".json"))
         if self.form not in _BY_NAME:
             return super().lines(bad, check)
         from atento.config.recipe import SourceConfig

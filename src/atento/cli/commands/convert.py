@@ -82,8 +82,8 @@ def convert(
     if to not in (*_LAYOUTS, *_ENGINES):
         raise UsageError(f"`--to` must be one of {', '.join((*_LAYOUTS, *_ENGINES))}: got {to!r}")
     flags = {"allow_missing": allow_missing, "allow_unused": allow_unused}
-    if to in _ENGINES and calibrate is not None:
-        raise UsageError(f"`--calibrate` is for `--to atento --precision int8`: got `--to {to}`")
+    if calibrate is not None:
+        _check_texts(calibrate, to)
     if to in _LAYOUTS:
         from atento.convert.layouts import convert as run
 
@@ -101,6 +101,15 @@ def convert(
         converted = convert_for(model, out, to, precision=precision, check=check, seed=seed, **flags)
     echo(f"wrote {out}{f': {converted.load_report}' if converted.load_report else ''}", err=True)
     _print(converted, out, to, precision, as_json)
+
+
+def _check_texts(calibrate: Path, to: str) -> None:
+    """Warn of a table in place of texts. Raises UsageError: an engine takes none."""
+    from atento.cli.lines import file_lines
+
+    if to in _ENGINES:
+        raise UsageError(f"`--calibrate` is for `--to atento --precision int8`: got `--to {to}`")
+    file_lines(str(calibrate))
 
 
 def _print(converted: "Converted", out: Path, to: str, precision: str, as_json: bool) -> None:

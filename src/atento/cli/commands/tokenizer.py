@@ -56,8 +56,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a tokenizer and print its kind, size and fingerprint. The same text always gives the same tokenizer."""
+    from atento.cli.lines import file_lines
     from atento.config.recipe import TokenizerConfig
-    from atento.data.files.source_lines import read_lines
     from atento.text import train_tokenizer
     from atento.text.pipelines import kind_named
 
@@ -70,7 +70,7 @@ def train(
 
     def lines() -> Iterator[str]:
         for name in files:
-            yield from read_lines(name)
+            yield from file_lines(name)
 
     config = TokenizerConfig(cast("TokenizerKind", kind), vocab_size=vocab_size, lowercase=lowercase)
     tokenizer = train_tokenizer(config, lines())
@@ -88,14 +88,14 @@ def encode(
     as_json: AsJson = False,
 ) -> None:
     """Encode each line as ids or pieces. A space inside a piece is printed as U+2581."""
-    from atento.data.files.source_lines import read_lines
+    from atento.cli.lines import file_lines
     from atento.text.pipelines import SPACE
 
     if ids and tokens and not as_json:
         raise UsageError("--ids and --tokens together need --json")
     tokenizer = _load(directory)
     announce_stdin(file)
-    for line, row in _encoded(tokenizer, read_lines(file)):
+    for line, row in _encoded(tokenizer, file_lines(file)):
         if as_json:
             record = {"text": line, "ids": row, "tokens": tokenizer.tokens(row)}
             drop = {"tokens"} if ids and not tokens else {"ids"} if tokens and not ids else set()
@@ -147,7 +147,7 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Print kind, size, special tokens and fingerprint; for a text also pieces per word and unknown pieces."""
-    from atento.data.files.source_lines import read_lines
+    from atento.cli.lines import file_lines
     from atento.text import word_spans
 
     tokenizer = _load(directory)
@@ -160,7 +160,7 @@ def info(
     }
     if file is not None:
         announce_stdin(file)
-        lines = read_lines(file)
+        lines = file_lines(file)
         unk = tokenizer.specials.get("unk")
         rows = [ids for _, ids in _encoded(tokenizer, lines)]
         words, pieces = sum(len(word_spans(line)) for line in lines), sum(map(len, rows))
