@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+import numpy as np
 import openpyxl
 import pandas
 import polars
@@ -324,6 +325,15 @@ def test_verbs_take_the_texts_of_a_data_frame(frame: Any) -> None:
         frame_texts(frame({"a": ["x"], "b": ["y"]}))
     with pytest.raises(UsageError, match="must be a str"):
         listed(frame({"text": ["a", None]}))
+
+
+def test_verbs_take_the_texts_of_an_array() -> None:
+    """An array of two columns is one of pairs; another shape is named, of one number or text too."""
+    assert listed(np.array(["a", "b"])) == ["a", "b"] and listed(np.str_("a")) == ["a"]
+    assert texts_and_pairs(np.array([["a", "b"], ["c", "d"]])) == (["a", "c"], ["b", "d"])
+    for array, shape in ((np.array([["a"], ["b"]]), r"\(2, 1\); array\[:, 0\] has"), (np.array("a"), r"\(\)$")):
+        with pytest.raises(UsageError, match=f"a list of texts: got an array of the shape {shape}"):
+            texts_and_pairs(array)
 
 
 # Wrong columns ----------------------------------------------------------------------------------------------------

@@ -137,18 +137,12 @@ def similarity(
 ) -> float: ...
 @overload
 def similarity(
-    model: TaskModel,
-    first: Texts,
-    second: Texts | None = None,
-    **options: Unpack[EmbeddingOptions],
+    model: TaskModel, first: Texts, second: Texts | None = None, **options: Unpack[EmbeddingOptions]
 ) -> list[float]: ...
 
 
 def similarity(
-    model: TaskModel,
-    first: str | Texts,
-    second: str | Texts | None = None,
-    **options: Unpack[EmbeddingOptions],
+    model: TaskModel, first: str | Texts, second: str | Texts | None = None, **options: Unpack[EmbeddingOptions]
 ) -> object:
     """How similar two texts are, or each text of a list to the one beside it in the other (docs/notes.md#g5).
 

@@ -298,12 +298,7 @@ def answers(
 
 
 def readable_questions(
-    split: Split,
-    tokenizer: Tokenizer,
-    template: str | None,
-    network: NetworkConfig,
-    longest: int | None,
-    stride: int,
+    split: Split, tokenizer: Tokenizer, template: str | None, network: NetworkConfig, longest: int | None, stride: int
 ) -> tuple[Split, str]:
     """Return a split without the questions that leave no room for their context, and a warning that counts them.
 

@@ -113,6 +113,8 @@ def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
     if is_frame(given):
         given = frame_texts(given)
     records: Any = given
+    if getattr(given, "shape", ())[1:] == (2,):  # an array of pairs
+        given = records = records.tolist()
     if isinstance(given, Sequence) and given and all(isinstance(record, tuple | list) for record in given):
         if any(len(record) != 2 for record in records):
             raise UsageError("a pair is a tuple of two texts: got one of another length")

@@ -59,12 +59,7 @@ class Translates(Protocol):
     ) -> str: ...
     @overload
     def __call__(
-        self,
-        text: Texts,
-        *,
-        n_best: None = None,
-        split_sentences: bool = False,
-        **options: Unpack[TranslationOptions],
+        self, text: Texts, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[TranslationOptions]
     ) -> list[str]: ...
     @overload
     def __call__(self, text: str, *, n_best: int, **options: Unpack[TranslationOptions]) -> list[str]: ...
@@ -152,6 +147,10 @@ def listed(value: object) -> list[str]:
     """
     if is_frame(value):
         value = frame_texts(value)
+    shape = (0,) if isinstance(value, str) else getattr(value, "shape", (0,))  # texts of NumPy have one too
+    if len(shape) != 1:
+        how = "; array[:, 0] has the texts of its first column" if len(shape) == 2 else ""
+        raise UsageError(f"give a text or a list of texts: got an array of the shape {tuple(shape)}{how}")
     if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping | Set):  # in no order
         raise UsageError(f"give a text or a list of texts: got {type(value).__name__}")
     texts = [value] if isinstance(value, str) else list(value)
