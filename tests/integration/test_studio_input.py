@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 import atento
 import atento_serve
+from atento.errors import CapabilityError
+from atento.inspection.figures.network_diagram import network_text
+from atento.networks.describe import describe
 from http_service import Served, served
 from studio_page import TEXT, StudioPage
 
@@ -195,6 +199,41 @@ def test_each_refusal_that_is_translated_is_one_of_the_code(browser: Any, studio
     seen.go("inside", model="llama", layer=0, head=9)
     assert seen.problem == "`head` deve ir de 0 a 1: veio 9"
     assert seen.go("heads", model="none", language="en").problem.startswith("there is no model 'none'")
+
+
+SAME = {
+    "embedding",
+    "feed-forward",
+    "linear",
+    "pooler",
+    "tokens",
+    "causal",
+    "LSTM",
+    "+",
+    "LayerNorm",
+    "RMSNorm",
+    "rotary",
+}
+SAME |= {"alibi", "Rotary", "T5Bias", "Shaw + Shaw"}  # names of classes
+
+
+def test_diagrams_are_in_the_language_of_the_page(browser: Any, studio: Served) -> None:
+    """Names of boxes and what they say, of every kind of network of Studio; a picture and its text."""
+    seen = StudioPage(browser, studio).go("models", model="en-pt", language="pt-BR")
+    drawn = seen.page.evaluate("studio.screen.svgText")
+    seen.page.locator("#screen summary").first.click()
+    outline = seen.page.locator("#screen pre").first.inner_text()
+    assert ">autoatenção<" in drawn and "decodificador" in outline
+    assert "self-attention" not in drawn + outline and not re.search(r"\d,\d|heads|wide|shifted", drawn + outline)
+    boxes = set[str]()
+    for folder in studio.folders.values():
+        with suppress(CapabilityError):
+            for line in network_text(describe(atento.load(folder).network)).split("\n"):
+                name, _, details = re.sub(r" × \d+|  [\d,]+$", "", line.strip()).partition(" (")
+                boxes |= {name, *filter(None, details.removesuffix(")").split("; "))}
+    said = "async all => { const {boxed} = await import('/studio/i18n.js'); return all.map(boxed); }"
+    known = seen.page.evaluate(said, sorted(boxes))
+    assert {english for english, other in zip(sorted(boxes), known) if english == other} <= SAME
 
 
 def _sentences() -> tuple[set[str], list[str]]:

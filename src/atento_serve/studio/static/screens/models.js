@@ -1,7 +1,17 @@
 // Models: what each one is, and the diagram of its own blocks.
 import { bytes } from "../api.js";
 import { button, folded, make } from "../dom.js";
-import { refused, t, whole } from "../i18n.js";
+import { boxed, refused, t, whole } from "../i18n.js";
+
+// A diagram in the language of the page: as SVG, and as text, whose lines are a name, its repetitions, details and parameters.
+function translated(svgText) {
+  return svgText.replace(/(<text[^>]*>)([^<]*)/g, (all, start, text) => start + boxed(text.replaceAll("&#x27;", "'")));
+}
+
+function outlined(text) {
+  return text.replace(/^( *)(.*?)( × \d+)?(?: \((.*)\))?(  [\d,]+)?$/gm, (line, indent, name, times = "", details, count = "") =>
+    indent + boxed(name) + times + (details ? ` (${boxed(details)})` : "") + (count && `  ${boxed(count.trim())}`));
+}
 
 class Models {
   constructor(studio) {
@@ -28,21 +38,21 @@ class Models {
     this.facts.replaceChildren(...Object.entries(rows).flatMap(([name, value]) =>
       [make("dt", {}, t(`models.${name}`)), make("dd", {}, value)]));
     this.picture.hidden = !card.diagram;
-    this.text.textContent = card.diagram || t("models.no_diagram");
+    this.text.textContent = card.diagram ? outlined(card.diagram) : t("models.no_diagram");
     this.equivalent.renew();
     if (!card.diagram) return;
     const { data } = await bytes("diagram", { model });
     if (!current()) return;
-    this.svgText = new TextDecoder().decode(data);
+    this.svgText = translated(new TextDecoder().decode(data));
     URL.revokeObjectURL(this.picture.src);
-    this.picture.src = URL.createObjectURL(new Blob([data], { type: "image/svg+xml" }));
+    this.picture.src = URL.createObjectURL(new Blob([this.svgText], { type: "image/svg+xml" }));
     this.picture.alt = t("models.diagram_of", { name: model });
   }
 
   figure() {
     if (!this.studio.card.diagram) return null;
     return { name: `${this.studio.model}-diagram`, title: this.picture.alt, svgText: this.svgText, data: this.studio.card,
-      tables: () => [make("pre", {}, this.studio.card.diagram)] };
+      tables: () => [make("pre", {}, outlined(this.studio.card.diagram))] };
   }
 
   close() { URL.revokeObjectURL(this.picture.src); }
