@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import atento
@@ -94,3 +95,17 @@ def test_k2_rotations_under_the_keys_of_older_versions(name: str, tmp_path: Path
     assert model.load_report is not None and not model.load_report.unread
     compare(model.network, other, "right")
     compare(model.network, type(other).from_pretrained(folder).eval(), "right")
+
+
+@pytest.mark.parametrize("name", ["roberta tagging", "mpnet tagging"])
+def test_k2_tags_beside_a_pooler_that_no_head_reads(name: str, tmp_path: Path) -> None:
+    """A file of older versions, whose configuration names no class: a head for classes has one more layer."""
+    other = theirs(name)
+    folder = saved(other, tmp_path / "theirs")
+    tensors, start = load_file(folder / "model.safetensors"), other.base_model_prefix
+    pooler = {f"{start}.pooler.dense.weight": torch.ones(16, 16), f"{start}.pooler.dense.bias": torch.ones(16)}
+    save_file(tensors | pooler, folder / "model.safetensors")
+    data = json.loads((folder / "config.json").read_text())
+    data.pop("architectures")
+    (folder / "config.json").write_text(json.dumps(data))
+    compare(atento.load(folder).network, other, "right")

@@ -15,7 +15,7 @@ import atento
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento.convert.layouts import convert
-from atento.errors import ModelError
+from atento.errors import AtentoWarning, ModelError
 from locked import none_left
 from released_folders import TEXTS, write_released
 
@@ -156,6 +156,17 @@ def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: P
     again = library.SentenceTransformer(str(exported), device="cpu")
     for name in prompts:
         np.testing.assert_allclose(again.encode(texts, prompt_name=name), expected[name], atol=2e-5)
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "xlm-roberta"])
+def test_k2_the_limit_of_a_text_under_the_name_of_older_folders(family: str, small: Path, tmp_path: Path) -> None:
+    folder, texts = tmp_path / "theirs", [*TEXTS[:2], " ".join(TEXTS[:8])]
+    shutil.copytree(small / "theirs", folder)
+    (folder / "sentence_bert_config.json").rename(folder / f"sentence_{family}_config.json")
+    _changed(folder / f"sentence_{family}_config.json", max_seq_length=7, do_lower_case=True)
+    expected = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
+    with pytest.warns(AtentoWarning, match="cut to 7 tokens"):
+        np.testing.assert_allclose(atento.load(folder).embed(texts), expected, atol=5e-6)
 
 
 @pytest.mark.parametrize("case", SETTINGS)

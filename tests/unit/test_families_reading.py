@@ -14,7 +14,8 @@ from torch import Tensor
 import atento
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
+from atento.convert.source_model import model_to_convert
+from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError, UsageError
 from atento.model import Model
 from atento.networks import build_network, presets
 from atento.released import FAMILIES, release
@@ -195,7 +196,10 @@ def test_c16_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"model_type": "brt"}, "model_type 'brt' is not known here; did you mean 'bert'"),
-        ({"model_type": None}, "unknown network keys|is not Atento's own"),
+        (
+            {"model_type": None},
+            r'is not Atento.s own .*; a released model names its family there \("model_type": "bert"',
+        ),
         ({"hidden_act": "gleu"}, "activation 'gleu' is not known here"),
         ({"position_embedding_type": "relative_key"}, "`position_embedding_type` 'relative_key' is not built here"),
         ({"is_decoder": True}, "`is_decoder` True is not built here"),
@@ -291,12 +295,62 @@ def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
         atento.load(bert)
 
 
-@pytest.mark.parametrize(("file", "engine"), [("model.bin", "CTranslate2"), ("encoder_model.onnx", "ONNX Runtime")])
+@pytest.mark.parametrize(
+    ("file", "engine"),
+    [
+        ("model.bin", "CTranslate2"),
+        ("encoder_model.onnx", "ONNX Runtime"),
+        ("onnx/model.onnx", "ONNX Runtime"),
+        ("openvino_model.xml", "OpenVINO"),
+        ("model-q4.gguf", "llama.cpp"),
+    ],
+)
 def test_weights_of_an_engine_are_not_pointed_to_the_converter(bert: Path, file: str, engine: str) -> None:
     """`atento convert` cannot read them, and told people to run itself again."""
+    (bert / file).parent.mkdir(exist_ok=True)
     (bert / SINGLE).rename(bert / file)
     with pytest.raises(ModelError, match=rf"{file} is for {engine} and is not read back: give the model that it was"):
         atento.load(bert)
+    (bert / "config.json").unlink()
+    with pytest.raises(UsageError, match=rf"\(no config.json\); {file} is for {engine} and is not read back"):
+        atento.load(bert)
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("tf_model.h5", r"is of TensorFlow: transformers 4 reads it \(`from_tf=True`\)"),
+        ("flax_model.msgpack", r"is of Flax: transformers 4 reads it \(`from_flax=True`\)"),
+        ("original/consolidated.00.pth", "has its authors' own names: give the same model in the layout of Hugging"),
+    ],
+)
+def test_weights_of_another_library_are_said_to_be_such(bert: Path, file: str, what: str) -> None:
+    """Beside what a training left, which is no older file of weights."""
+    (bert / file).parent.mkdir(exist_ok=True)
+    (bert / SINGLE).rename(bert / file)
+    (bert / "training_args.bin").write_bytes(b"x")
+    with pytest.raises(ModelError, match=rf"is missing; {file} {what}"):
+        atento.load(bert)
+
+
+def test_a_pointer_in_place_of_an_older_file_is_named(bert: Path) -> None:
+    (bert / SINGLE).unlink()
+    (bert / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is a Git LFS pointer"), model_to_convert(bert, "float32"):
+        pass
+
+
+@pytest.mark.parametrize(("preset", "shared"), [(presets.llama3_8b, 1), (presets.gpt2, None)])
+def test_a_decoder_that_reads_in_both_directions_is_refused(preset: Any, shared: int | None, tmp_path: Path) -> None:
+    """`is_causal: false` of sentence encoders that were decoders: transformers leaves out the causal mask then."""
+    folder = written(tmp_path / "model", tiny(preset(), attention={"n_kv_heads": shared}))
+    (folder / "MANIFEST.json").unlink()
+    configure(folder, is_causal=True)
+    report = atento.load(folder).load_report
+    assert report is not None and not report.unread
+    configure(folder, is_causal=False)
+    with pytest.raises(ModelError, match=r"`is_causal` False is not built here"):
+        atento.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,11 @@ def unpickle_into(folder: Path, out: Path) -> None:
     Raises:
         ModelError: a file is damaged, or holds more than weights.
     """
+    files = older_files(folder)
+    for file in filter(Path.is_file, files):
+        with file.open("rb") as opened:
+            if opened.read(8) == b"version ":
+                raise ModelError(f"{file} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`")
     command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.returncode:
@@ -67,4 +72,4 @@ def unpickle_into(folder: Path, out: Path) -> None:
         last = "it holds more than weights, and is not loaded"
     elif refused or "/torch/serialization.py" in done.stderr:
         last = "it is damaged or cut short"
-    raise ModelError(f"{folder}: {', '.join(file.name for file in older_files(folder))} cannot be read: {last}")
+    raise ModelError(f"{folder}: {', '.join(file.name for file in files)} cannot be read: {last}")

@@ -77,7 +77,8 @@ def network_config(config: Mapping[str, object], path: Path) -> NetworkConfig:
     """
     network = config.get("network")
     if config.get("model_type") != "atento" or not isinstance(network, dict):
-        raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r})")
+        said = "" if "model_type" in config else '; a released model names its family there ("model_type": "bert")'
+        raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r}){said}")
     if not isinstance(config.get("task"), str | None):
         raise ModelError(f"{path / CONFIG}: `task` must be text: got {config['task']!r:.40}")
     values = dict(network)

@@ -49,6 +49,7 @@ from atento.released.load_report import LoadReport
 from atento.released.sentence_transformers import SentenceModules, sentence_folder, with_projections
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import MANIFEST, verify
+from atento.storage.tensorfile import elsewhere
 from atento.text import has_tokenizer
 from atento.text.tokenizer import Tokenizer
 
@@ -179,7 +180,8 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if is_adapter:
         base, theirs, network, weights, load_report = read_peft(path, fetch=named, **allowed)
     elif not (path / CONFIG).exists():
-        raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
+        kind = "neither a run (no checkpoints) nor a model folder (no config.json)"
+        raise UsageError(f"{path} is {kind}{elsewhere(path)}")
     else:
         base, theirs = path, read_config(path / CONFIG)
         _verify(path, theirs)

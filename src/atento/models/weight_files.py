@@ -17,12 +17,7 @@ from atento.errors import UsageError
 from atento.storage.tensorfile import INDEX, Chunk, TensorFiles, check_finite, safetensors_chunks
 
 MAX_SHARD_SIZE = "5GB"
-TYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 _SIZE = re.compile(r"\s*(?=[\d.]*[1-9])\d+(\.\d+)?\s*[KMGT]B\s*", re.IGNORECASE)
 _log = logging.getLogger(__name__)
 

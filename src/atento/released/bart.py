@@ -63,11 +63,7 @@ class Relative:
 
 def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     model_type = relative.model_type
-    refuse(
-        data,
-        {"normalize_before": (relative.pre,), "add_final_layer_norm": (relative.pre,)},
-        model_type,
-    )
+    refuse(data, {"normalize_before": (relative.pre,), "add_final_layer_norm": (relative.pre,)}, model_type)
     for name in ("ffn_dim", "attention_heads"):
         if data[f"encoder_{name}"] != data[f"decoder_{name}"]:
             raise ModelError(f"{model_type}: `encoder_{name}` and `decoder_{name}` must be equal here")
@@ -140,11 +136,7 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
         "forced_eos_token_id": None,  # theirs would force EOS at the last place; `generation_config.json` decides
     }
     for side, depth in (("encoder", config.n_layers), ("decoder", config.decoder_layers)):
-        data |= {
-            f"{side}_layers": depth,
-            f"{side}_ffn_dim": config.d_ff,
-            f"{side}_attention_heads": config.n_heads,
-        }
+        data |= {f"{side}_layers": depth, f"{side}_ffn_dim": config.d_ff, f"{side}_attention_heads": config.n_heads}
     if relative.model_type == "marian":
         data |= {
             "share_encoder_decoder_embeddings": config.embedding.shared,

@@ -93,11 +93,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     model_type, roberta = relative.model_type, relative.from_padding
     refuse(
         data,
-        {
-            "position_embedding_type": ("absolute",),
-            "is_decoder": (False,),
-            "add_cross_attention": (False,),
-        },
+        {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)},
         model_type,
     )
     pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)

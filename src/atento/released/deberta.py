@@ -45,11 +45,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     width, n_heads = data["hidden_size"], data["num_attention_heads"]
     refuse(
         data,
-        {
-            "embedding_size": (width,),
-            "pooler_hidden_size": (width,),
-            "attention_head_size": (width // n_heads,),
-        },
+        {"embedding_size": (width,), "pooler_hidden_size": (width,), "attention_head_size": (width // n_heads,)},
         "deberta-v2",
     )
     activation = activation_of(data.get("hidden_act", "gelu"), "deberta-v2")

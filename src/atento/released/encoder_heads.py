@@ -116,7 +116,8 @@ def _labelled(
 ) -> HeadConfig:
     """The head for classes, tags or a number."""
     of_tokens = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
-    of_tokens = of_tokens or not (hidden or any(name.startswith("pooler.") for name in names))
+    pooled = not family.hidden and any(name.startswith("pooler.") for name in names)  # else a pooler that none reads
+    of_tokens = of_tokens or not (hidden or pooled)
     kind, labels = labels_of(data, of_tokens=of_tokens)
     if of_tokens:
         return HeadConfig("tagging", labels, dropout=rates.classes if rates.tags is None else rates.tags)

@@ -31,6 +31,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
             "scale_attn_weights": (True,),
             "scale_attn_by_inverse_layer_idx": (False,),
             "add_cross_attention": (False,),
+            "is_causal": (True, None),
         },
         model_type,
     )

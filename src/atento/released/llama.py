@@ -64,7 +64,8 @@ class Relative:
 
 
 def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
-    refuse(data, {"pretraining_tp": (1, None), "use_bidirectional_attention": (None, False)}, relative.model_type)
+    read = {"pretraining_tp": (1, None), "use_bidirectional_attention": (None, False), "is_causal": (True, None)}
+    refuse(data, read, relative.model_type)
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}  # the name of today, then the older one
     if not isinstance(rope, dict):
         raise ModelError(f"{relative.model_type}: `rope_parameters` must be a mapping: got {rope!r}")

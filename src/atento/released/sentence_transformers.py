@@ -17,7 +17,10 @@ from atento.limits import read_plain_text
 from atento.storage.tensorfile import SINGLE, TensorFiles, check_finite, safetensors_chunks, to_bytes
 
 MODULES = "modules.json"
-_LIMITS, _TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
+_LIMITS = tuple(  # the first that is there counts; written is the first
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 _SETTINGS = "config_sentence_transformers.json"
 CROSS_ENCODER = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}  # of `config.json`
 _NO_LIMIT = 10**6  # tokens; tokenizers without a limit state one far above
@@ -89,9 +92,8 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             raise ModelError(f"{modules}: a module of type {row.get('type')!r} is not built here")
     if kinds != sorted(kinds, key=_ORDER.index):
         raise ModelError(f"{modules}: modules must be in the order {', '.join(_ORDER)}: got {', '.join(kinds)}")
-    for file, key in ((network / _LIMITS, "max_seq_length"), (network / _TOKENIZER, "model_max_length")):
-        limits = _read_json(file) if file.exists() else None
-        limit = limits.get(key) if isinstance(limits, Mapping) else None
+    tokenizer = _object(network / "tokenizer_config.json")
+    for limit in (_limits(network).get("max_seq_length"), tokenizer.get("model_max_length")):
         if isinstance(limit, int) and 0 < limit < _NO_LIMIT:  # the second since version 5 of sentence-transformers
             config["max_len"] = limit
             break
@@ -101,8 +103,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
 
 def _ranks(path: Path) -> bool:
     """Whether the folder is a `CrossEncoder`, whose one module is the network with its head."""
-    settings = _read_json(path / _SETTINGS) if (path / _SETTINGS).exists() else None
-    return isinstance(settings, Mapping) and settings.get("model_type") == "CrossEncoder"
+    return _object(path / _SETTINGS).get("model_type") == "CrossEncoder"
 
 
 def _unread(path: Path, rows: Sequence[Mapping[str, object]], kinds: Sequence[str]) -> tuple[str, ...]:
@@ -110,8 +111,7 @@ def _unread(path: Path, rows: Sequence[Mapping[str, object]], kinds: Sequence[st
     unread = [f"{MODULES}: {key}" for row in rows for key in KEYS[MODULES].unread(row)]
     for row, kind in zip(rows, kinds):
         name = str(Path(str(row.get("path", ""))) / "config.json")
-        data = _read_json(path / name) if kind in KEYS and (path / name).is_file() else None
-        unread += [f"{name}: {key}" for key in KEYS[kind].unread(data)] if isinstance(data, Mapping) else []
+        unread += [f"{name}: {key}" for key in KEYS[kind].unread(_object(path / name))] if kind in KEYS else []
     return tuple(dict.fromkeys(unread))
 
 
@@ -125,11 +125,8 @@ def _inside(path: Path, name: str) -> Path:
 
 def _reading(path: Path, network: Path) -> dict[str, Any]:
     """The embedding settings of what a text becomes before it is read: behind the default prompt, in lower case."""
-    settings = _read_json(path / _SETTINGS) if (path / _SETTINGS).exists() else None
-    limits = _read_json(network / _LIMITS) if (network / _LIMITS).exists() else None
-    config: dict[str, object] = {}
-    name = settings.get("default_prompt_name") if isinstance(settings, Mapping) else None
-    named = settings.get("prompts") if isinstance(settings, Mapping) else None
+    settings, config = _object(path / _SETTINGS), dict[str, object]()
+    name, named = settings.get("default_prompt_name"), settings.get("prompts")
     prompts = named if isinstance(named, Mapping) else {}
     config["prompts"] = {name: prompt for name, prompt in prompts.items() if prompt and isinstance(prompt, str)}
     if name is not None:
@@ -137,7 +134,7 @@ def _reading(path: Path, network: Path) -> dict[str, Any]:
         if not isinstance(prompt, str):
             raise ModelError(f"{path / _SETTINGS}: `default_prompt_name` must be one of `prompts`: got {name!r}")
         config["prompt"] = prompt
-    if isinstance(limits, Mapping) and limits.get("do_lower_case"):
+    if _limits(network).get("do_lower_case"):
         config["lowercase"] = True
     return {key: value for key, value in config.items() if value}  # empty: the default
 
@@ -258,7 +255,7 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
     return {
         MODULES: _json_bytes(rows),
         "1_Pooling/config.json": _json_bytes({"word_embedding_dimension": network.d_model, **_modes(embedding)}),
-        _LIMITS: _json_bytes({"max_seq_length": min(limits, default=None), "do_lower_case": embedding.lowercase}),
+        _LIMITS[0]: _json_bytes({"max_seq_length": min(limits, default=None), "do_lower_case": embedding.lowercase}),
         **({_SETTINGS: _json_bytes(settings)} if prompts else {}),
     }
 
@@ -275,6 +272,17 @@ def _modes(embedding: EmbeddingConfig) -> dict[str, object]:
         names = {ours: theirs for theirs, ours in _NAMED.items()}
         modes = {"pooling_mode": [names.get(ours, ours) for ours in poolings]}
     return modes | ({} if embedding.pool_prompt else {"include_prompt": False})
+
+
+def _limits(network: Path) -> Mapping[str, Any]:
+    """The settings of the module that holds the network, under the name that its version gave the file."""
+    return next((found for name in _LIMITS if (found := _object(network / name))), {})
+
+
+def _object(file: Path) -> Mapping[str, Any]:
+    """The JSON object of a file; empty where there is none."""
+    data = _read_json(file) if file.exists() else None
+    return data if isinstance(data, Mapping) else {}
 
 
 def _read_json(file: Path) -> object:

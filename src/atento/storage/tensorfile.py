@@ -23,7 +23,16 @@ from atento.limits import open_plain, read_plain_text
 
 Chunk = bytes | Tensor
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-_CTRANSLATE2 = "model.bin"  # its name for weights
+_MADE = "is for {} and is not read back: give the model that it was made from"
+_ELSEWHERE = {  # what a folder may have in place of our weights, and what is to be done
+    "model.bin": _MADE.format("CTranslate2"),
+    "*.onnx": _MADE.format("ONNX Runtime"),
+    "openvino*.xml": _MADE.format("OpenVINO"),
+    "*.gguf": _MADE.format("llama.cpp"),
+    "tf_model.h5": "is of TensorFlow: transformers 4 reads it (`from_tf=True`), and saves safetensors",
+    "flax_model.msgpack": "is of Flax: transformers 4 reads it (`from_flax=True`), and saves safetensors",
+    "consolidated*": "has its authors' own names: give the same model in the layout of Hugging Face",
+}
 _HEADER_LIMIT = 16 << 20  # bytes; the format itself allows 100 MB
 _DIMENSIONS, _MOST = 16, 1 << 48  # of a tensor; of a number of its place and shape, so that no product is long
 _PIECE = 16 << 20  # bytes compared at once
@@ -291,14 +300,19 @@ def _weights_file(folder: Path, single: str) -> Path | None:
 
 
 def _instead(folder: Path, model: Path) -> str:
-    """What a folder without our weights has in their place, for messages: an older format, or an engine's own."""
-    older = sorted(path.name for path in folder.glob("*.bin") if path.name != _CTRANSLATE2)
+    """What a folder without our weights has in their place, for messages: an older format, or another program's."""
+    older = sorted(path.name for kind in ("pytorch_model*", "adapter_model") for path in folder.glob(f"{kind}.bin"))
     if older:
         return f"; {older[0]} is an older format, which `atento convert {model} --to atento --out DIR` reads"
-    engines = [(_CTRANSLATE2, "CTranslate2"), ("*.onnx", "ONNX Runtime")]
-    for pattern, engine in engines:
-        if found := sorted(path.name for path in folder.glob(pattern)):
-            return f"; {found[0]} is for {engine} and is not read back: give the model that it was made from"
+    return elsewhere(folder)
+
+
+def elsewhere(folder: Path) -> str:
+    """What a folder of the hub has for another program, for messages; "" if it has nothing of the kind."""
+    places = ("", "onnx/", "openvino/", "original/")
+    for pattern, remark in _ELSEWHERE.items():
+        if found := [path for place in places for path in sorted(folder.glob(place + pattern))]:
+            return f"; {found[0].relative_to(folder)} {remark}"
     return ""
 
 

@@ -63,12 +63,7 @@ def _words() -> pre_tokenizers.PreTokenizer:
 
 def _spell() -> decoders.Decoder:
     return decoders.Sequence(
-        [
-            decoders.Replace(SPACE, " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
 
 
