@@ -346,6 +346,26 @@ PUBLISHED: dict[str, Files] = {
         GENERATION: {"bos_token_id": 50256, "eos_token_id": 50256, "transformers_version": "4.26.0.dev0"}
         | {"_from_model_config": True},
     },
+    "openai-gpt": {
+        CONFIG: {
+            "afn": "gelu",
+            "architectures": ["OpenAIGPTLMHeadModel"],
+            "attn_pdrop": 0.1,
+            "embd_pdrop": 0.1,
+            "initializer_range": 0.02,
+            "layer_norm_epsilon": 1e-05,
+            "model_type": "openai-gpt",
+            "n_ctx": 512,
+            "n_embd": 768,
+            "n_head": 12,
+            "n_layer": 12,
+            "n_positions": 512,
+            "n_special": 0,
+            "predict_special_tokens": True,
+            "resid_pdrop": 0.1,
+            "vocab_size": 40478,
+        },
+    },
     "Llama-3.1-8B-Instruct": {
         CONFIG: _LLAMA,
         GENERATION: {
@@ -403,6 +423,7 @@ PUBLISHED: dict[str, Files] = {
             "intermediate_size": 18944,
             "max_position_embeddings": 32768,
             "max_window_layers": 28,
+            "use_mrope": False,
             "model_type": "qwen2",
             "num_attention_heads": 28,
             "num_hidden_layers": 28,

@@ -186,6 +186,15 @@ def test_c16_quantised_weights_are_refused(bert: Path) -> None:
         atento.load(bert)
 
 
+def test_c16_quantised_weights_under_other_names_are_refused(bert: Path) -> None:
+    """As AWQ and GPTQ store them: the message says what the model was made from."""
+    name = "encoder.layer.0.intermediate.dense"
+    rewrite(bert, lambda weights: weights.update({f"{name}.qweight": weights.pop(f"{name}.weight")}))
+    configure(bert, quantization_config={"quant_method": "awq", "bits": 4})
+    with pytest.raises(ModelError, match=rf"{name}\.weight; `quantization_config`: give the model that was quantised"):
+        atento.load(bert)
+
+
 def test_c16_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / SINGLE).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
     with pytest.raises(ModelError, match="is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"):

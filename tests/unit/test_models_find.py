@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 
 from atento.errors import CheckpointError, UsageError
+from atento.models import find
 from atento.models.find import find_model
 from atento.models.load import read_model
 from atento.models.write import write_model
@@ -147,6 +149,30 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
         assert line == f"ModelError {name} has no safetensors{where} on the hub; {older}"
     for name, line, reason in zip(names[3:], lines[3:], (offline, wrong, wrong, wrong), strict=True):
         assert line == f"UsageError {name} is no local folder, and {reason}; give the path of a local folder"
+
+
+def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
+    """Vocabularies of modules in folders too, and not the same weights again in other forms."""
+    read = {"config.json", "vocab.txt", "model.safetensors", "tokenizer.model", "additional_chat_templates/rag.jinja"}
+    read |= {
+        "0_Transformer/vocab.txt",
+        "0_Transformer/merges.txt",
+        "0_Transformer/spiece.model",
+        "1_Pooling/config.json",
+    }
+    other = {"consolidated.safetensors", "original/params.json", "onnx/config.json", "checkpoint-500/model.safetensors"}
+    other |= {"pytorch_model.bin", "tf_model.h5", "openvino/openvino_model.xml"}
+    found = filter_repo_objects(read | other, allow_patterns=find._HUB_FILES, ignore_patterns=find._NOT_FETCHED)
+    assert set(found) == read
+    for folder in ("0_Transformer", "2_Dense"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "2_Dense" / "model.safetensors").write_bytes(b"")
+    older = {"pytorch_model-00001-of-00002.bin", "0_Transformer/pytorch_model.bin", "adapter_model.bin"}
+    patterns = find._older_patterns(tmp_path)
+    assert (
+        set(filter_repo_objects({*older, "2_Dense/pytorch_model.bin", "training_args.bin"}, allow_patterns=patterns))
+        == older
+    )
 
 
 def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(

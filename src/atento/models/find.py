@@ -3,6 +3,7 @@
 import re
 import socket
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -14,9 +15,10 @@ from atento.storage.catalogue import select_checkpoint
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = [
-    *("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm", "*.jinja"),
+    *("*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model", "*.spm", "*.jinja"),
     *("README.md", "LICENSE*", "NOTICE*"),
 ]
+_NOT_FETCHED = ["consolidated*", "original/*", "onnx/*", "openvino/*", "checkpoint-*"]  # the same in other forms
 _HUB_SECONDS = 5.0  # to wait for a connection
 
 
@@ -124,11 +126,10 @@ def _hub_answers() -> bool:
 
 
 def _older_patterns(folder: Path) -> list[str]:
-    """The patterns of the older weight files of a fetched model whose weights are not in safetensors."""
-    patterns = [] if any(folder.glob("*.safetensors")) else ["pytorch_model*.bin", "adapter_model.bin"]
-    if any(not any(dense.glob("*.safetensors")) for dense in folder.glob("*_Dense")):
-        patterns.append("*_Dense/pytorch_model.bin")
-    return patterns
+    """The patterns of the older weight files of a fetched model, and of its modules, that have no safetensors."""
+    parts = (folder, *folder.glob("*_Transformer"), *folder.glob("*_Dense"))
+    bare = [part.relative_to(folder) for part in parts if not any(part.glob("*.safetensors"))]
+    return [str(part / name) for part in bare for name in ("pytorch_model*.bin", "adapter_model.bin")]
 
 
 def _fetch(name: str, older: bool, *, only_cache: bool) -> Path:
@@ -145,10 +146,10 @@ def _fetch(name: str, older: bool, *, only_cache: bool) -> Path:
 
     try:
         only_cache = only_cache or not _hub_answers()
-        folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=only_cache))
+        fetch = partial(snapshot_download, name, ignore_patterns=_NOT_FETCHED, local_files_only=only_cache)
+        folder = Path(fetch(allow_patterns=_HUB_FILES))
         if older and (patterns := _older_patterns(folder)):
-            every = _HUB_FILES + patterns
-            folder = Path(snapshot_download(name, allow_patterns=every, local_files_only=only_cache))
+            folder = Path(fetch(allow_patterns=_HUB_FILES + patterns))
         return folder
     except GatedRepoError:
         reason = "its owner has to grant you access on the hub (then `hf auth login`)"

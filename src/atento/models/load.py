@@ -49,7 +49,7 @@ from atento.released.load_report import LoadReport
 from atento.released.sentence_transformers import SentenceModules, sentence_folder, with_projections
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import MANIFEST, verify
-from atento.storage.tensorfile import elsewhere
+from atento.storage.tensorfile import instead
 from atento.text import has_tokenizer
 from atento.text.tokenizer import Tokenizer
 
@@ -105,11 +105,10 @@ def load_model(
     dtype = None if precision == "auto" else precision_type(precision)
     word_model = read_word_model(path)
     if word_model is not None:
-        network: Network = word_model.network.to(device=resolve_device(device), dtype=dtype).eval()
+        network: Network = word_model.network.to(resolve_device(device), dtype=dtype).eval().requires_grad_(False)
         about = {"name": path.name, "task": EMBEDDING, "network": network_to_dict(network.config)}
         if dtype is None:
             precision = type_name(next(network.parameters()).dtype)
-        network.requires_grad_(False)
         return LoadedModel(network, None, about, path, None, word_model, precision, requested=str(model))
     files = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = files.network_config
@@ -180,8 +179,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if is_adapter:
         base, theirs, network, weights, load_report = read_peft(path, fetch=named, **allowed)
     elif not (path / CONFIG).exists():
-        kind = "neither a run (no checkpoints) nor a model folder (no config.json)"
-        raise UsageError(f"{path} is {kind}{elsewhere(path)}")
+        raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json){instead(path)}")
     else:
         base, theirs = path, read_config(path / CONFIG)
         _verify(path, theirs)

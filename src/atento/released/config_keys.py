@@ -33,6 +33,7 @@ _HARMLESS = frozenset(
         *("sparse_pred_ignore_index", "deterministic_flash_attn", "reorder_and_upcast_attn", "reference_compile"),
         *("save_step", "total_flos", "adapters", "adaptation_config", "gradient_checkpointing_kwargs"),
         *("force_bos_token_to_be_generated", "extra_pos_embeddings", "normalize_embedding", "repad_logits_with_grad"),
+        *("predict_special_tokens", "max_sequence_length"),
         "n_positions",  # T5's, which has no table of positions
     )
 )
@@ -48,6 +49,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {  # keys of older files, and the v
     "num_memory_blocks": (0,),
     "position_embedding_type": ("absolute",),
     "hidden_activation": ("gelu_pytorch_tanh",),
+    "use_mrope": (False,),
 }
 _ALIASES = {"num_hidden_layers": "encoder_layers", "layer_norm_eps": "norm_eps"}  # second names of keys
 # Keys that a family reads only together with another one, or under another name.

@@ -125,7 +125,8 @@ def read_released(
     if load_report.new and not allow_missing:
         lacking = [", ".join(row.theirs) for row in rows if row.ours in set(load_report.new)]
         of = "".join(f" of a {name}" for name in (data.get("architectures") or ())[:1] if isinstance(name, str))
-        raise ModelError(f"{folder}: missing weights{of} ({len(lacking)}): {', '.join(lacking[:5])}")
+        why = "; `quantization_config`: give the model that was quantised" if data.get("quantization_config") else ""
+        raise ModelError(f"{folder}: missing weights{of} ({len(lacking)}): {', '.join(lacking[:5])}{why}")
     if load_report.unused and not allow_unused:
         raise ModelError(
             f"{folder}: {counted(len(load_report.unused), 'weight has', 'weights have')} no place in this network: "

@@ -274,12 +274,12 @@ def _modes(embedding: EmbeddingConfig) -> dict[str, object]:
     return modes | ({} if embedding.pool_prompt else {"include_prompt": False})
 
 
-def _limits(network: Path) -> Mapping[str, Any]:
+def _limits(network: Path) -> Mapping[str, object]:
     """The settings of the module that holds the network, under the name that its version gave the file."""
     return next((found for name in _LIMITS if (found := _object(network / name))), {})
 
 
-def _object(file: Path) -> Mapping[str, Any]:
+def _object(file: Path) -> Mapping[str, object]:
     """The JSON object of a file; empty where there is none."""
     data = _read_json(file) if file.exists() else None
     return data if isinstance(data, Mapping) else {}

@@ -40,22 +40,9 @@ _LFS = int.from_bytes(b"version ", "little")  # the start of a pointer file that
 _SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # the names of a norm's weights in files converted from TensorFlow
 # In the order in which the safetensors library writes tensors: the widest type first keeps every tensor aligned.
-_DTYPES = {
-    "U64": torch.uint64,
-    "I64": torch.int64,
-    "F64": torch.float64,
-    "C64": torch.complex64,
-    "F32": torch.float32,
-    "U32": torch.uint32,
-    "I32": torch.int32,
-    "BF16": torch.bfloat16,
-    "F16": torch.float16,
-    "U16": torch.uint16,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+_DTYPES = {"U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "C64": torch.complex64, "F32": torch.float32}
+_DTYPES |= {"U32": torch.uint32, "I32": torch.int32, "BF16": torch.bfloat16, "F16": torch.float16, "U16": torch.uint16}
+_DTYPES |= {"I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
 _OF_MODELS = {name: dtype for name, dtype in _DTYPES.items() if name not in ("U64", "C64", "U32", "U16")}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _ORDER = {dtype: rank for rank, dtype in enumerate(_NAMES)}
@@ -166,7 +153,7 @@ class TensorFiles:
         elif file is not None:
             self.entries = _entries_of(file)
         else:
-            raise ModelError(f"{folder}: {single} is missing{_instead(folder, model or folder)}")
+            raise ModelError(f"{folder}: {single} is missing{_or_older(folder, model or folder)}")
 
     def _read_index(self, path: Path) -> None:
         try:
@@ -299,15 +286,15 @@ def _weights_file(folder: Path, single: str) -> Path | None:
     return variants[0] if variants else None
 
 
-def _instead(folder: Path, model: Path) -> str:
+def _or_older(folder: Path, model: Path) -> str:
     """What a folder without our weights has in their place, for messages: an older format, or another program's."""
     older = sorted(path.name for kind in ("pytorch_model*", "adapter_model") for path in folder.glob(f"{kind}.bin"))
     if older:
         return f"; {older[0]} is an older format, which `atento convert {model} --to atento --out DIR` reads"
-    return elsewhere(folder)
+    return instead(folder)
 
 
-def elsewhere(folder: Path) -> str:
+def instead(folder: Path) -> str:
     """What a folder of the hub has for another program, for messages; "" if it has nothing of the kind."""
     places = ("", "onnx/", "openvino/", "original/")
     for pattern, remark in _ELSEWHERE.items():
