@@ -9,6 +9,7 @@ from pathlib import Path
 
 from atento.convert.unpickle import older_files
 from atento.errors import ModelError
+from atento.limits import open_plain
 from atento.models.configuration import read_config
 from atento.models.peft import ADAPTER_CONFIG
 from atento.models.write import is_preserved
@@ -59,7 +60,7 @@ def unpickle_into(folder: Path, out: Path) -> None:
     """
     files = older_files(folder)
     for file in filter(Path.is_file, files):
-        with file.open("rb") as opened:
+        with open_plain(file) as opened:
             if opened.read(8) == b"version ":
                 raise ModelError(f"{file} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`")
     command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(out)]
