@@ -43,11 +43,12 @@ def test_documents_stay_documents(server: ForkServer, tmp_path: Path) -> None:
             "a.txt --out b.txt",
             "--out is for documents (.srt, .vtt, .html, .htm, .xhtml, .md, .markdown, .po, .docx): lines go",
         ),
+        ("a.srt --reading encoding=latin-1", "--reading has no effect on a document"),
         ("bad.srt", "bad.srt:2: a subtitle must have a line of times"),
         ("none.po", "none.po: no such file"),
         (
             "a.srt --cluster local --out done",
-            "--cluster translates lines, not documents: got a.srt; --lines reads it as",
+            "--cluster has no effect on a document: --lines reads a.srt as plain lines",
         ),
     ],
 )
@@ -65,5 +66,8 @@ def test_a_column_of_a_table_is_translated(server: ForkServer, tmp_path: Path) -
     done = server.run("translate", MODEL, "a.csv", "--columns", "en", cwd=tmp_path)
     assert (done.status, done.stdout) == (0, "O gato dorme.\n\nO menino viu o cachorro.\n"), done.stderr
     assert done.stderr == ""
-    refused(server.run("translate", MODEL, "a.csv", "--reading", "delimiter=;", cwd=tmp_path), "--reading says how")
+    (tmp_path / "b.txt").write_bytes("The café.\r\n".encode("windows-1252"))
+    done = server.run("translate", MODEL, "b.txt", "--reading", "encoding=windows-1252", cwd=tmp_path)
+    assert (done.status, len(done.stdout.splitlines()), done.stderr) == (0, 1, "")
+    refused(server.run("translate", MODEL, "b.txt", cwd=tmp_path), "`--reading encoding=windows-1252` of a command")
     refused(server.run("translate", MODEL, "a.srt", "--columns", "en", cwd=tmp_path), "--columns is for .tsv, .csv")

@@ -154,6 +154,8 @@ def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, r
     assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr
     done = server.run("embed", str(run), "train.csv", "--out", "vectors.npy", cwd=run.parent)
     assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr
+    done = server.run("score", "bleu", "train.csv", "train.csv", cwd=run.parent)  # references in a table
+    assert done.status == 0 and done.stderr.count("train.csv is named .csv and read as plain text") == 1
     (run.parent / "lines.tsv").write_text("o gato dorme\n")
     assert "plain text" not in server.run("classify", str(run), "lines.tsv", cwd=run.parent).stderr
     (run.parent / "two.tsv").write_text("o gato dorme\tação\n")

@@ -329,6 +329,12 @@ def test_an_encoding_that_no_mark_says_is_named() -> None:
         read_document(HEADER.replace("UTF-8", "CHARSET").encode(), "a.po")
 
 
+def test_a_sentence_without_a_translation_stays() -> None:
+    work = DocumentSentences(read_document(b"<p>a<br>The cat.</p>", "a.html"))
+    assert work.sentences == ["a", "The cat."]
+    assert work.written(["  ", "O gato."]) == b"<p>a<br>O gato.</p>"
+
+
 @pytest.mark.parametrize("ending", sorted(SAMPLES))
 def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
     """Blank lines would end a subtitle, and a control character the file that Word can open."""

@@ -54,7 +54,7 @@ _FLAGS: dict[str, object] = {
     ],
     "reading": Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="How the table is read: format, delimiter, encoding, sheet."),
+        typer.Option(metavar="KEY=VALUE", help="How FILE is read: encoding; of a table also format, delimiter, sheet."),
     ],
 }
 
@@ -84,14 +84,18 @@ def with_cluster(command: Callable[..., None], usual: str | None = None) -> Call
         values = {name: options.pop(name) for name in flags}
         values["cluster"] = values["cluster"] or usual
         reading = values.pop("reading", None)
-        if reading and (values["cluster"] or not values["columns"]):
-            raise UsageError("--reading says how --columns are read without --cluster")
+        if reading and values["cluster"]:
+            raise UsageError("--reading and --cluster exclude each other")
         if values["cluster"] is None:
             columns, table = values.pop("columns"), None
-            if columns:
+            if columns or reading:
                 from atento.cli.table_columns import table_rows
 
-                table = list(table_rows(options["file"], columns.split(","), dict(map(key_and_value, reading or []))))
+                table = list(
+                    table_rows(
+                        options["file"], columns.split(",") if columns else [], dict(map(key_and_value, reading or []))
+                    )
+                )
             for name, value in values.items():
                 if value is not None:
                     raise UsageError(f"--{name.replace('_', '-')} has no effect without --cluster")

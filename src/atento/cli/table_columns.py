@@ -7,7 +7,7 @@ from typing import Any
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS, format_of
 from atento.config.tables.task_spec import Field
-from atento.data.files.source_lines import open_binary
+from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import rows_in
 from atento.data.records.labelled_data import reading_of
 from atento.data.records.values import Converter
@@ -21,7 +21,7 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
 
     Args:
         file: its path.
-        columns: those that are read: by number all, from 0, or by name.
+        columns: those that are read: by number all, from 0, or by name; none: the file has lines of text.
         reading: how it is read: keys of a source in a recipe, such as `delimiter`.
 
     Raises:
@@ -32,6 +32,10 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
         yield from enumerate((text for some in texts for text in some), start=1)
         return
     source = SourceConfig(file=file, **reading_of(file, reading))
+    if not columns:
+        with open_binary(Path(file), file, encoding=source.encoding) as stream:
+            yield from enumerate(scan(stream, file), start=1)
+        return
     form = format_of(file, source.format, ())
     if form is None or not FORMATS[form].table:
         raise UsageError(f"--columns is for .tsv, .csv, .xlsx, .jsonl, .json and .parquet files: got {file}")

@@ -12,6 +12,7 @@ import typer
 
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.completion import metrics, models, words
+from atento.cli.lines import table_warning
 from atento.cli.options import AsJson, check_seed, running, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import UsageError, counted
@@ -251,6 +252,8 @@ def _read(
             raise UsageError(f"{name} takes one file of grades: got {n_references}")
         return read_rankings(names[1], [names[0], *names[2:]], lambda text: echo(f"warning: {text}", err=True))
     references = [read_items(path, metric.outputs, reference=True, columns=columns) for path in paths]
+    for path, read in zip(paths, references if metric.outputs == "texts" else []):
+        table_warning(path, next(iter(read.values), ""))
     several = metric.outputs == "texts" or (metric.outputs == "answers" and references[0].ids is None)
     if len(references) > 1 and not several:
         raise UsageError(f"{name} takes one file of references: got {len(references)}")

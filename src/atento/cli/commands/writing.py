@@ -108,6 +108,8 @@ def translate(
 
     A document (.srt .vtt .html .md .po .docx) stays one: its structure, times, styles and tags.
     """
+    from atento.text.documents import FORMATS, is_document
+
     languages = {"source_language": source_language, "target_language": target_language}
     named: dict[str, Any] = {key: name for key, name in languages.items() if name is not None}
     if glossary is not None:
@@ -117,32 +119,23 @@ def translate(
     if protect:
         named["protect"] = True
     request = _Request(model, "translate", shared, decoding, stream, trace, named, split_sentences)
-    document = False
-    if not lines:
-        from atento.text.documents import is_document
-
-        document = is_document(shared.file)
-    if shared.cluster is not None and document:
-        raise UsageError(
-            f"--cluster translates lines, not documents: got {shared.file}; --lines reads it as plain lines"
-        )
-    if shared.cluster is None:
+    if not lines and is_document(shared.file):
         from atento.cli.translated_document import translate_document
-        from atento.text.documents import FORMATS
 
-        if document:
-            refused = {
-                "--json": shared.as_json,
-                "--skip-bad": shared.skip_bad,
-                "--explain": shared.explain or shared.explain_method or shared.explain_out,
-                "--stream": stream,
-                "--trace": trace,
-                "--n-best": request.options.get("n_best"),
-            }
-            translate_document(shared, model, request.options, out, refused)
-            return
-        if out is not None:
-            raise UsageError(f"--out is for documents ({', '.join(FORMATS)}): lines go to standard output")
+        refused = {
+            "--cluster": shared.cluster,
+            "--reading": shared.table,
+            "--json": shared.as_json,
+            "--skip-bad": shared.skip_bad,
+            "--explain": shared.explain or shared.explain_method or shared.explain_out,
+            "--stream": stream,
+            "--trace": trace,
+            "--n-best": request.options.get("n_best"),
+        }
+        translate_document(shared, model, request.options, out, refused)
+        return
+    if out is not None:
+        raise UsageError(f"--out is for documents ({', '.join(FORMATS)}): lines go to standard output")
     _run(request)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import PurePath
 
-from atento.errors import UsageError, nearest
+from atento.errors import UsageError
 from atento.text.documents.catalogues import read_catalogue
 from atento.text.documents.markdown_text import read_markdown
 from atento.text.documents.segments import Document, decoded
@@ -43,7 +43,7 @@ def read_document(data: bytes, name: str) -> Document:
     """
     ending = PurePath(name).suffix.lower()
     if ending not in FORMATS:
-        raise UsageError(f"{name}: a document must end in {', '.join(FORMATS)}{nearest(ending, list(FORMATS))}")
+        raise UsageError(f"{name}: a document must end in {', '.join(FORMATS)}")
     return FORMATS[ending](data, name)
 
 

@@ -61,11 +61,13 @@ class DocumentSentences:
     def written(self, translations: Sequence[str]) -> bytes:
         """The document with translations in place of the sentences: line breaks and spaces around lines stay.
 
+        A sentence whose translation is empty stays as it is.
+
         A line break or a control character that a model writes is a space: it would end a subtitle, or a file that
         Word can open.
         """
         rows = zip(self.sentences, translations, strict=True)
-        by_sentence = {old: new if new == old else _NOT_TEXT.sub(" ", new).strip() for old, new in rows}
+        by_sentence = {old: new if new == old else _NOT_TEXT.sub(" ", new).strip() or old for old, new in rows}
         outputs = [by_sentence[sentence] for sentence in self._all]
         return self._document.written(
             [self._text(text, pieces, outputs) for text, pieces in zip(self._document.texts, self._pieces)]
