@@ -99,9 +99,16 @@ def test_a_presets_heads_are_those_of_the_task_where_it_has_none(write: Write, n
     assert recipe.network.heads[0].hidden == ("hidden" in network)
 
 
-@pytest.mark.parametrize("utility", ["chfr", "embeddings:runs/other"])
-def test_h10_a_utility_that_validation_could_not_use_is_told_before_training(write: Write, utility: str) -> None:
-    with pytest.raises(RecipeError, match=rf"my\.yaml:\d+:\d+: decoding\.mbr: unknown utility '{utility}'"):
+ANOTHER = "a recipe, whose decoding is kept with the model, names no other model: use the model with --mbr"
+
+
+@pytest.mark.parametrize(
+    ("utility", "why"), [("chfr", "did you mean 'chrf'"), ("embeddings:runs/other", ANOTHER), ("comet:comet", ANOTHER)]
+)
+def test_h10_a_utility_that_validation_could_not_use_is_told_before_training(
+    write: Write, utility: str, why: str
+) -> None:
+    with pytest.raises(RecipeError, match=rf"my\.yaml:\d+:\d+: decoding\.mbr: unknown utility '{utility}'; {why}"):
         load(MINIMAL + f"decoding: {{mbr: '{utility}'}}\n", write)
     for known in UTILITIES:
         assert load(MINIMAL + f"decoding: {{mbr: {known}}}\n", write).recipe.decoding.mbr == known

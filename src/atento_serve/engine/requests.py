@@ -104,7 +104,8 @@ def _check_utility(options: dict[str, object]) -> None:
     """Raises UsageError: `mbr` names another model, which a request must not load."""
     utility = options.get("mbr")
     if utility is not None and utility not in UTILITIES:
-        raise UsageError(f"`mbr` must be one of {', '.join(UTILITIES)}: got {str(utility)[:60]!r}")
+        known = f"{', '.join(UTILITIES)}, as the service loads no other model for it"
+        raise UsageError(f"`mbr` must be one of {known}: got {str(utility)[:60]!r}")
 
 
 def _check_draft(options: dict[str, object], model: Model) -> None:

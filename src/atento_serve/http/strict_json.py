@@ -25,11 +25,7 @@ def parse(body: bytes, depth: int) -> object:
         raise _bad(f"the body must be UTF-8: byte {error.start} is not") from None
     try:
         value = json.loads(
-            text,
-            parse_constant=_constant,
-            parse_int=_integer,
-            parse_float=_number,
-            object_pairs_hook=_object,
+            text, parse_constant=_constant, parse_int=_integer, parse_float=_number, object_pairs_hook=_object
         )
     except json.JSONDecodeError as error:
         raise _bad(f"the body must be JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None

@@ -91,10 +91,10 @@ def check(recipe: Recipe, reader: Reader) -> None:
     utility = recipe.decoding.mbr
     if utility is not None and utility not in UTILITIES:
         position = reader.origins.get("decoding.mbr", "decoding.mbr")
-        later = f"; {utility.partition(':')[0]}:MODEL is for using a model" if ":" in utility else ""
-        raise RecipeError(
-            f"{position}: decoding.mbr: unknown utility {utility!r}{nearest(utility, list(UTILITIES))}{later}"
-        )
+        why = nearest(utility, list(UTILITIES))
+        if ":" in utility:
+            why = "; a recipe, whose decoding is kept with the model, names no other model: use the model with --mbr"
+        raise RecipeError(f"{position}: decoding.mbr: unknown utility {utility!r}{why}")
     if recipe.name in ("", ".", "..") or any(character in recipe.name for character in "/\\\0\n"):
         position = reader.positions.get("name", "name")
         raise RecipeError(f"{position}: name must be the name of a folder, without slashes: got {recipe.name!r}")
