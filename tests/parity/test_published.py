@@ -11,6 +11,7 @@ from torch import nn
 
 import atento
 from atento.convert.source_model import model_to_convert
+from atento.errors import TokenizerError
 from atento.released import FAMILIES
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs
@@ -109,3 +110,21 @@ def test_k2_tags_beside_a_pooler_that_no_head_reads(name: str, tmp_path: Path) -
     data.pop("architectures")
     (folder / "config.json").write_text(json.dumps(data))
     compare(atento.load(folder).network, other, "right")
+
+
+def test_k2_a_special_token_without_a_row_is_never_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`<pad>` in the `added_tokens.json` of mirrors of Llama 2; a word without a row is refused."""
+    folder = write_released("llama", tmp_path)
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "added_tokens.json").write_text(json.dumps({"<pad>": size}))
+    model, peer = atento.load(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    assert caplog.text.count("the model has no row for <pad>, which it never reads") == 1
+    assert model.tokenizer is not None and model.tokenizer.vocab_size == len(peer) == size + 1
+    assert model.tokenizer.with_specials(model.tokenizer.encode("o gato"))[0] == peer("o gato").input_ids
+    assert max(model.tokenizer.encode("o <pad> gato")) < size == model.network.config.vocab_size
+    compare(model.network, transformers.LlamaForCausalLM.from_pretrained(folder).eval(), "right")
+    (folder / "added_tokens.json").write_text(json.dumps({"<pad>": size, "covid19": size + 1}))
+    with pytest.raises(TokenizerError, match=f"has {size + 2} pieces and the model {size}: give it rows for all"):
+        atento.load(folder)

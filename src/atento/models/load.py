@@ -1,7 +1,7 @@
 """Loads a model folder of any layout: found, read, each part checked against the others, built."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.tables.released_keys import FILES
@@ -40,6 +39,7 @@ from atento.models.weight_files import read_weights, type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
+from atento.networks.build import WithoutDraws
 from atento.networks.int8_projection import with_int8_maps
 from atento.networks.stack.encoder import Encoder
 from atento.precision import resolve_device
@@ -339,28 +339,15 @@ def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> 
     """
     if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise TokenizerError(f"{path}: the tokenizer is not the one the model was trained with")
-    for side, size in ((tokenizer, config.vocab_size), (tokenizer.target, config.target_vocab_size)):
-        if side.vocab_size > size:
-            raise TokenizerError(f"{path}: the tokenizer has {side.vocab_size} pieces and the model {size}")
-
-
-_DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
-
-
-class _WithoutDraws(TorchFunctionMode):
-    """Leaves out random draws, for a network on the device meta, which has no values.
-
-    The first normal one there makes PyTorch import 800 modules, which takes a second; the uniform ones of each linear
-    map take a third of the time of making a network.
-    """
-
-    def __torch_function__(
-        self, func: Callable[..., object], types: Sequence[type], args: Sequence[object] = (), kwargs: Any = None
-    ) -> object:
-        """Call a function of PyTorch, but for the draws."""
-        if func in _DRAWS:
-            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
-        return func(*args, **(kwargs or {}))
+    for side, size in dict.fromkeys(((tokenizer, config.vocab_size), (tokenizer.target, config.target_vocab_size))):
+        special = [text for text, token_id in side.specials.ids.items() if token_id >= size]  # no text makes them
+        if side.vocab_size > size + len(special) or max(side.template().ids(), default=0) >= size:
+            raise TokenizerError(
+                f"{path}: the tokenizer has {side.vocab_size} pieces and the model {size}: give it rows for all "
+                "(`resize_token_embeddings` of transformers), or take the last tokens out of the tokenizer's files"
+            )
+        if special:
+            _log.warning("%s: the model has no row for %s, which it never reads", path, ", ".join(special))
 
 
 def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
@@ -370,7 +357,7 @@ def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
         ModelError: it has other sizes than the weights of the folder, or none that can be built.
     """
     check_depth(config, len(files.weights), str(files.path / CONFIG))
-    with torch.device("meta"), _WithoutDraws():
+    with torch.device("meta"), WithoutDraws():
         try:
             network = build_network(config)
             if CALIBRATION in files.config and isinstance(network, Encoder):

@@ -2,11 +2,13 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from atento.config.sections.network import NetworkConfig
 from atento.errors import ModelError
@@ -32,6 +34,25 @@ ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
 _turn = threading.RLock()
 if hasattr(os, "register_at_fork"):  # a forked process has no thread that could give it back
     os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
+
+
+_DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
+
+
+class WithoutDraws(TorchFunctionMode):
+    """Leaves out random draws, for a network on the device meta, which has no values.
+
+    The first normal one there makes PyTorch import 800 modules, which takes a second; the uniform ones of each linear
+    map take a third of the time of making a network.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., object], types: Sequence[type], args: Sequence[object] = (), kwargs: Any = None
+    ) -> object:
+        """Call a function of PyTorch, but for the draws."""
+        if func in _DRAWS:
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager

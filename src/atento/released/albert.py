@@ -31,9 +31,7 @@ _HEADS = HeadNames(
 
 def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     refuse(
-        data,
-        {"position_embedding_type": ("absolute",), "num_hidden_groups": (1,), "inner_group_num": (1,)},
-        "albert",
+        data, {"position_embedding_type": ("absolute",), "num_hidden_groups": (1,), "inner_group_num": (1,)}, "albert"
     )
     activation = activation_of(data.get("hidden_act", "gelu_new"), "albert")
     rate, vocab_size = data.get("hidden_dropout_prob", 0.0), data["vocab_size"]

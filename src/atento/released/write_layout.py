@@ -56,9 +56,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
         our_names = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
         names = frozenset(our_names)
         read_back = family.read(  # what is written must give this network again
-            data,
-            names,
-            family.tying(data, names, equal=lambda first, second: our_names[first] == our_names[second]),
+            data, names, family.tying(data, names, equal=lambda first, second: our_names[first] == our_names[second])
         )
     except (ModelError, RecipeError) as error:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network: {error}") from None

@@ -11,11 +11,7 @@ from atento.text.templates import Slot, Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import CONFIG, DEFINITION, as_settings, special_strings
 
-_KEPT = (
-    "chat_template",
-    "clean_up_tokenization_spaces",
-    "model_max_length",
-)  # copied from released files
+_KEPT = ("chat_template", "clean_up_tokenization_spaces", "model_max_length")  # copied from released files
 _OTHERS = {"mbart": ("mbart50",), "m2m_100": ("nllb",)}  # further families of tokenizers beside a network
 
 
