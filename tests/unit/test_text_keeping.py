@@ -173,6 +173,17 @@ def test_a_lost_term_is_forced_where_its_words_went_in_the_best_form() -> None:
     ]
 
 
+def test_what_follows_a_term_stays_where_a_search_behind_it_goes_astray() -> None:
+    def astray(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
+        return f"{prefix}CAT AGAIN" if prefix else text.upper(), 0.0
+
+    glossary = glossary_of({"cat": "gato", "big dog": "cão"})
+    assert run(["the cat sees it.", "the cat and a big dog"], glossary, astray) == [
+        "THE Gato SEES IT.",
+        "THE Gato AND A Cão",
+    ]
+
+
 def test_the_searches_of_many_texts_are_asked_for_at_once() -> None:
     """As many times as the text with the most terms needs, and each text has what it has alone."""
     glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "sun": "sol"})

@@ -116,9 +116,9 @@ def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Ou
 def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Output]:
     """A translation that has a form of each term.
 
-    From left to right: the words that a lost term is aligned with become a form of it, and the search goes on behind
-    it. What has no aligned words is a required word of a search, and if more than the word is written in one, it is
-    set where it stands in the source, in proportion.
+    From left to right: the words that a lost term is aligned with become a form of it, and what follows stays. What has
+    no aligned words is a required word of a search, and if more than the word is written in one, it is set where it
+    stands in the source, in proportion, and the search goes on behind it.
     """
     prefix, stuck = "", False  # the text that is final; whether a term could not be written
     for attempt in range(2 * len(terms)):
@@ -126,7 +126,7 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
         if not lost:
             break
         (links,) = yield Align([(source, output.text)])
-        aligned = [(place, met) for met in lost if (place := _aligned(met, links, len(prefix))) is not None]
+        aligned = [(*place, met) for met in lost if (place := _aligned(met, links, len(prefix))) is not None]
         places = [] if stuck else aligned
         if not places and (stuck or attempt < len(terms)):
             required = [_ended(met.term.forms[0]) for met in lost]
@@ -136,26 +136,29 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
             lost = [met for met in terms if not met.term.is_in(output.text)]
         if not places and lost:
             share = round(len(output.text) * lost[0].start / len(source))
-            places = [(max(len(prefix), output.text.rfind(" ", 0, share) + 1), lost[0])]
+            places = [(max(len(prefix), output.text.rfind(" ", 0, share) + 1), None, lost[0])]
         if places:
-            place, met = min(places, key=lambda found: found[0])
-            prefix, output = yield from _with_term(source, output, place, met)
+            prefix, output = yield from _with_term(source, output, *min(places, key=lambda found: found[0]))
             stuck = not prefix
     return output
 
 
-def _with_term(source: str, output: Output, place: int, met: Met) -> Asking[tuple[str, Output]]:
-    """The beginning of a translation with a term in place of what follows, in the form of the best score; and that.
+def _with_term(source: str, output: Output, place: int, end: int | None, met: Met) -> Asking[tuple[str, Output]]:
+    """The beginning of a translation with a term from `place` to `end`, in the form of the best score; and that.
 
-    Where none can be written, in capitals as what it replaces or as it is, the output stays and the beginning is empty.
+    What follows stays: a search behind a word that the model would not write tends to write the usual word too, or to
+    leave out the rest. Without an end, or where that cannot be written, it is searched anew. Where none can be
+    written, in capitals as what it replaces or as it is, the output stays and the beginning is empty.
     """
     forms = met.term.forms[:MOST_FORMS]
     capitals = [form[:1].upper() + form[1:] for form in forms] if output.text[place : place + 1].isupper() else []
     for written in (capitals, forms) if capitals else (forms,):  # first as what it replaces
         begun = [output.text[:place] + _ended(form) for form in written]
-        outputs: Outputs = yield Translate([source] * len(begun), [{"prefix": one} for one in begun])
-        if found := [(one, rows[0]) for one, rows in zip(begun, outputs) if rows]:
-            return max(found, key=lambda one: one[1].score)
+        for whole in (begun,) if end is None else ([one.rstrip() + output.text[end:] for one in begun], begun):
+            outputs: Outputs = yield Translate([source] * len(whole), [{"prefix": one} for one in whole])
+            if found := [(n, rows[0]) for n, rows in enumerate(outputs) if rows]:
+                best, row = max(found, key=lambda one: one[1].score)
+                return begun[best], row if whole is begun else replace(row, text=whole[best])
     return "", output
 
 
@@ -164,16 +167,18 @@ def _ended(form: str) -> str:
     return form + " " * has_spaces(form[-1])
 
 
-def _aligned(met: Met, links: Sequence[Link], least: int) -> int | None:
-    """Where the words of an output begin that come from a term, at `least` or later.
+def _aligned(met: Met, links: Sequence[Link], least: int) -> tuple[int, int | None] | None:
+    """Where the words of an output begin and end that come from a term, at `least` or later.
 
-    It is the word that attends to the term most, and of a term of several words also those before it that do.
+    It is the word that attends to the term most, and of a term of several words also those beside it that do.
     """
     after = [link for link in links if link.start >= least]
     found = [link.source_start < met.end and met.start < link.source_end for link in after]
     if not any(found):
         return None
-    first = max((n for n, is_of_term in enumerate(found) if is_of_term), key=lambda n: after[n].weight)
+    first = last = max((n for n, is_of_term in enumerate(found) if is_of_term), key=lambda n: after[n].weight)
     while " " in met.term.source and first > 0 and found[first - 1]:
         first -= 1
-    return after[first].start
+    while " " in met.term.source and last + 1 < len(found) and found[last + 1]:
+        last += 1
+    return after[first].start, after[last].end
