@@ -122,8 +122,11 @@ def test_a_text_in_place_of_a_file_says_how_to_give_one(tmp_path: Path, monkeypa
     assert file_lines("my file.txt") == ["a"]
     with pytest.raises(DataError, match="no such file"):
         file_lines("none.txt")
-    with pytest.raises(UsageError, match=r"is no file.*echo 'I see a cat\.' \| atento"):
+    monkeypatch.setattr(sys, "argv", ["atento", "translate", "runs/a b", "I see a cat.", "--beam", "3"])
+    with pytest.raises(UsageError, match=r"is no file.*echo 'I see a cat\.' \| atento translate 'runs/a b' --beam 3$"):
         file_lines("I see a cat.")
+    with pytest.raises(UsageError, match=r"echo 'TEXT' \| atento"):
+        file_lines("I see a cat " * 9)
 
 
 @pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.records == "texts"])

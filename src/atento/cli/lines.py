@@ -145,14 +145,15 @@ def file_lines(file: str, bad: list[str] | None = None, reads: Sequence[str] = (
     Raises:
         UsageError: the argument is a text in place of a file, and a message says how to give one; or it has no lines.
     """
-    from shlex import quote
+    from shlex import join, quote
 
     from atento.data.files.source_lines import read_lines
 
     if any(letter.isspace() for letter in file.strip()) and not Path(file).exists():
+        command = join(["atento", *(word for word in sys.argv[1:] if word != file)])
+        text = quote(file) if len(file) < 60 else "'TEXT'"
         raise UsageError(
-            f"{file!r:.60} is no file, and this command reads files; to give a text: echo {quote(file):.60} | atento "
-            "COMMAND MODEL (or `-` as the file)"
+            f"{file!r:.60} is no file, and this command reads files; to give a text: echo {text} | {command}"
         )
     if file.lower().endswith(".parquet"):
         raise UsageError(f"{file}: a file must have lines of text, unless --columns names the column of its texts")
