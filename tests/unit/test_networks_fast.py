@@ -182,6 +182,28 @@ def test_a_state_may_be_gone_on_from_after_another_went_on_from_it(width: int) -
         assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
 
 
+@pytest.mark.parametrize("width", [1, 3])
+def test_rows_that_stay_are_kept_in_place_as_they_are_selected(width: int) -> None:
+    """Texts leave and others take their places while beams change; the memory is copied once, and then its own."""
+    fast = FastStepFunction(network_of(ENCODER_DECODERS["transformer"]))
+    ids, real = inputs([4, 6, 3, 5, 6])
+    first = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
+    selected, kept, other = (first.select(torch.arange(5 * width)) for _ in range(3))
+    beams, memory = torch.tensor([0, 2, 1][:width]).flip(0) % width, []
+    for token, texts in enumerate([[0, 4, 2, 3], [3, 1, 2], [0, 1, 2], [0, 2], [1]]):
+        rows = (torch.tensor(texts)[:, None] * width + beams).flatten()
+        tokens = torch.full((selected.rows,), 5 + token)
+        expected, selected = fast.step(tokens, selected)
+        found, kept = fast.step(tokens, kept)
+        assert torch.equal(found, expected)
+        selected, kept = selected.select(rows), kept.keep(rows)
+        memory.append(kept.cache.keys[0].data_ptr())
+    assert len(set(memory)) == 1 and memory[0] != first.cache.keys[0].data_ptr()
+    again = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
+    tokens = torch.full((5 * width,), 5)
+    assert torch.equal(fast.step(tokens, other)[0], fast.step(tokens, again)[0])  # its memory was left alone
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("strategy", [Beam(2), Sample(n=3)], ids=repr)
 def test_rows_that_write_nothing_leave_before_the_first_step(strategy: object, precision: str) -> None:

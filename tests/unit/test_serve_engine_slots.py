@@ -11,7 +11,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.decoding.lane import moved_up
+from atento.decoding.choosing import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.inference.fast import FastStepFunction
 from atento.inference.plain import PlainStepFunction

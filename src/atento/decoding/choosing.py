@@ -1,4 +1,4 @@
-"""What all searches share: the next-token distribution, rules applied to it, the best token, draws, hypotheses."""
+"""What all searches share: next-token distribution, rules applied to it, best token, draws, hypotheses, live rows."""
 
 from collections.abc import Iterator, Sequence
 from math import isnan
@@ -6,7 +6,7 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import Request, Written
+from atento.decoding.contract import Keeping, Request, StateT, Written
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import rule_name
 from atento.errors import AtentoError
@@ -150,3 +150,15 @@ def uniform(keys: Tensor, position: int | Tensor) -> Tensor:
     if isinstance(position, int):
         return as_uniform(mix_(keys + signed((position + 1) * INCREMENT)))
     return as_uniform(mix_(keys + (position + 1) * signed(INCREMENT)))  # modulo 2 ** 64, as above
+
+
+def moved_up(live: Sequence[bool]) -> list[int]:
+    """The numbers of the live rows, in an order in which the last ones take the places of those that have ended."""
+    rows = [row for row, is_live in enumerate(live) if is_live]
+    last = iter(row for row in reversed(rows) if row >= len(rows))
+    return [row if live[row] else next(last) for row in range(len(rows))]
+
+
+def kept(state: StateT, rows: Tensor) -> StateT:
+    """The state of those batch rows, in that order; the one before must not be used again."""
+    return state.keep(rows) if isinstance(state, Keeping) else state.select(rows)

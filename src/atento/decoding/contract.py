@@ -21,6 +21,14 @@ class State(Protocol):
 StateT = TypeVar("StateT", bound=State)
 
 
+@runtime_checkable
+class Keeping(Protocol):
+    """A state whose rows can leave within its memory."""
+
+    def keep(self, rows: Tensor) -> Self:
+        """As `select`, where this state is not used again."""
+
+
 class StepFunction(Protocol[StateT]):
     """What a search needs of a network: it begins from a batch and reads one token a row at a time.
 

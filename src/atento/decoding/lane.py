@@ -83,14 +83,3 @@ class Lane(TokenLoop):
             self.outputs += [output for one in joining for output in one.outputs]
             first = torch.tensor([reading.first for reading in readings], dtype=torch.long, device=self.device)
             self.tokens = torch.cat([self.tokens, first])
-
-    def _remaining(self, live: Sequence[bool]) -> list[int]:
-        """As `TokenLoop._remaining`; few rows move."""
-        return moved_up(live)
-
-
-def moved_up(live: Sequence[bool]) -> list[int]:
-    """The numbers of the live rows, in an order in which the last ones take the slots of those that have ended."""
-    rows = [row for row, is_live in enumerate(live) if is_live]
-    last = iter(row for row in reversed(rows) if row >= len(rows))
-    return [row if live[row] else next(last) for row in range(len(rows))]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from atento.decoding.choosing import kept
 from atento.decoding.contract import AnyStepFunction, Joining, State, StateT, StepFunction
 from atento.decoding.source import first_tokens
 
@@ -66,7 +67,7 @@ class StateRows:
     def keep(self, groups: Sequence[int]) -> None:
         """Only those rows, in that order."""
         if groups:
-            self.state = self.state.select(torch.tensor(groups, dtype=torch.long, device=self.device))
+            self.state = kept(self.state, torch.tensor(groups, dtype=torch.long, device=self.device))
 
     def step(self, tokens: Tensor) -> Tensor:
         """tokens (R,), or (R,P) at first -> logits (R,V) of what comes next in each row."""

@@ -13,7 +13,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import best_token, hypothesis, most_probable, no_distribution, rule_stages, stream_key
+from atento.decoding.choosing import (
+    best_token,
+    hypothesis,
+    most_probable,
+    moved_up,
+    no_distribution,
+    rule_stages,
+    stream_key,
+)
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.filters import draw, stages
 from atento.decoding.hypothesis import Hypothesis
@@ -132,14 +140,10 @@ class TokenLoop:
 
     def _change_rows(self) -> None:
         """Drop the outputs that have ended."""
-        rows = self._remaining([not output.has_ended for output in self.outputs])
+        rows = moved_up([not output.has_ended for output in self.outputs])
         if len(rows) < len(self.outputs):
             self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[rows]
             self.batch.keep(rows)
-
-    def _remaining(self, live: Sequence[bool]) -> list[int]:
-        """The numbers of the live rows, in the order in which they stay."""
-        return [row for row, is_live in enumerate(live) if is_live]
 
 
 def advance(outputs: Sequence[Output], logits: Tensor) -> tuple[list[Drawn | None], Tensor]:

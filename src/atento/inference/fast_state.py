@@ -67,6 +67,7 @@ class FastState:
     Attributes:
         mask: (N,w,C·w), 0 in the columns of a beam's own past and -inf elsewhere; None if all columns are its own.
         starts: (R,) the positions of the first tokens, where they differ.
+        is_own: whether no other state reads its memory.
     """
 
     cache: Cache
@@ -78,6 +79,39 @@ class FastState:
     source_mask: Tensor | None = None  # (M,1,1,S), 0 or -inf
     rows: int = 0
     beam_cache_dtype: torch.dtype = torch.float32  # of caches that beams share
+    is_own: bool = False
+
+    @torch.inference_mode()
+    def keep(self, rows: Tensor) -> FastState:
+        """As `select`, where this state is not used again: once its memory is its own, only rows that move are copied.
+
+        Fewest move where the last rows take the places of those that leave.
+        """
+        texts = rows[:: self.width] // self.width  # (N',)
+        whole = torch.equal(rows // self.width, texts.repeat_interleave(self.width))
+        each_has_a_source = not self.source or len(self.source[0][0]) * self.width == self.rows
+        if not (self.is_own and self.cache.holder is self and whole and each_has_a_source):
+            kept = self.select(rows)
+            kept.is_own = self.is_own or self._memory().isdisjoint(kept._memory())
+            return kept
+        moved = (texts != torch.arange(len(texts), device=rows.device)).nonzero().flatten()
+        places = texts[moved]
+
+        def held(tensor: Tensor) -> Tensor:
+            return tensor.index_copy_(0, moved, tensor.index_select(0, places))[: len(texts)]
+
+        self.cache.keys, self.cache.values = [[held(t) for t in part] for part in (self.cache.keys, self.cache.values)]
+        self.source = [(held(keys), held(values)) for keys, values in self.source]
+        self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, texts)
+        self.starts = None if self.starts is None else self.starts.index_select(0, rows)
+        if self.mask is not None:
+            self.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(texts), self.width, -1)
+        self.rows = len(rows)
+        return self
+
+    def _memory(self) -> set[int]:
+        """Where its first keys are, and those of its sources."""
+        return {keys.data_ptr() for keys in (self.cache.keys[0], *(keys for keys, _ in self.source[:1]))}
 
     def select(self, rows: Tensor) -> FastState:
         """Only those outputs, in that order.

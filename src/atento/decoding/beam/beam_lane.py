@@ -15,8 +15,7 @@ from torch import Tensor
 from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.candidates import HighestScores
 from atento.decoding.beam.groups import BeamRequest, Group
-from atento.decoding.choosing import no_distribution
-from atento.decoding.lane import moved_up
+from atento.decoding.choosing import moved_up, no_distribution
 from atento.decoding.running import Reading, RunningBatch
 
 WIDEST = 8  # beams of a text that read one another's columns; with more, a search by itself is not slower

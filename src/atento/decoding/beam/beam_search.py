@@ -14,7 +14,7 @@ from torch import Tensor
 from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live, record_step
 from atento.decoding.beam.groups import BeamRequest, Finished, Group, Step, certain_beginning, outputs_of
 from atento.decoding.beam.required import RequiredWords
-from atento.decoding.choosing import apply_rules, next_log_probs
+from atento.decoding.choosing import apply_rules, kept, moved_up, next_log_probs
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Beam
@@ -92,7 +92,7 @@ def beam_steps(
             rows, tokens = search.leave(parents, chosen)
             yield search
             if rows is not None and search.groups:
-                state = state.select(rows)
+                state = kept(state, rows)
     if trace is not None:
         trace.end(asked.results)
 
@@ -282,7 +282,9 @@ class BeamSearch:
         rows = parents + self.slot_rows[:, :1]  # (U,w): numbers of slots in a group -> rows of the state
         if not any(group.is_over for group in self.groups):
             return None if torch.equal(rows, self.slot_rows) else rows.flatten(), tokens.flatten()
-        numbers = [group.number for group in self.groups if not group.is_over]
+        each = self.groups[0].asked.strategy.groups  # those of a sentence stay side by side
+        sentences = moved_up([not group.is_over for group in self.groups[::each]])
+        numbers = [sentence * each + number for sentence in sentences for number in range(each)]
         index = torch.tensor(numbers, dtype=torch.long, device=self.device)
         self.select(numbers)
         return rows[index].flatten(), tokens[index].flatten()
