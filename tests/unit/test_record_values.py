@@ -78,6 +78,9 @@ def test_an_export_of_label_studio_is_read(tmp_path: Path) -> None:
     for record, fields, columns, said in (
         (fine, LABELLED, choices, r"a\.json:1: key 'annotations' must have one choice: got 2"),
         (task(was_cancelled=True), TAGGING, entities, "key 'annotations' has no annotation that was not cancelled"),
+        (task(result=None), TAGGING, entities, "and has a list of results"),
+        (task({"choices": "casa"}), SEVERAL, choices, "key 'annotations' must have its choices in a list"),
+        (task({"choices": None}), LABELLED, choices, "must have its choices in a list"),
         (
             task(ana | {"start": 4, "end": 7}),
             TAGGING,

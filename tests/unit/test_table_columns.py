@@ -1,10 +1,12 @@
 """Columns of tables as lines: every format, cells with line ends, wrong tables, and what is said of a bad row."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from atento.cli.cluster_option import _FLAGS, with_cluster
 from atento.cli.lines import LineOptions
 from atento.cli.table_columns import table_rows
 from atento.errors import DataError, UsageError
@@ -50,6 +52,25 @@ def test_columns_by_number_have_no_header_and_two_are_a_pair(tmp_path: Path) -> 
     assert list(table_rows(table(tmp_path, ".tsv"), ["1", "2"], {}))[:2] == [(1, "en\tpt"), (2, "Ana, Rui\tAña")]
     (tmp_path / "u.csv").write_text('en\n"a\nb"\nc\n', encoding="utf-8")
     assert list(table_rows(str(tmp_path / "u.csv"), ["en"], {})) == [(2, "a b"), (4, "c")]
+
+
+def test_options_of_a_table_that_would_have_no_effect_are_refused(tmp_path: Path) -> None:
+    for file, columns, reading in (
+        ("-", ["a"], {}),
+        ("-", [], {"encoding": "latin-1"}),
+        ("t.parquet", ["a"], {"x": "y"}),
+    ):
+        with pytest.raises(UsageError, match=rf"--columns and --reading are for a file, .* got {file}"):
+            list(table_rows(file, columns, reading))
+
+
+def test_an_empty_name_of_a_column_is_not_all_lines(tmp_path: Path) -> None:
+    def command(*, file: str, cluster: object, table: object) -> None:
+        raise AssertionError(table)
+
+    run: Callable[..., None] = with_cluster(command)
+    with pytest.raises(DataError, match="column '' is not in the header"):
+        run(**dict.fromkeys(_FLAGS) | {"file": table(tmp_path, ".tsv"), "columns": ""})
 
 
 def test_wrong_tables_and_rows_are_named(tmp_path: Path) -> None:

@@ -88,14 +88,11 @@ def with_cluster(command: Callable[..., None], usual: str | None = None) -> Call
             raise UsageError("--reading and --cluster exclude each other")
         if values["cluster"] is None:
             columns, table = values.pop("columns"), None
-            if columns or reading:
+            if columns is not None or reading:
                 from atento.cli.table_columns import table_rows
 
-                table = list(
-                    table_rows(
-                        options["file"], columns.split(",") if columns else [], dict(map(key_and_value, reading or []))
-                    )
-                )
+                names = [] if columns is None else columns.split(",")
+                table = list(table_rows(options["file"], names, dict(map(key_and_value, reading or []))))
             for name, value in values.items():
                 if value is not None:
                     raise UsageError(f"--{name.replace('_', '-')} has no effect without --cluster")

@@ -27,9 +27,10 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
     Raises:
         UsageError: the file is no table. DataError: it cannot be read, or has no such column.
     """
+    if file == "-" or (reading and ending(file) == ".parquet"):
+        raise UsageError(f"--columns and --reading are for a file, and --reading for no .parquet file: got {file}")
     if ending(file) == ".parquet":
-        texts = Input(file, tuple(columns)).parquet().all()
-        yield from enumerate((text for some in texts for text in some), start=1)
+        yield from enumerate((text for some in Input(file, tuple(columns)).parquet().all() for text in some), start=1)
         return
     source = SourceConfig(file=file, **reading_of(file, reading))
     if not columns:

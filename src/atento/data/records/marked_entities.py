@@ -54,16 +54,20 @@ def of_label_studio(annotations: Sequence[object], kind: str, subject: str) -> o
         subject: what holds the annotations, for messages.
 
     Raises:
-        ValueError: all annotations were cancelled; not one label for a class.
+        ValueError: no annotation with results was not cancelled; choices that are no list; not one label for a class.
     """
-    kept = [one for one in annotations if isinstance(one, Mapping) and not one.get("was_cancelled")]
+    given = [one.get("result") for one in annotations if isinstance(one, Mapping) and not one.get("was_cancelled")]
+    kept = [results for results in given if isinstance(results, list)]
     if not kept:
-        raise ValueError(f"{subject} has no annotation that was not cancelled")
-    values = [result.get("value") for result in kept[0].get("result", ()) if isinstance(result, Mapping)]
+        raise ValueError(f"{subject} has no annotation that was not cancelled and has a list of results")
+    values = [result.get("value") for result in kept[0] if isinstance(result, Mapping)]
     found = [value for value in values if isinstance(value, Mapping)]
     if kind == "tags":
         return [value for value in found if "labels" in value]
-    labels = [label for value in found for label in value.get("choices", ())]
+    choices = [value["choices"] for value in found if "choices" in value]
+    if not all(isinstance(chosen, list) for chosen in choices):
+        raise ValueError(f"{subject} must have its choices in a list")
+    labels = [label for chosen in choices for label in chosen]
     if kind == "class" and len(labels) != 1:
         raise ValueError(f"{subject} must have one choice: got {len(labels)}")
     return labels[0] if kind == "class" else labels
