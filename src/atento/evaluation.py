@@ -14,6 +14,7 @@ from atento.config.tables.tasks import scored as scored_tasks
 from atento.data.files.hub import opened
 from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
+from atento.data.files.xml_records import fitting
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.labelled_data import Paths, are_paths, labelled_records, reading_of
 from atento.data.records.memory import MemoryRecords
@@ -61,6 +62,8 @@ def columns_learned(
         return None
     if numbers:
         return dict(learned) if by_number and len(numbers) == len(learned) and max(numbers) < len(first) else None
+    if form is not None and FORMATS[form].languages:
+        return dict(learned) if all(fitting(str(one), first) for one in learned.values()) else None
     names = [as_written(column, first) for column in learned.values()]
     keys = {name if by_number or name in first else name.split(".")[0] for name in names}
     return dict(learned) if keys <= set(first) else None

@@ -366,7 +366,7 @@ def test_a_column_is_found_however_its_accents_are_written(asked: str, written: 
         read_records(SourceConfig(file=f"{key}.tsv", text="text", label="label"), CLASSIFICATION, tmp_path)
 
 
-@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.table])
+@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.any_field])
 def test_a_wrong_column_is_a_short_message_with_the_nearest_name(tmp_path: Path, form: str) -> None:
     names = ["Label", *(f"question {number} of a long survey of many words" for number in range(300))]
     if form == "xlsx":

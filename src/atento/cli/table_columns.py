@@ -39,7 +39,7 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
         return
     form = format_of(file, source.format, ())
     if form is None or not FORMATS[form].table:
-        raise UsageError(f"--columns is for .tsv, .csv, .xlsx, .jsonl, .json and .parquet files: got {file}")
+        raise UsageError(f"--columns is for .tsv, .csv, .xlsx, .jsonl, .json, .tmx and .parquet files: got {file}")
     by_number = FORMATS[form].by_number and all(map(str.isdecimal, columns))
     chosen = [int(column) if by_number else column for column in columns]
     converter, how = Converter([Field("text")] * len(columns)), {"delimiter": source.delimiter, "sheet": source.sheet}

@@ -49,11 +49,13 @@ class SourceConfig:
 
     file: str | None = None
     """Path of one file: a table (.tsv, .csv, .xlsx, .jsonl, .json), columns of words and tags (.conll, .conllu),
-    questions in the format of SQuAD (.json), pairs in that of ASSIN (.xml) or, for tasks that read texts, a text file
-    with one text per line; .gz and .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads many files;
-    for texts with labels, a folder has one for each label.
+    SQuAD's questions (.json), ASSIN's pairs (.xml), a translation memory (.tmx) or, for tasks that read texts, a text
+    file with one text per line; .gz and .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads many
+    files; for texts with labels, a folder has one for each label.
     """
-    format: Literal["tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "folders", "text"] | None = None
+    format: (
+        Literal["tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "tmx", "folders", "text"] | None
+    ) = None
     """Format of `file`. [null: what its ending says] Set it where the ending says another format or none, such as conll
     for columns of words and tags in a .tsv file. folders: a folder with one folder of text files for each label, such
     as pos and neg.

@@ -16,7 +16,8 @@ class Format:
     Attributes:
         endings: endings of file names that say this format.
         columns: column of each field that the recipe need not name.
-        any_field: whether other fields can be read, from columns that the recipe names.
+        any_field: whether other fields can be read, from columns that the recipe names. languages: whether columns are
+            languages, such as pt-BR, so that these fields are texts.
         by_number: whether columns may be numbers. by_name: whether they may be names.
         from_end: whether a negative number counts columns from the end.
         table: whether its first line, or the keys of its first record, can be shown.
@@ -25,12 +26,14 @@ class Format:
     endings: tuple[str, ...] = ()
     columns: Mapping[str, Column] = field(default_factory=dict)
     any_field: bool = False
+    languages: bool = False
     by_number: bool = False
     by_name: bool = False
     from_end: bool = False
     table: bool = False
 
 
+_OF_LANGUAGES = {"source", "target", "text", "pair"}  # fields that can be texts in a language
 DATASETS = (".parquet", ".arrow")  # endings of files that the library `datasets` reads
 COMPRESSED = (".gz", ".zst")  # endings of compressed files, after that of their format
 _ANSWERING = {"question": "question", "context": "context", "answers": "answers"}
@@ -43,6 +46,7 @@ FORMATS: dict[str, Format] = {
     "conll": Format((".conll", ".bio", ".iob", ".iob2"), {"tokens": 0, "tags": -1}, by_number=True, from_end=True),
     "conllu": Format((".conllu",), {"tokens": 1, "tags": 3}, by_number=True, from_end=True),
     "assin": Format((".xml",), {"text": "t", "pair": "h", "label": "entailment", "score": "similarity"}, by_name=True),
+    "tmx": Format((".tmx",), languages=True, by_name=True, table=True),
     "folders": Format((), {"text": "text", "label": "label"}, by_name=True),
     "text": Format((".txt",), {"text": 0}),
 }
@@ -89,7 +93,8 @@ def columns_of_source(form: str, source: object, fields: Sequence[Field]) -> dic
 def holds(form: str, fields: Sequence[Field]) -> bool:
     """Return whether a file of this format can have these fields; optional ones may be missing."""
     required = {one.name for one in fields if not one.optional}
-    return FORMATS[form].any_field or required <= FORMATS[form].columns.keys()
+    own = _OF_LANGUAGES if FORMATS[form].languages else FORMATS[form].columns.keys()
+    return FORMATS[form].any_field or required <= own
 
 
 def rule_of_endings(file: str, fields: Sequence[Field]) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
-from atento.data.files.assin import pairs_in
 from atento.data.files.conll import sentences_in
 from atento.data.files.source_json import json_objects, jsonl_objects
 from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.files.spreadsheets import sheet_rows
 from atento.data.files.squad import is_document, questions_in
+from atento.data.files.xml_records import languages_in, pairs_in, units_in
 from atento.data.records.values import Converter, as_written, shortened
 from atento.errors import DataError, counted, listed
 
@@ -77,8 +77,8 @@ def rows_in(
     if form in ("conll", "conllu"):
         return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
     keys = [str(column) for column in columns]
-    if form == "assin":
-        return _converted(pairs_in(stream, name, keys), name, converter)
+    if form in _XML:
+        return _converted(_XML[form](stream, name, keys), name, converter)
     if form == "jsonl":
         return _keyed(jsonl_objects(stream, name), name, keys, converter)
     text = read_text(stream, name)  # what is left is .json, which is read whole
@@ -90,7 +90,7 @@ def rows_in(
 def columns_of(
     form: str, stream: BinaryIO, name: str, *, delimiter: str | None = None, sheet: str | None = None
 ) -> list[str]:
-    """The fields of a table's first line, or the keys of the first object; none where it cannot be read.
+    """The fields of a table's first line, keys of the first object, or languages; none where they cannot be read.
 
     Raises:
         DataError: an error of the whole file.
@@ -98,6 +98,8 @@ def columns_of(
     if form in _DELIMITERS:
         row = next(_table_rows(form, stream, name, delimiter, sheet), None)
         return [] if row is None or isinstance(row, DataError) else row[1]
+    if form == "tmx":
+        return languages_in(stream, name)
     if form == "jsonl":
         record = next(jsonl_objects(stream, name), None)
     else:
@@ -125,6 +127,7 @@ def header_notes(columns: Mapping[str, Sequence[Any]], where: Callable[[int], st
         yield f"{names} of line 1 are read as a record{header_hint(where(0))}"
 
 
+_XML = {"assin": pairs_in, "tmx": units_in}
 _DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
 
 # Tables -----------------------------------------------------------------------------------------------------------

@@ -179,7 +179,8 @@ def _read(
         records = collect(rows, present, (source.file,), source.count, skip_bad)
         records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
         quotes = note_of_quotes(records.columns, records.where) if form == "tsv" else None
-        notes = [*([quotes] if quotes else []), *header_notes(records.columns, records.where)]
+        header = header_notes(records.columns, records.where) if FORMATS[form].by_number else ()
+        notes = [*([quotes] if quotes else []), *header]
         return replace(records, notes=(*records.notes, *notes))
 
 

@@ -1,0 +1,124 @@
+"""Translation memories (.tmx): languages, codes inside texts, encodings, and every bad input, hostile ones too."""
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from atento.cli.table_columns import table_rows
+from atento.config.recipe import SourceConfig
+from atento.config.tables.formats import endings_for
+from atento.config.tables.tasks import TASKS
+from atento.data.corpus.corpus_statistics import columns_seen
+from atento.data.files import xml_records
+from atento.data.files.text_sources import texts_of
+from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
+from atento.errors import DataError, RecipeError
+
+HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
+END = "</body></tmx>"
+CODES = (
+    'The <bpt i="1">&lt;b x="<sub>not this</sub>"&gt;</bpt>cat<ept i="1">&lt;/b&gt;</ept> <hi>sleeps</hi> &amp;  '
+    "<ph>{0}</ph>é<it pos='end'>x</it><ut>y</ut>."
+)
+
+
+def unit(*texts: tuple[str, str], key: str = "xml:lang") -> str:
+    said = "".join(f'<tuv {key}="{language}"><note>n</note><seg>{text}</seg></tuv>' for language, text in texts)
+    return f"<tu><prop type='x'>p</prop>{said}</tu>\n"
+
+
+def memory(*units: str) -> str:
+    return HEAD + "".join(units) + END
+
+
+def read(
+    folder: Path,
+    content: str | bytes,
+    source: str = "en",
+    target: str = "pt",
+    *,
+    file: str = "m.tmx",
+    bad: bool = False,
+) -> Records:
+    raw = content.encode() if isinstance(content, str) else content
+    (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)
+    config = SourceConfig(file=file, source=source, target=target)
+    return read_records(config, SOURCE_AND_TARGET, folder, skip_bad=bad)
+
+
+def refused(folder: Path, content: str | bytes, source: str = "en", target: str = "pt") -> str:
+    with pytest.raises(DataError) as error:
+        read(folder, content, source, target)
+    return str(error.value)
+
+
+GOOD = memory(
+    unit(("EN", CODES), ("pt-BR", "O gato\n dorme"), ("es", "El gato")),
+    unit(("pt-BR", "b"), ("en", "a"), ("en", "second"), key="lang"),
+    unit(("en", "alone")),
+    unit(("en", ""), ("pt-BR", "c")),
+)
+
+
+@pytest.mark.parametrize("file", ["m.tmx", "m.tmx.gz"])
+def test_texts_without_codes_in_the_languages_that_are_named(tmp_path: Path, file: str) -> None:
+    for target in ("pt-BR", "PT-br", "pt"):
+        records = read(tmp_path, GOOD, "en", target, file=file)
+        assert list(records) == [("The cat sleeps &  é.", "O gato\n dorme"), ("a", "b")]
+        assert (records.where(0), records.where(1), records.empty) == (f"{file}:4", f"{file}:6", 2)
+    one_line = memory(unit(("en", "a b"), ("pt", "b")), unit(("en", "c d"), ("pt", "d e"))).replace("\n", "")
+    assert not read(tmp_path, one_line).notes  # line 1 is no header
+
+
+def test_utf_16_is_read_as_the_file_declares(tmp_path: Path) -> None:
+    assert list(read(tmp_path, GOOD.replace("utf-8", "utf-16").encode("utf-16"))) == list(read(tmp_path, GOOD))
+
+
+def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None:
+    two = memory(unit(("en", "a"), ("pt-BR", "b")), unit(("en", "c"), ("pt-PT", "d")))
+    assert refused(tmp_path, two) == "m.tmx:5: 'pt' may be pt-BR, pt-PT: name one of them"
+    assert list(read(tmp_path, two, target="pt-pt")) == [("c", "d")]
+    own = memory(unit(("pt-BR", "x"), ("pt", "b"), ("en", "a")))
+    assert list(read(tmp_path, own)) == [("a", "b")]
+    assert refused(tmp_path, memory(unit(("pt-BR", "x"), ("en", "a"))), "pt-BR") == (
+        "m.tmx:4: 'pt-BR' and 'pt' are one language of the file"
+    )
+    later = memory(unit(("pt-BR", "x"), ("en", "a")), unit(("pt", "y"), ("en", "b")))
+    assert "'pt' may be pt-BR, pt: name" in refused(tmp_path, later)
+
+
+def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(tmp_path, GOOD, target="fr") == (
+        "m.tmx: no translation unit has the language 'fr'; the languages are 'EN', 'pt-BR', 'es'"
+    )
+    bomb = '<!DOCTYPE tmx [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
+    told = refused(tmp_path, re.sub("<!DOCTYPE.*>", bomb, GOOD, count=1).replace("alone", "&b;"))
+    assert told == "m.tmx:2: the entity 'a' is declared or used; entities are refused"
+    assert "the entity 'nbsp' is declared or used" in refused(tmp_path, GOOD.replace("alone", "&nbsp;"))
+    assert refused(tmp_path, GOOD[:-3]).startswith("m.tmx:9: not XML: ")
+    assert refused(tmp_path, memory("<hi>" * 600 + "</hi>" * 600)) == (
+        "m.tmx:4: has more than 500 elements inside one another"
+    )
+    without = GOOD.replace(' lang="pt-BR"', "")
+    assert refused(tmp_path, without).startswith("m.tmx:6: a text of the unit has no `xml:lang`")
+    assert len(read(tmp_path, without, bad=True)) == 1
+    first = memory(unit(("en", "a"), ("", "x"), ("pt", "b")), unit(("en", "c"), ("pt", "d")))
+    assert list(read(tmp_path, first, bad=True)) == [("c", "d")]  # its languages are known all the same
+    with pytest.raises(RecipeError, match="has no column numbers"):
+        read_records(SourceConfig(file="m.tmx", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
+    monkeypatch.setattr(xml_records, "LINE_LIMIT", 1 << 17)
+    long = GOOD.replace("alone", "a " * (1 << 17))
+    assert refused(tmp_path, long) == "m.tmx:7: the translation unit is longer than 0 MiB"
+
+
+def test_every_reader_of_tables_takes_them(tmp_path: Path) -> None:
+    source = SourceConfig(file="m.tmx", source="en", target="pt")
+    read(tmp_path, GOOD)
+    (seen,) = columns_seen([source], tmp_path, SOURCE_AND_TARGET)
+    assert seen["columns"] == ["EN", "pt-BR", "es"] and seen["used"] == ["en", "pt"]
+    assert list(texts_of(SourceConfig(file="m.tmx", text="es"), tmp_path)) == ["El gato"]
+    rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
+    assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
+    assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
