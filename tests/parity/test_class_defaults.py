@@ -15,7 +15,7 @@ from atento.config.sections.network_parts import by_key
 from atento.config.tables.released_keys import FILES
 from atento.errors import ModelError
 from atento.released import FAMILIES
-from atento.released.config_keys import ReadKeys, class_defaults
+from atento.released.read_layout import ReadKeys, class_defaults
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 

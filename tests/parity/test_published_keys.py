@@ -11,7 +11,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.released_keys import FILES, MODULES
 from atento.models.generation_settings import Generation, read_generation
 from atento.released import FAMILIES
-from atento.released.config_keys import ReadKeys, class_defaults
+from atento.released.read_layout import ReadKeys, class_defaults
 from published_keys import CONFIG, GENERATION, PUBLISHED
 
 pytestmark = pytest.mark.parity

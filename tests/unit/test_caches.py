@@ -13,7 +13,7 @@ HELD = {  # keyed by what the files hold, not by where they are: each with its r
     "models/configuration.py _decoding_of": "the values are in the key; the path is named in errors alone",
     "scale/ray_texts.py _encoder": "the bytes of the files are the key",
     "tasks/learned_metrics.py _kept": "sizes and times of the folder's files are in the key",
-    "released/config_keys.py class_defaults": "a table of the package, by the name of a family",
+    "released/read_layout.py class_defaults": "a table of the package, by the name of a family",
 }
 KINDS = {"Path", "PathLike", "StrPath"}
 

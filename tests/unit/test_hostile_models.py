@@ -23,8 +23,8 @@ from atento.models.initial_model import fine_tuned
 from atento.models.load import ModelFiles, read_network
 from atento.networks.build import ARCHITECTURES, build_network
 from atento.released import FAMILIES
-from atento.released.config_keys import ReadKeys
 from atento.released.load_report import LoadReport
+from atento.released.read_layout import ReadKeys
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
 
 HOSTILE = ("1000000000000", "-1", "0", "1e999", "true", "9" * 400, "[[3]]")

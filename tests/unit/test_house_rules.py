@@ -256,7 +256,7 @@ READ_DIRECTLY = {
     "limits.py": "the limits themselves, and what the system says of its memory",
     "config/reading/recipe_layers.py": "a shipped recipe",
     "inspection/standalone.py": "a shipped script",
-    "released/config_keys.py": "a shipped table",
+    "released/read_layout.py": "a shipped table",
     "cli/completion.py": "our own source",
     "atento_serve/studio/studio_routes.py": "shipped files of the page",
     "data/files/source_lines.py": "it checks the kind of the file itself, and reads under the limits",

@@ -16,7 +16,7 @@ from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.released_keys import FILES
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import read_config
-from atento.released.config_keys import class_defaults
+from atento.released.read_layout import class_defaults
 
 GENERATION = "generation_config.json"
 _BEAM = 4  # of an encoder-decoder whose folder has none
