@@ -17,8 +17,7 @@ from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.models.configuration import decoding_config
 from atento.networks import build_network
-from atento.tasks.call_options import decoding_for
-from atento.tasks.decoding_setup import rules_of, strategy_of
+from atento.tasks.decoding_setup import decoding_for, rules_of, strategy_of
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer

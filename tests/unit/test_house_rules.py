@@ -469,7 +469,7 @@ OTHER_MEANINGS = {
                 "tasks/model_vectors.py",
                 "tasks/hard_negatives.py",
                 "tasks/explained_predictions.py",
-                "tasks/call_options.py",
+                "tasks/decoding_setup.py",
             ),
         },
     ),

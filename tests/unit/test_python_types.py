@@ -29,7 +29,7 @@ from atento.model import Model, load
 from atento.runs.cross_validation import cross_validate
 from atento.runs.train import train
 from atento.storage.average_weights import average_run
-from atento.tasks.call_options import decoding_for
+from atento.tasks.decoding_setup import decoding_for
 from atento.tasks.translation_languages import LanguageOptions
 
 LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")

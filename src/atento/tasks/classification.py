@@ -13,7 +13,7 @@ from atento.data.objectives.labels import KIND, label_numbers, text_head
 from atento.data.records.splits import Split
 from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
-from atento.tasks.call_options import refuse_options
+from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
 from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer

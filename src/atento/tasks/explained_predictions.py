@@ -21,8 +21,8 @@ from atento.errors import CapabilityError, UsageError, nearest
 from atento.inspection.attributions import Inputs, Reading
 from atento.models.configuration import answering_config
 from atento.networks.interface import Network
-from atento.tasks.call_options import embedding_for
 from atento.tasks.classification import classifications, gives_label_sets, label_head
+from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.explained_texts import (
     TextTokens,
     TokenGroups,

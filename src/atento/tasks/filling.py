@@ -17,8 +17,7 @@ from atento.decoding.mask_predict import mask_predict
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.released import FAMILIES
-from atento.tasks.call_options import decoding_for
-from atento.tasks.decoding_setup import ids_inside
+from atento.tasks.decoding_setup import decoding_for, ids_inside
 from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, tokenizer_of

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from atento.config.sections.embedding import EmbeddingOptions
 from atento.errors import UsageError
-from atento.tasks.call_options import embedding_for
+from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.model_vectors import embed
 from atento.tasks.regression import numbers_of
 from atento.tasks.task_model import TaskModel

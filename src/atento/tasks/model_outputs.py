@@ -13,8 +13,7 @@ from atento.errors import CapabilityError, UsageError
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.call_options import decoding_for, one_output
-from atento.tasks.decoding_setup import Utility
+from atento.tasks.decoding_setup import Utility, decoding_for, one_output
 from atento.tasks.generation import Continuing, can_continue, prompt_template, prompt_writer
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
 from atento.tasks.length_warnings import check_lengths, watched

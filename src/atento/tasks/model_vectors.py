@@ -13,7 +13,7 @@ from atento.data.records.splits import Split
 from atento.errors import CapabilityError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import ELMo
-from atento.tasks.call_options import embedding_for, kept_dimensions, refuse_options
+from atento.tasks.decoding_setup import embedding_for, kept_dimensions, refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.task_model import TaskModel, tokenizer_of

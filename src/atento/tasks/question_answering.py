@@ -18,7 +18,7 @@ from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError, counted
 from atento.models.configuration import answering_config
 from atento.networks.interface import Network, token_mask_of
-from atento.tasks.call_options import refuse_options
+from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of

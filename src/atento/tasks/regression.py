@@ -6,7 +6,7 @@ from atento.data.objectives.numbers import KIND
 from atento.data.records.judged_documents import judged_documents, pairs_of
 from atento.data.records.splits import Split
 from atento.metrics.rankings import Judgement
-from atento.tasks.call_options import refuse_options
+from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
 from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 

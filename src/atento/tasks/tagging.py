@@ -25,7 +25,7 @@ from atento.data.records.splits import Split
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.interface import Network, token_mask_of
-from atento.tasks.call_options import refuse_options
+from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.length_warnings import most_read
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions

@@ -11,8 +11,8 @@ from atento.data.objectives.label_sets import KIND as SETS
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
-from atento.tasks.call_options import embedding_for
 from atento.tasks.classification import above, least_probability
+from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.filling import Candidate, fill_each
 from atento.tasks.generation import Continuing
 from atento.tasks.length_warnings import context_limit
