@@ -13,6 +13,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.masking import Masking
+from atento.data.batches.planning import GPU_PARTS
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.masked import Masked
@@ -114,6 +115,8 @@ class Ours:
         settings = TrainingConfig(learning_rate=1e-4, label_smoothing=0.0)
         self.updater = Updater(network.to(device), settings, precision)
         self.batches = batches_of(kind, config, packing, tokens)
+        if device != "cpu":  # as a run has them
+            self.batches.resize(GPU_PARTS)
         self.update = 0
 
     def run(self, work: object) -> Work:

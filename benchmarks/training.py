@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
+from atento.data.batches.planning import GPU_PARTS
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.errors import CapabilityError
@@ -106,6 +107,8 @@ class OurUpdates:
         self.updater = Updater(build_network(config).to(device), TrainingConfig(learning_rate=1e-4), precision)
         source, target = natural_lengths(_SENTENCES, config.vocab_size)
         self.batches = parallel(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
+        if device != "cpu":  # as a run has them
+            self.batches.resize(GPU_PARTS)
         self.number = 0
 
     def run(self, updates: int) -> int:

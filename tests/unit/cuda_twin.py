@@ -182,6 +182,7 @@ def cuda_twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # a build for CUDA asks a driver
     monkeypatch.setattr(splitmix, "_gpu_kernel", lambda: lambda x: CudaTensor(splitmix.mix_(x.held.clone())))
     monkeypatch.setattr(torch.cuda, "graph", _captured)
+    monkeypatch.setattr(torch.cuda, "default_generators", (torch.default_generator,))
     # `module.to(dtype)` would give a wrapper other data, and not the tensor that it holds
     monkeypatch.setattr(torch.__future__, "get_overwrite_module_params_on_conversion", lambda: True)
     monkeypatch.setattr(torch._C, "_InferenceMode", lambda mode: torch.no_grad() if mode else nullcontext())

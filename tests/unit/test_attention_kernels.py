@@ -481,6 +481,33 @@ def test_flex_attention_equals_plain(name: str) -> None:
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
+def check_dropout(place: str, dtype: torch.dtype = torch.float32) -> None:
+    """PyTorch's kernel drops a share p of the weights, by a seed of ours; its gradients are of the weights it kept."""
+    keys = torch.zeros(8, 4, 64, 64, dtype=dtype)  # all weights are equal
+    leaves = (keys[:, :, :16] + 1, keys, torch.eye(64, dtype=dtype).repeat(8, 4, 1, 1))
+    q, k, v = (x.to(place).requires_grad_() for x in leaves)
+    padded = (torch.arange(64) < 60).view(1, 1, 1, 64).to(place)
+    drawn = [
+        attend(q, k, v, mask=padded, dropout=0.25, random=Randomness(1, step, use=use))
+        for step, use in ((1, 0), (1, 0), (1, 1), (2, 0))
+    ]
+    same, *others = ((out == drawn[0]).all().item() for out in drawn[1:])
+    assert same and not any(others)
+    assert (drawn[0][..., :60] == 0).double().mean().item() == pytest.approx(0.25, abs=0.01)
+    assert (drawn[0][..., 60:] == 0).all()
+    weights = drawn[0].double().sum(dim=2).detach().cpu()  # of each key, over all queries
+    found = torch.autograd.grad(drawn[0].sum(), v)[0][..., 0].double().cpu()
+    torch.testing.assert_close(found, weights, rtol=0.02, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dropout_of_attention_on_a_gpu(dtype: torch.dtype) -> None:
+    state = torch.cuda.get_rng_state()
+    check_dropout("cuda", dtype)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", MASKS)
 def test_all_kernels_agree_on_a_gpu(name: str) -> None:

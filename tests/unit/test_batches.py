@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from atento.config import presets
 from atento.config.tables.head_kinds import HeadConfig
+from atento.data.batches import batch as batches_module
 from atento.data.batches import planning
 from atento.data.batches.batch import PlannedBatches
-from atento.data.batches.planning import least_parts, plan, round_cuts, round_length
+from atento.data.batches.planning import CPU_PARTS, GPU_PARTS, PartSize, least_parts, plan, round_cuts, round_length
 from atento.data.batches.shuffle import hashes, permutation
 from atento.data.batches.store import EpochStores, MemoryStore, Ragged
 from atento.data.objectives.labels import Labels
@@ -111,10 +112,29 @@ def test_windows_and_parts_of_any_size_lose_nothing(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "_SORT_WINDOW", window)
-        patch.setattr(planning, "_PART_TOKENS", part)
+        patch.setattr(batches_module, "part_count", lambda tokens: max(1, round(tokens / part)))
         batches = of_lengths(lengths, budget)
-        seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
-    assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
+        for size in (CPU_PARTS, PartSize(part, part, 1 + window)):  # as they are, then random examples as on a GPU
+            if size is not CPU_PARTS:
+                batches.resize(size)
+            seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
+            assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
+
+
+def test_updates_on_a_gpu_are_random_examples_in_few_parts() -> None:
+    """A part costs a GPU as much as thousands of tokens; 4,096 of any lengths are one part or two, not four."""
+    rng = np.random.default_rng(3)
+    lengths = [(n, n) for n in np.clip(80 * rng.lognormal(0, 0.8, 1000), 8, 512).astype(int).tolist()]
+    batches = of_lengths(lengths, 4096)
+    parts = [len(update) for update in batches.plan(0)]
+    batches.resize(GPU_PARTS)
+    targets = [sum(lengths[row][1] for rows in update for row in rows) for update in batches.plan(0)]
+    assert set(parts) == {4} and np.mean([len(update) for update in batches.plan(0)]) < 2
+    assert max(targets) - min(targets) < 1024 and len(targets) == len(parts)
+    larger = of_lengths(lengths, 40000)
+    larger.resize(GPU_PARTS)
+    padded = [len(rows) * 2 * max(lengths[row][1] for row in rows) for update in larger.plan(0) for rows in update]
+    assert max(padded) <= 2 * GPU_PARTS.tokens and all(2 < len(update) < 8 for update in larger.plan(0))
 
 
 @settings(max_examples=30)

@@ -2,9 +2,12 @@
 
 import gc
 import inspect
+import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +28,13 @@ from atento.inference.graphs import ROOM, WARM_UP, GraphStepFunction
 from atento.inference.plain import PlainStepFunction
 from atento.inspection.ablation import ablate
 from atento.networks import build_network
+from atento.networks.cross_entropy import cross_entropy
 from atento.training.faults import take_update
+from atento.training.journal import read_journal
 from atento.training.replica import joined
 from atento.training.step import Updater
 from cuda_twin import CudaTensor, cuda_twin
-from test_attention_kernels import MASKS, B, H, S, T
+from test_attention_kernels import MASKS, B, H, S, T, check_dropout
 from test_attention_varlen import MASKS as VARLEN_MASKS
 from test_attention_varlen import outcome, qkv
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
@@ -72,6 +77,35 @@ def test_kernels_on_a_gpu_give_what_they_give_on_a_cpu(name: str, kernel: str, t
         results.append([x.detach().cpu() for x in (out, *gradients)])
     for cpu, cuda in zip(*results):
         torch.testing.assert_close(cuda, cpu, rtol=0, atol=1e-5)
+
+
+def test_dropout_of_attention_on_a_gpu_is_a_function_of_its_key(twin: None) -> None:
+    state = torch.default_generator.get_state()
+    check_dropout("cuda:0")
+    assert torch.equal(torch.default_generator.get_state(), state)
+    x = torch.zeros(1, 1, 1, 8)
+    with pytest.raises(ValueError, match="drops weights on a GPU alone"):
+        attend(x, x, x, dropout=0.1, kernel="fused")
+
+
+@pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 0.0), (0.1, 2.0)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_loss_on_a_gpu_over_words_that_do_not_fill_its_rows(
+    has_bias: bool, smoothing: float, r_drop: float, twin: None
+) -> None:
+    """37 words are computed as 64, of which 27 have no probability and no gradient."""
+    g = torch.Generator().manual_seed(3)
+    hidden, weight, bias = (torch.randn(*size, generator=g) for size in ((2, 11, 8), (37, 8), (37,)))
+    leaves = [x.to(torch.bfloat16) for x in (hidden if r_drop else hidden[0], weight, *([bias] if has_bias else []))]
+    targets, results = torch.arange(11), []
+    for place in ("cpu", "cuda:0"):
+        h, *output = (x.to(place, copy=True).requires_grad_() for x in leaves)
+        w, b = output[0], output[1] if has_bias else None
+        loss, nll = cross_entropy(h, w, targets.to(place), smoothing, b, r_drop)
+        results.append([loss, nll, *torch.autograd.grad(loss, (h, *output))])
+    for cpu, cuda in zip(*results):
+        assert cuda.shape == cpu.shape and cuda.dtype == cpu.dtype
+        torch.testing.assert_close(cuda.detach().cpu(), cpu.detach(), rtol=1e-2, atol=1e-2)
 
 
 def varlen_attn(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int,
@@ -178,6 +212,35 @@ def test_updates_on_a_gpu_are_those_of_the_cpu(name: str, precision: str, twin: 
         losses.append(sums)
     assert losses[0][-1] < losses[0][0]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5 if precision == "float32" else 1e-2)
+
+
+def test_a_run_that_begins_on_a_gpu_keeps_its_parts_on_a_cpu(
+    tmp_path: Path, twin: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its updates are single parts of 5,000 tokens, so they draw other masks of dropout than those of 2,048."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name in ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (1 << 35, 1 << 36))
+    pairs = [{"source": f"a b {n}", "target": f"c {n} d"} for n in "efgh" * 400]
+    recipe: dict[str, Any] = {
+        "task": "translation",
+        "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.3},
+        "tokenizer": {"kind": "word"},
+        "training": {"steps": 1, "batch_tokens": 5000, "precision": "float32"},
+    }
+    atento.train(recipe, out=tmp_path / "gpu", data={"train": pairs}, device="cuda:0")
+    assert json.loads((tmp_path / "gpu" / "run.json").read_text(encoding="utf-8"))["part_tokens"] == 16384
+    shutil.copytree(tmp_path / "gpu", tmp_path / "both")
+    recipe["training"]["steps"] = 3
+    losses = {}
+    for folder, place in (("gpu", "cuda:0"), ("both", "cpu"), ("cpu", "cpu")):
+        atento.train(recipe, out=tmp_path / folder, data={"train": pairs}, device=place)
+        events = read_journal(tmp_path / folder / "metrics.jsonl")
+        losses[folder] = [event["loss"] for event in events if event["event"] == "train"][-1]
+    assert "part_tokens" not in json.loads((tmp_path / "cpu" / "run.json").read_text(encoding="utf-8"))
+    assert losses["both"] == pytest.approx(losses["gpu"], rel=1e-5) and losses["cpu"] != losses["both"]
 
 
 CALLS: dict[str, Callable[[Any], object]] = {

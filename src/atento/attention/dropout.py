@@ -2,7 +2,7 @@
 
 PyTorch's `F.dropout` takes no generator and is slow on a CPU. Here a 64-bit counter is hashed and each of its eight
 bytes decides one element. The probability is therefore a multiple of 1/256, and kept elements are scaled by the inverse
-of exactly that probability.
+of exactly that probability. On a GPU, weights of attention alone are dropped by PyTorch's kernel (`kernels.fused`).
 """
 
 from dataclasses import dataclass

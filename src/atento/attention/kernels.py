@@ -1,9 +1,10 @@
 """Scaled dot-product attention: `attend`, `attention_weights`, the kernels, and the choice between them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -110,6 +111,7 @@ def sdpa(
     causal: bool = False,
     scale: float | None = None,
     grouped: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """PyTorch's fused attention; on a GPU any of its kernels but cuDNN's.
 
@@ -124,13 +126,13 @@ def sdpa(
         causal: as `is_causal` of PyTorch.
         scale: of the scores.
         grouped: several heads of queries share one of keys.
+        dropout: probability with which a weight is dropped, by the numbers of the device's generator.
 
     Returns:
         (B,H,T,Kv).
     """
-    attend = partial(
-        F.scaled_dot_product_attention, q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
-    )
+    options: dict[str, Any] = {"is_causal": causal, "scale": scale, "enable_gqa": grouped, "dropout_p": dropout}
+    attend = partial(F.scaled_dot_product_attention, q, k, v, attn_mask=mask, **options)
     if q.device.type == "cpu":
         return attend()
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -139,10 +141,30 @@ def sdpa(
         return attend()
 
 
+@contextmanager
+def _seeded(device: torch.device, key: Key | None) -> Iterator[None]:
+    """Within, the numbers of a GPU's generator are a function of `key`; behind, it is as it was. None: nothing."""
+    if key is None:
+        yield
+        return
+    generator = torch.cuda.default_generators[device.index or 0]
+    state = generator.get_state()
+    generator.manual_seed(int(key))
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+
+
 def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
-    """PyTorch's fused attention: the same result, without the (T,S) weights in memory."""
-    if args.value_bias is not None or args.dropout or not args.only_biases:
-        raise ValueError("the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
+    """PyTorch's fused attention: the same result, without the (T,S) weights in memory.
+
+    On a GPU it drops weights too: a function of the key of dropout, as in the other kernels, but other weights.
+    """
+    if args.value_bias is not None or not args.only_biases or (args.dropout and not q.is_cuda):
+        raise ValueError(
+            "the fused kernel adds nothing to values, and drops weights on a GPU alone; use kernel='plain' or 'blocked'"
+        )
     mask, bias = args.mask, args.score_bias(q, k)
     is_causal = mask.is_causal and bias is None
     if not is_causal and mask.bias is not None:
@@ -151,7 +173,8 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     if bias is not None and empty is not None:
         bias = bias.masked_fill(empty, 0.0)  # a row of -inf would give NaN, also in the gradients
     attn_mask = None if bias is None else bias.to(q.dtype)
-    out = sdpa(q, k, v, attn_mask, causal=is_causal, scale=args.scale)
+    with _seeded(q.device, fresh(args.random).key() if args.dropout else None):
+        out = sdpa(q, k, v, attn_mask, causal=is_causal, scale=args.scale, dropout=args.dropout)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
@@ -243,6 +266,8 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     if pairs <= _LONG and _is_narrow(q, k, args):
         return "narrow"
     learned = (bias is not None and bias.requires_grad) or (relative is not None and bool(relative.parameters()))
+    if args.dropout and q.is_cuda and bias is None and relative is None and not torch.compiler.is_compiling():
+        return "fused"
     if args.dropout or learned or not args.only_biases:
         return "plain" if few else "blocked"  # fused kernels lack this dropout and the terms on values
     if on_cpu and (pairs <= _SHORT or (half and few)):

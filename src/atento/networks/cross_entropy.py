@@ -16,6 +16,8 @@ from atento.attention.algebra import Context, TypedFunction
 _MIN_ROWS, _MAX_ROWS, _BLOCK_LOGITS = 192, 512, 1 << 23
 _GPU_FACTOR = 8  # on a GPU: a block is some thirty short kernels
 _ADDED = 1 << 17  # elements that are converted at once, which stay in a processor's cache
+_GPU_MULTIPLE = 64  # of words: where rows of logits do not begin at 16 bytes, a GPU's products take four times as long
+_NEVER = -30000.0  # the logit of what is no word; a probability of 0, also in 16 bits
 _ROW_MULTIPLE = 64  # the last block is padded to a multiple of this, so that oneDNN meets few shapes
 
 
@@ -92,7 +94,7 @@ class _ChunkedCrossEntropy(TypedFunction):
     def forward(
         ctx: Context[None], hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *options: float
     ) -> tuple[Tensor, Tensor]:
-        (smoothing, r_drop), passes, vocab_size = options, len(hidden), weight.shape[0]
+        (smoothing, r_drop), passes, vocab_size = options[:2], len(hidden), int(options[2])
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
         d_hidden = torch.empty_like(hidden) if of_hidden else None
         d_weight: Tensor | None = None  # of the blocks so far
@@ -100,7 +102,7 @@ class _ChunkedCrossEntropy(TypedFunction):
         # smoothing weighs all logits alike: the sum of a row's logits is h · weight_sum + bias_sum, and the gradient of
         # the smoothed part needs only these two sums, not the logits
         weight_sum = at_least_float32(weight).sum(dim=0) if smoothing else None  # (D,)
-        bias_sum = 0.0 if bias is None else at_least_float32(bias).sum(dtype=torch.float64)
+        bias_sum = 0.0 if bias is None else at_least_float32(bias[:vocab_size]).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
         rows = max(1, _rows_of_block(hidden, vocab_size) // passes)
@@ -153,8 +155,9 @@ class _ChunkedCrossEntropy(TypedFunction):
     def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
         by = grads[0]
         if by.device.type == "cpu" and by == 1:  # as in an update of one head, whose gradient is divided at the end
-            return *ctx.saved_tensors, None, None, None
-        return *[None if saved is None else saved * by.to(saved.dtype) for saved in ctx.saved_tensors], None, None, None
+            return *ctx.saved_tensors, None, None, None, None
+        scaled = [None if saved is None else saved * by.to(saved.dtype) for saved in ctx.saved_tensors]
+        return *scaled, None, None, None, None
 
 
 def _smooth(gradient: Tensor | None, uniform: Tensor) -> None:
@@ -196,10 +199,15 @@ def cross_entropy(
     """
     if hidden.dtype == torch.float16:
         return _scaled_cross_entropy(hidden, weight, targets, smoothing, bias, r_drop)
+    vocab_size = len(weight)
+    missing = -vocab_size % _GPU_MULTIPLE if hidden.is_cuda and hidden.dtype == torch.bfloat16 else 0
+    if missing:  # words that no row predicts
+        bias = F.pad(weight.new_zeros(vocab_size) if bias is None else bias, (0, missing), value=_NEVER)
+        weight = F.pad(weight, (0, 0, 0, missing))
     if hidden.dim() == 2:
-        loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0)
+        loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0, vocab_size)
         return loss, nll
-    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop)
+    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop, vocab_size)
     return loss / 2, nll / 2
 
 

@@ -12,6 +12,7 @@ import torch
 
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe, SourceConfig
+from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text
 from atento.precision import training_precision
@@ -128,6 +129,8 @@ def identity_of(
         "device": device,
         "deterministic_from": torch.__version__,
     } | ({} if branch is None else {"from": dict(branch)})
+    if device != "cpu":  # fewer, larger parts of an update; of several processes, each has its share
+        identity["part_tokens"] = max(CPU_PARTS.tokens, GPU_PARTS.tokens // processes)
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     started_with = {} if processes == 1 else {"processes": processes}
     write_whole(path, json.dumps(identity | started_with, indent=2) + "\n")

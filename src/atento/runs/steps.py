@@ -15,6 +15,7 @@ from atento.config.recipe import Recipe
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.training import beyond_the_run, warmup_of
 from atento.config.tables.tasks import TASKS
+from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
@@ -255,6 +256,9 @@ def make_batches(setup: Setup) -> None:
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
     setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report, setup.teach)
+    tokens = int(setup.identity.get("part_tokens", CPU_PARTS.tokens))  # of the run's start, whatever the device is now
+    if tokens > CPU_PARTS.tokens:
+        setup.batches.resize(GPU_PARTS._replace(tokens=tokens))
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
     for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
         split: Split | None = getattr(setup.data, part)

@@ -163,7 +163,7 @@ class Updater:
         sums = {head: Sums() for head in counts}
         if self.noise is not None:
             self.noise.begin()
-        self.network.zero_grad(set_to_none=True)  # an interrupted update may have left gradients
+        self.optimizer.zero_grad()  # an interrupted update may have left gradients
         gradient_sum = self.replica.gradient_sum(self.weights, len(counted))
 
         def compute() -> list[dict[str, tuple[float, float, int]]]:

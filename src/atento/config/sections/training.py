@@ -34,8 +34,8 @@ class TrainingConfig:
     proportionally longer; lower it when memory runs out.
     """
     micro_batches: int = 1
-    """Number of pieces that each part of an update (about 2,048 tokens) is split into. The update is the same, and
-    needs less memory. [at least 1] Raise it when memory runs out.
+    """Number of pieces that each part of an update (about 2,048 tokens, 16,384 on a GPU) is split into. The update is
+    the same, and needs less memory. [at least 1] Raise it when memory runs out.
     """
     optimizer: Literal["adamw", "adafactor", "muon"] = "adamw"
     """Optimizer. adafactor needs half the memory, and its learning rate is relative to the size of a weight: use about

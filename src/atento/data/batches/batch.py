@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.config.tables.head_kinds import Windows
-from atento.data.batches.planning import Rows, least_parts, part_count, plan
+from atento.data.batches.planning import CPU_PARTS, PartSize, Rows, least_parts, part_count, plan
 from atento.data.batches.store import EpochStores, Store
 
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
@@ -197,6 +197,9 @@ class Batches(Protocol):
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example once, for validation."""
 
+    def resize(self, size: PartSize) -> None:
+        """Plan updates of random examples in parts of that size, where the batches have such plans."""
+
 
 class PlannedBatches:
     """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
@@ -230,7 +233,7 @@ class PlannedBatches:
         sizes = objective.sizes(self.stores.first)
         self.budget, self.targets = budget, int(sizes.sum())
         self._computed = int(objective.lengths(self.stores.first)[1].sum())
-        self.equal_examples, self.random_updates = equal_examples, random_updates
+        self.equal_examples, self.random_updates, self.size = equal_examples, random_updates, CPU_PARTS
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
         self.updates_per_epoch = self.parts_per_update = 0
         self.divide(round(self.targets / budget))
@@ -244,6 +247,10 @@ class PlannedBatches:
             least = least_parts(max(self.objective.lengths(self.stores.first), key=np.sum), updates)
             self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
             self._cached_plan = None
+
+    def resize(self, size: PartSize) -> None:
+        """As `Batches.resize`."""
+        self.size, self.random_updates, self._cached_plan = size, True, None
 
     def __len__(self) -> int:
         return self.count
@@ -267,6 +274,7 @@ class PlannedBatches:
                     epoch,
                     equal_examples=self.equal_examples,
                     random_updates=self.random_updates,
+                    size=self.size,
                 ),
             )
         return self._cached_plan[1]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.data.batches.batch import EVERY, Batch, Batches, Part
-from atento.data.batches.planning import part_count
+from atento.data.batches.planning import PartSize, part_count
 from atento.data.batches.shuffle import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes
@@ -149,6 +149,11 @@ class Mixture:
             for _ in range(self._updates_per_slot[member]):
                 yield from self.members[member].parts(member_updates[member], micro_batches, ours)
                 member_updates[member] += 1
+
+    def resize(self, size: PartSize) -> None:
+        """As `Batches.resize`, within the slots of an update, which stay as they are."""
+        for member in self.members:
+            member.resize(size)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of every member once."""

@@ -1,6 +1,7 @@
 """Plans of an epoch: which examples an update has, and the parts of like lengths that it is computed in."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +9,28 @@ from numpy.typing import NDArray
 from atento.data.batches.shuffle import permutation
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
-_PART_TOKENS = 2048  # target tokens of a part
 _LEAST_PARTS = 4  # of an update of texts of very different lengths
 _LEAST_TOKENS = 768  # of such a part
 _VERY_DIFFERENT = 3  # times as long
-_PART_COST = 400  # what a further part costs, in tokens: its products read and convert all weights again
 Rows = NDArray[np.int64]  # indices of examples in a store
+
+
+class PartSize(NamedTuple):
+    """How large the parts of an update are.
+
+    Attributes:
+        tokens: target tokens of a part.
+        cost: what a further part costs, in tokens of both sides: on a CPU its products read and convert all weights
+            again; on a GPU the processor launches all kernels again, in which time the GPU would compute so many.
+        places: at how many places at most an update of random examples may be cut.
+    """
+
+    tokens: int
+    cost: int
+    places: int
+
+
+CPU_PARTS, GPU_PARTS = PartSize(2048, 400, 1 << 20), PartSize(16384, 16384, 256)
 
 
 def plan(
@@ -24,6 +41,7 @@ def plan(
     *key: int,
     equal_examples: bool = False,
     random_updates: bool = False,
+    size: PartSize = CPU_PARTS,
 ) -> list[list[NDArray[np.int64]]]:
     """Plan one epoch: a list of updates, each a list of parts, each an array of example numbers.
 
@@ -40,13 +58,14 @@ def plan(
         parts_per_update: about how many parts an update has.
         key: seed and epoch.
         equal_examples: updates have about the same number of examples instead of tokens, so that short and long
-            examples have the same weight in the gradient. Parts of more than 4,096 tokens are cut in pieces.
+            examples have the same weight in the gradient. Parts of more than twice the usual tokens are cut in pieces.
         random_updates: each update is a random sample of the examples, cut into parts of similar lengths. Else an
             update of few parts has examples of few lengths, short and long.
+        size: of parts; those of `equal_examples` may have twice as many tokens.
     """
-    if random_updates:
-        return _random_updates(source_lengths, target_lengths, updates, *key)
     counted = np.ones_like(target_lengths) if equal_examples else target_lengths
+    if random_updates:
+        return _random_updates(source_lengths, target_lengths, counted, size, updates, *key)
     shuffled_rows = permutation(len(source_lengths), *key, 1)
     total = int(counted.sum())
     count = updates * parts_per_update
@@ -74,7 +93,7 @@ def plan(
     if not equal_examples:
         return dealt
     longer = np.maximum(source_lengths, target_lengths)
-    return [[piece for part in update for piece in _pieces(part, longer)] for update in dealt]
+    return [[piece for part in update for piece in _pieces(part, longer, size)] for update in dealt]
 
 
 def _dealt(parts: list[Rows], lengths: NDArray[np.int64], updates: int, *key: int) -> list[list[Rows]]:
@@ -90,48 +109,53 @@ def _dealt(parts: list[Rows], lengths: NDArray[np.int64], updates: int, *key: in
 
 
 def _random_updates(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, *key: int
+    source_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    counted: NDArray[np.int64],
+    size: PartSize,
+    updates: int,
+    *key: int,
 ) -> list[list[Rows]]:
-    """Deal shuffled examples to updates of about the same number of target tokens, and cut each into parts."""
+    """Deal shuffled examples to updates of about the same sum of `counted`, and cut each into parts."""
     shuffled = permutation(len(source_lengths), *key, 1)
-    ends = np.cumsum(target_lengths[shuffled])
+    ends = np.cumsum(counted[shuffled])
     first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1
     latest = len(shuffled) - np.arange(updates - 1, 0, -1)  # each update has at least one example
     cuts = np.minimum(np.maximum.accumulate(first - np.arange(1, updates)) + np.arange(1, updates), latest)
     return [
-        [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows])]
+        [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows], size)]
         for rows in np.split(shuffled, cuts)
     ]
 
 
-def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]) -> list[Rows]:
-    """Cut examples, sorted by length, into parts whose padded tokens and number cost least."""
+def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:
+    """Cut examples, sorted by length, into parts whose padded tokens and number cost least; O(places²)."""
     order = np.lexsort((source_lengths, target_lengths))
-    sources, targets = source_lengths[order], target_lengths[order]
-    count = len(order)
-    cost, start = np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)  # of the first n examples; of the last part
+    groups = np.arange(0, len(order), -(-len(order) // size.places))  # where each group of examples begins
+    sources, targets = (np.maximum.reduceat(side[order], groups) for side in (source_lengths, target_lengths))
+    begins, count = np.append(groups, len(order)), len(groups)
+    cost, start = np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)  # of the first n groups; of the last part
     earliest = 0  # no part that ends here or later can begin before it
     for end in range(1, count + 1):
         longest = [np.maximum.accumulate(side[earliest:end][::-1])[::-1] for side in (sources, targets)]
-        tokens = (longest[0] + longest[1]) * np.arange(end - earliest, 0, -1)  # padded tokens of a part from each begin
-        too_many = int(
-            (tokens[:-1] > 2 * _PART_TOKENS).sum()
-        )  # the tokens fall with the begin; one example always fits
+        tokens = (longest[0] + longest[1]) * (begins[end] - begins[earliest:end])  # of a part from each begin, padded
+        # the tokens fall with the begin; one group always fits
+        too_many = int((tokens[:-1] > 2 * size.tokens).sum())
         earliest, tokens = earliest + too_many, tokens[too_many:]
-        costs = cost[earliest:end] + _PART_COST + tokens
+        costs = cost[earliest:end] + size.cost + tokens
         start[end] = earliest + costs.argmin()
         cost[end] = costs.min()
     parts: list[Rows] = []
     while count:
-        parts.append(order[start[count] : count])
+        parts.append(order[begins[start[count]] : begins[count]])
         count = int(start[count])
     return parts
 
 
-def _pieces(part: Rows, lengths: NDArray[np.int64]) -> list[Rows]:
+def _pieces(part: Rows, lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:
     """Cut a part of long examples, so that each piece has at most about twice the usual tokens."""
     computed = len(part) * int(lengths[part].max())
-    return np.array_split(part, min(len(part), math.ceil(computed / (2 * _PART_TOKENS))))
+    return np.array_split(part, min(len(part), math.ceil(computed / (2 * size.tokens))))
 
 
 def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -164,9 +188,9 @@ def round_length(lengths: NDArray[np.int64], limit: int | None = None) -> int:
     return rounded if limit is None else max(longest, min(rounded, limit))
 
 
-def part_count(tokens: int) -> int:
+def part_count(tokens: int, size: PartSize = CPU_PARTS) -> int:
     """Return the number of parts that an update of `tokens` target tokens is computed in."""
-    return max(1, round(tokens / _PART_TOKENS))
+    return max(1, round(tokens / size.tokens))
 
 
 def least_parts(lengths: NDArray[np.int64], updates: int) -> int:

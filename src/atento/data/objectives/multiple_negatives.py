@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, BesideRows, Draw, Part
-from atento.data.batches.planning import Rows
+from atento.data.batches.planning import PartSize, Rows
 from atento.data.batches.shuffle import permutation
 from atento.data.batches.store import Store
 from atento.data.objectives.preparation import Preparation
@@ -103,6 +103,9 @@ class PairBatches:
             batch = self.objective.batch(self.store, rows, pieces=micro_batches)
             batch = batch if self.teach is None else self.teach(batch, rows)
             yield Part(batch, {} if self.weight == 1.0 else {self.objective.kind: self.weight})
+
+    def resize(self, size: PartSize) -> None:
+        """As `Batches.resize`: an update has one part."""
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every pair once, in batches as large as in training, because the loss depends on their size."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Part
+from atento.data.batches.planning import PartSize
 from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.batches.window_blocks import BlockBatch, WindowBlocks
 from atento.data.batches.windows import WindowBatch, Windows
@@ -72,6 +73,9 @@ class WindowBatches:
             return window_batch(self.windows.part(epoch, index, count, at_least))
         blocks = self.blocks.part(epoch, index, count, at_least)
         return block_batch(blocks, self.windows.config.mode == "skip-gram")
+
+    def resize(self, size: PartSize) -> None:
+        """As `Batches.resize`: parts are counted in words."""
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield the windows of epoch 0 in the batches of training; `budget` is ignored."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.data.batches.batch import EVERY, Batch, Batches, Part, PlannedBatches
+from atento.data.batches.planning import PartSize
 from atento.data.batches.shuffle import permuted
 from atento.data.store.token_store import TokenStore
 
@@ -44,6 +45,7 @@ class StoredBatches:
     def __init__(self, store: TokenStore, make: Make, windows: int, *, budget: int, seed: int) -> None:
         """Read the first window, by which the updates of an epoch are counted."""
         self.store, self.make, self.windows, self.seed = store, make, windows, seed
+        self._size: PartSize | None = None
         self._cached: tuple[int, PlannedBatches] | None = None
         self._tokens = 0  # of the cached window
         first = self._window(0)
@@ -66,6 +68,8 @@ class StoredBatches:
             self._tokens = sum(map(len, rows))
             batches = self.make(rows)
             assert isinstance(batches, PlannedBatches)
+            if self._size is not None:
+                batches.resize(self._size)
             self._cached = number, batches
         return self._cached[1]
 
@@ -84,6 +88,12 @@ class StoredBatches:
         # the window is an epoch of its own: what is drawn at random differs from one to the next
         update = number * window.updates_per_epoch + min(index, window.updates_per_epoch - 1)
         return window.parts(update, micro_batches, ours)
+
+    def resize(self, size: PartSize) -> None:
+        """As `Batches.resize`."""
+        self._size = size
+        if self._cached is not None:
+            self._cached[1].resize(size)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of the store once."""

@@ -171,20 +171,20 @@ class WholeWeights:
         self.original = network
         self.network = network if dtype == torch.float32 else deepcopy(network).to(dtype)
         self.parameters: dict[str, Tensor] = dict(network.named_parameters())
+        self._computed = list(self.network.parameters())  # found once: modules are walked in a tenth of a small update
 
     @torch.no_grad()
     def copy(self) -> None:
         """Copy the weights to the network that computes in bfloat16; in float32 it is the same network."""
         if self.network is not self.original:
-            torch._foreach_copy_(list(self.network.parameters()), list(self.parameters.values()))
+            torch._foreach_copy_(self._computed, list(self.parameters.values()))
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
         """Return the gradient for each parameter, in the data type that it was computed in."""
-        parameters = list(self.network.parameters())
-        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        trainable = [parameter for parameter in self._computed if parameter.requires_grad]
         # autograd.grad returns gradients instead of adding to `.grad`, so that threads can share the network
         trainable_gradients = iter(torch.autograd.grad(loss, trainable, allow_unused=True))
-        return [next(trainable_gradients) if parameter.requires_grad else None for parameter in parameters]
+        return [next(trainable_gradients) if parameter.requires_grad else None for parameter in self._computed]
 
     def norm(self, gradients: Sequence[Tensor]) -> float:
         """Return the norm of all gradients together."""
