@@ -171,7 +171,9 @@ class WholeWeights:
         self.original = network
         self.network = network if dtype == torch.float32 else deepcopy(network).to(dtype)
         self.parameters: dict[str, Tensor] = dict(network.named_parameters())
-        self._computed = list(self.network.parameters())  # found once: modules are walked in a tenth of a small update
+        self._computed: list[Tensor] = list(
+            self.network.parameters()
+        )  # found once: modules are walked in a tenth of a small update
 
     @torch.no_grad()
     def copy(self) -> None:
