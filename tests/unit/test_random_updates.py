@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.planning import _PART_COST, _cheapest_parts, plan
+from atento.data.batches.planning import CPU_PARTS, GPU_PARTS, _cheapest_parts, plan
 
 LABELS, PAIRS, UPDATES = 600, 400, 40
 RANDOM = np.random.default_rng(3)
@@ -41,13 +41,14 @@ def test_every_update_has_examples_of_both_tasks_and_one_sorted_by_length_has_no
 def test_parts_are_small_enough_to_compute() -> None:
     sizes = [int(SOURCES[part].max() + TARGETS[part].max()) * len(part) for parts in updates(True) for part in parts]
     assert max(sizes) <= 4096
-    long = _cheapest_parts(np.array([9000, 3, 9000]), np.array([3, 3, 9000]))
+    long = _cheapest_parts(np.array([9000, 3, 9000]), np.array([3, 3, 9000]), CPU_PARTS)
     assert sorted(part.tolist() for part in long) == [[0], [1], [2]]
 
 
 def test_an_update_of_many_short_examples_is_cut_in_linear_time() -> None:
-    parts = _cheapest_parts(np.full(50_000, 6), np.full(50_000, 2))
-    assert sum(map(len, parts)) == 50_000 and max(map(len, parts)) <= 4096 // 8
+    for size in (CPU_PARTS, GPU_PARTS):
+        parts = _cheapest_parts(np.full(50_000, 6), np.full(50_000, 2), size)
+        assert sum(map(len, parts)) == 50_000 and max(map(len, parts)) <= 2 * size.tokens // 8
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -57,13 +58,13 @@ def test_the_parts_are_the_cheapest_of_all_cuts(seed: int) -> None:
     order = np.lexsort((sources, targets))
 
     def cost(parts: list[NDArray[np.int64]]) -> int:
-        return sum(int(sources[part].max() + targets[part].max()) * len(part) + _PART_COST for part in parts)
+        return sum(int(sources[part].max() + targets[part].max()) * len(part) + CPU_PARTS.cost for part in parts)
 
     cuts = [cut for count in range(9) for cut in combinations(range(1, 9), count)]
     divisions = [[order[a:b] for a, b in pairwise((0, *cut, 9))] for cut in cuts]
-    small = [parts for parts in divisions if all(cost([part]) - _PART_COST <= 4096 for part in parts)]
+    small = [parts for parts in divisions if all(cost([part]) - CPU_PARTS.cost <= 4096 for part in parts)]
     assert len(small) < len(divisions)
-    assert cost(_cheapest_parts(sources, targets)) == min(map(cost, small))
+    assert cost(_cheapest_parts(sources, targets, CPU_PARTS)) == min(map(cost, small))
 
 
 def test_as_many_updates_as_examples_leaves_none_empty() -> None:
