@@ -12,6 +12,7 @@ import torch
 
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe, SourceConfig
+from atento.data.batches.batch import Batches
 from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text
@@ -135,6 +136,12 @@ def identity_of(
     started_with = {} if processes == 1 else {"processes": processes}
     write_whole(path, json.dumps(identity | started_with, indent=2) + "\n")
     return identity
+
+
+def keep_parts(batches: Batches, identity: Mapping[str, Any]) -> None:
+    """Cut updates into parts of the size that a run on a GPU began with, whatever the device is now."""
+    if "part_tokens" in identity:
+        batches.resize(GPU_PARTS._replace(tokens=int(identity["part_tokens"])))
 
 
 def has_begun(folder: Path) -> bool:

@@ -15,7 +15,6 @@ from atento.config.recipe import Recipe
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.training import beyond_the_run, warmup_of
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
@@ -46,7 +45,7 @@ from atento.runs.prepare import (
     with_objective_heads,
     with_task_heads,
 )
-from atento.runs.run_identity import has_begun, identity_of
+from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.setup import Setup
 from atento.runs.simple_baseline import with_usual_metrics
 from atento.runs.teachers import load_teachers
@@ -200,9 +199,8 @@ def make_tokenizer(setup: Setup) -> None:
             raise TokenizerError(f"{folder} was trained with another tokenizer: {what} changed. Use --out or --force")
         shutil.rmtree(saved)
     # use the tokenizer of the model to start from, unless the recipe names one
-    source = (
-        setup.initial.path if setup.initial is not None else setup.branch.path if setup.branch is not None else None
-    )
+    begun_from = setup.branch if setup.initial is None else setup.initial
+    source = None if begun_from is None else begun_from.path
     if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
@@ -256,9 +254,7 @@ def make_batches(setup: Setup) -> None:
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
     setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report, setup.teach)
-    tokens = int(setup.identity.get("part_tokens", CPU_PARTS.tokens))  # of the run's start, whatever the device is now
-    if tokens > CPU_PARTS.tokens:
-        setup.batches.resize(GPU_PARTS._replace(tokens=tokens))
+    keep_parts(setup.batches, setup.identity)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
     for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
         split: Split | None = getattr(setup.data, part)
