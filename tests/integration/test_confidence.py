@@ -10,11 +10,11 @@ import torch
 
 import atento
 from atento.config.sections.confidence import ConfidenceConfig
-from atento.data.batches.shuffle import hashes, uniform
 from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.evaluation import calibrate
 from atento.inspection.figures.classifier_figures import reliability_svg, wilson
 from atento.runs.train import TrainedRun
+from atento.splitmix import hashes, uniform
 from atento.tasks.calibrating import _steps, fit_confidence, fitted_temperature
 from conftest import ForkServer
 from test_classification import NAMES, WORDS, recipe

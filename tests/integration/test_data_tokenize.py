@@ -125,7 +125,7 @@ PEAK = """
 import resource, sys
 import numpy as np
 from atento.config.reading.loading import load_recipe
-from atento.data.batches.shuffle import permuted
+from atento.splitmix import permuted
 from atento.runs.token_data import make_store
 loaded = load_recipe("my.yaml", ["data.held_out=0", "tokenizer={path: pieces}"])
 store = make_store(loaded, lambda line: None, shard_tokens=1 << 20).store

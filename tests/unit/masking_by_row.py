@@ -8,8 +8,8 @@ from torch import Tensor
 
 from atento.data.batches.batch import Draw
 from atento.data.batches.masking import _GAPS_KEY, _SPAN_LENGTHS, _TREATMENT_KEY, _UNITS_KEY, Masking
-from atento.data.batches.shuffle import hashes, uniform
 from atento.data.objectives.span_boundary import inside
+from atento.splitmix import hashes, uniform
 
 
 def hide(

@@ -14,10 +14,10 @@ from atento.data.batches import batch as batches_module
 from atento.data.batches import planning
 from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.planning import CPU_PARTS, GPU_PARTS, PartSize, least_parts, plan, round_cuts, round_length
-from atento.data.batches.shuffle import hashes, permutation
 from atento.data.batches.store import EpochStores, MemoryStore, Ragged
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
+from atento.splitmix import hashes, permutation
 
 PAD, EOS, START = 0, 3, 2
 rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)

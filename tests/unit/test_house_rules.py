@@ -67,7 +67,7 @@ ROOMS: dict[str, set[str]] = {
     "decoding": LOW | {"inference", "metrics", "splitmix"},
     "storage": {"errors", "limits"},
     "released": MODELS | {"limits", "precision", "storage"},
-    "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},
+    "training": MODELS | {"data", "limits", "metrics", "precision", "splitmix", "storage", "terminal"},
     "inspection": MODELS | {"decoding", "storage"},
     "models": MODELS | {"data", "limits", "precision", "released", "storage", "text"},
     "scale": {"errors", "limits", "precision", "processes", "text", "data", "storage", "models"},

@@ -16,7 +16,6 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.shuffle import log_uniform
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
@@ -24,6 +23,7 @@ from atento.errors import CapabilityError, RecipeError
 from atento.networks import build_network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats
+from atento.splitmix import log_uniform
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from atento.training.step import Updater

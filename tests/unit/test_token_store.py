@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.reading.loading import LoadedRecipe, load_recipe
-from atento.data.batches.shuffle import permuted
 from atento.data.store import stored_batches, token_writer
 from atento.data.store.store_overlap import equal_texts, shared_runs
 from atento.data.store.stored_batches import StoredBatches
@@ -22,6 +21,7 @@ from atento.data.store.token_writer import block_bounds
 from atento.errors import AtentoError, DataError, RecipeError
 from atento.runs.prepare import fitted_to, network_for, tokenizer_for, training_batches
 from atento.runs.token_data import data_of, make_store
+from atento.splitmix import permuted
 from atento.text.tokenizer import Tokenizer
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]

@@ -11,8 +11,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from atento.splitmix import INCREMENT, mix, mix_, signed
-from atento.splitmix import uniform as as_uniform
+from atento.splitmix import INCREMENT, as_uniform, mix, mix_, signed
 
 _ODD = signed(INCREMENT)
 

@@ -10,8 +10,7 @@ from atento.decoding.contract import Keeping, Request, StateT, Written
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import rule_name
 from atento.errors import AtentoError
-from atento.splitmix import INCREMENT, mix, mix_, signed
-from atento.splitmix import uniform as as_uniform
+from atento.splitmix import INCREMENT, as_uniform, mix, mix_, signed
 
 BLOCK = 128  # tokens in a block whose maximum is computed first; a size that processors read efficiently
 FEW = 1 << 16  # so many scores, or fewer: blocks are not faster

@@ -9,7 +9,6 @@ from pathlib import Path
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.shuffle import permutation
 from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.splits import Split
 from atento.errors import MissingPartError, RecipeError
@@ -17,6 +16,7 @@ from atento.metrics import Score
 from atento.metrics.metric_table import signed
 from atento.runs.prepare import Data, read_data, training_labels
 from atento.runs.simple_learners import learners_of
+from atento.splitmix import permutation
 from atento.tasks.learned_metrics import load_learned
 from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of
 from atento.tasks.verb_table import VERBS, usual_metrics

@@ -18,7 +18,6 @@ from atento.config.recipe import Recipe
 from atento.config.tables.formats import COMPRESSED
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
-from atento.data.batches.shuffle import hashes_of
 from atento.data.files.paragraphs import wrapped_sentence
 from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import reading_options, texts_of, wrapped_file
@@ -37,6 +36,7 @@ from atento.runs.multilingual import tokenizer_of_run
 from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources, tokenizer_for
 from atento.runs.run_identity import data_fingerprint, has_begun
 from atento.runs.token_changes import compare_files, compare_plans, training_files
+from atento.splitmix import hashes_of
 from atento.storage.lock import RunLock
 from atento.storage.new_folder import NewFolder
 from atento.storage.whole_file import write_whole

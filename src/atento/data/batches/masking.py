@@ -10,8 +10,8 @@ from torch import Tensor
 
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Draw
-from atento.data.batches.shuffle import grid_hashes, random_partitions, uniform
 from atento.errors import TokenizerError
+from atento.splitmix import grid_hashes, random_partitions, uniform
 from atento.text.tokenizer import Tokenizer
 
 MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from atento.data.batches.batch import EVERY, Batch, Batches, Part
 from atento.data.batches.planning import PartSize, part_count
-from atento.data.batches.shuffle import hashes, uniform
+from atento.splitmix import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes
 _MIN_SLOTS = 4  # per update, so that shares hold within few updates

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches.shuffle import permutation
+from atento.splitmix import permutation
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
 _LEAST_PARTS = 4  # of an update of texts of very different lengths

@@ -13,8 +13,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.data.batches.shuffle import permutation
 from atento.data.batches.windows import ORDER, Windows
+from atento.splitmix import permutation
 
 BLOCK = 32  # words of a block that are in the middle of a window
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.sections.elmo_network import CBOWConfig
-from atento.data.batches.shuffle import hashes, permutation, uniform
 from atento.data.batches.store import Ragged
 from atento.errors import DataError
+from atento.splitmix import hashes, permutation, uniform
 
 _SUBSAMPLED, ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, BesideRows, Draw, Part
 from atento.data.batches.planning import PartSize, Rows
-from atento.data.batches.shuffle import permutation
 from atento.data.batches.store import Store
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
 from atento.data.records.values import shortened
 from atento.errors import DataError, RecipeError
+from atento.splitmix import permutation
 
 _ORDER = 3  # keeps these shuffles apart from those of other purposes
 

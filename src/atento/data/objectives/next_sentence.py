@@ -15,12 +15,12 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.masking import Masking, masking_of
 from atento.data.batches.planning import Rows
-from atento.data.batches.shuffle import grid_hashes
 from atento.data.batches.store import EpochStores, MemoryStore, Ragged, Store
 from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.masked import HEAD, with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError
+from atento.splitmix import grid_hashes
 from atento.text.lengths import pad_batch, truncate
 from atento.text.sentences import split_sentences
 from atento.text.templates import Template

@@ -13,10 +13,10 @@ from atento.attention.masks import prefix as prefix_mask
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.planning import Rows
-from atento.data.batches.shuffle import grid_hashes
 from atento.data.batches.special_tokens import begin_of
 from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation
+from atento.splitmix import grid_hashes
 
 HEAD = "vocabulary"
 _PREFIX_KEY = 11  # keeps these hashes apart from hashes for other purposes

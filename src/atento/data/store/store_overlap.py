@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches.shuffle import hashes_of
 from atento.data.store.token_store import TokenStore
+from atento.splitmix import hashes_of
 
 NGRAM = 13  # tokens: the run that marks a test text as seen in training (Brown et al. 2020, appendix C)
 _PIECE = 1 << 20  # tokens hashed at a time

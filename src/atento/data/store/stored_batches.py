@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from atento.data.batches.batch import EVERY, Batch, Batches, Part, PlannedBatches
 from atento.data.batches.planning import PartSize
-from atento.data.batches.shuffle import permuted
 from atento.data.store.token_store import TokenStore
+from atento.splitmix import permuted
 
 WINDOW_TOKENS = 1 << 22  # tokens in memory, about
 _UPDATES = 8  # of a window at least
