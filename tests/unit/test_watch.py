@@ -11,9 +11,10 @@ from atento.config.sections.training import TrainingConfig
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
+from atento.training.gradient_noise import GradientNoise
+from atento.training.loop import TargetCounts, update_ratios
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
-from atento.training.watch import GradientNoise, TargetCounts, update_ratios
 
 NETWORK = NetworkConfig(vocab_size=31, d_model=8, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
 

@@ -1,10 +1,14 @@
-"""The training loop: updates, events, validations, checkpoints and stopping."""
+"""The training loop: updates, events, what is watched besides the loss, validations, checkpoints and stopping."""
 
 import math
+import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+
+from torch import Tensor
 
 from atento.errors import AtentoError, TrainingStopped, counted
 from atento.metrics.metric_table import signed
@@ -14,7 +18,8 @@ from atento.training.optimizer import learning_rate
 from atento.training.run import Progress, Run
 from atento.training.saving import finish_writing, save
 from atento.training.signals import StopRequest
-from atento.training.watch import TargetCounts, update_ratios
+
+_LAYER = re.compile(r".*?\b(?:blocks|layers|forward_layers|backward_layers)\.\d+(?=\.)")
 
 
 def fit(run: Run) -> Progress:
@@ -176,3 +181,52 @@ def _samples(run: Run) -> list[dict[str, str]]:
     except AtentoError as error:
         run.reporter.line(f"warning: step {run.progress.step}: no samples: {error}")
         return []
+
+
+class TargetCounts:
+    """Counts the targets of each head since a command began, and tells of heads that have none: they learn nothing.
+
+    Args:
+        updates_per_epoch: after so many updates every example was seen.
+    """
+
+    def __init__(self, updates_per_epoch: int) -> None:
+        self._per_epoch = updates_per_epoch
+        self._targets, self._updates = Counter[str](), Counter[str]()
+        self._told: set[str] = set()
+
+    def add(self, targets: Mapping[str, int]) -> None:
+        """Add the targets of an update, by head."""
+        self._updates.update(targets.keys())
+        self._targets.update(targets)
+
+    def warnings(self, *, is_whole: bool) -> list[str]:
+        """Return a sentence for each head without a target in an epoch, or in a whole run; each is told once."""
+        empty = [
+            head
+            for head, updates in self._updates.items()
+            if not self._targets[head] and head not in self._told and (is_whole or updates >= self._per_epoch)
+        ]
+        self._told.update(empty)
+        return [
+            f"warning: the head {head!r} has had no target in {counted(self._updates[head], 'update')} and learns "
+            "nothing: `atento data peek` shows the labels"
+            for head in empty
+        ]
+
+
+def update_ratios(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return |change| / |weights before| of each layer, and of each other part of the network by the first of its name.
+
+    About 1e-3 is usual; a layer far below learns little, one far above is unstable.
+    """
+    squares: dict[str, tuple[float, float]] = {}
+    for name, old in before.items():
+        match = _LAYER.match(name)
+        layer = match[0] if match else name.partition(".")[0]  # what is in no layer goes by the first part of its name
+        change, size = squares.get(layer, (0.0, 0.0))
+        squares[layer] = (
+            change + float((after[name].detach() - old).double().square().sum()),
+            size + float(old.double().square().sum()),
+        )
+    return {layer: (change / size) ** 0.5 for layer, (change, size) in squares.items() if size > 0}

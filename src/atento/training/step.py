@@ -17,12 +17,12 @@ from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network, stacks_of
 from atento.precision import side_by_side, threads
 from atento.training.ema import MovingAverage, divide
+from atento.training.gradient_noise import GradientNoise
 from atento.training.losses import Call, Sums, losses
 from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
 from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.local import Local, Replica
 from atento.training.scheduled_sampling import own_tokens
-from atento.training.watch import GradientNoise
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SMALL = 2_000_000  # elements of weights below which one thread makes batches and updates weights
