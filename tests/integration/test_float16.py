@@ -10,7 +10,7 @@ import torch
 
 import atento
 from atento.errors import UsageError
-from atento.training import saving, step
+from atento.training import run, step
 from atento.training.optimizer import LossScale
 from runs import differences, events, state
 
@@ -78,7 +78,7 @@ def test_a_run_in_float16_begins_at_a_checkpoint_that_has_no_scale(
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     with monkeypatch.context() as earlier:
         earlier.setattr(
-            saving, "asdict", lambda one: {key: value for key, value in asdict(one).items() if key != "loss_scale"}
+            run, "asdict", lambda one: {key: value for key, value in asdict(one).items() if key != "loss_scale"}
         )
         atento.train(RECIPE, data={"train": PAIRS, "valid": PAIRS[:2]}, out=tmp_path / "a", device="cpu")
     train(tmp_path / "b", from_=f"{tmp_path / 'a'}@12", overrides={"training.steps": 14})

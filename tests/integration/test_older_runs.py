@@ -47,7 +47,7 @@ def test_training_does_not_continue_from_a_checkpoint_of_an_earlier_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = atento.train(TINY, out=tmp_path / "run", threads=1)
-    monkeypatch.setattr("atento.training.saving.VERSION", 3)
+    monkeypatch.setattr("atento.training.run.VERSION", 3)
     with pytest.raises(UsageError, match=r"earlier version .* `init: .*run` starts a run from its weights"):
         atento.train(TINY, {"training.steps": 4}, out=run.folder, threads=1)
 

@@ -188,7 +188,7 @@ def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
     command += ["training.steps=6", "training.validate_every=6", "training.checkpoint_every=2"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
-    for module, function in (("atento.training.saving", "retain"), ("atento.training.saving", "append_event")):
+    for module, function in (("atento.training.run", "retain"), ("atento.training.run", "append_event")):
         run = place / function
         at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
         done = server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import atento
-import atento.training.saving as saving
+import atento.training.run as saving
 from atento.data.batches.batch import PlannedBatches
 from atento.errors import CheckpointError, TrainingError
 from atento.storage.checkpoint import load_checkpoint

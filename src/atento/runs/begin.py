@@ -14,8 +14,7 @@ from atento.storage.catalogue import newest
 from atento.storage.checkpoint import check_space
 from atento.training.faults import is_out_of_memory
 from atento.training.journal import changed_since
-from atento.training.run import Run
-from atento.training.saving import finish_save, restore
+from atento.training.run import Run, finish_save, restore
 
 _ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate
 

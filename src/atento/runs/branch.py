@@ -14,8 +14,7 @@ from atento.runs.run_record import is_run
 from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import read_manifest
-from atento.training.run import Progress, Run
-from atento.training.saving import restore, save
+from atento.training.run import Progress, Run, restore, save
 
 _MAY_DIFFER = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
 

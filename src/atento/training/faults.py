@@ -11,8 +11,7 @@ from atento.errors import TrainingError, counted
 from atento.storage.catalogue import newest
 from atento.training.allocator import return_freed_memory
 from atento.training.losses import Sums
-from atento.training.run import Run
-from atento.training.saving import finish_writing, restore_weights
+from atento.training.run import Run, finish_writing, restore_weights
 from atento.training.step import NotFinite
 
 IN_A_ROW = 10  # updates in a row that may be skipped or rewound

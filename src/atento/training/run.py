@@ -1,16 +1,24 @@
-"""A prepared run and the state of its loop, which each checkpoint saves."""
+"""A prepared run, the state of its loop, and the checkpoints that save both."""
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from atento.config.sections.training import TrainingConfig
+from atento.config.tables.renamed_keys import VERSION
 from atento.data.batches.batch import Batches
-from atento.storage.writer import CheckpointWriter
+from atento.errors import CheckpointError, TokenizerError, UsageError, counted
+from atento.storage.checkpoint import load_checkpoint, retain, save_checkpoint
+from atento.storage.shards import save_shards
+from atento.storage.writer import CheckpointWriter, snapshot
 from atento.training.journal import Journal
 from atento.training.losses import Sums
+from atento.training.optimizer import LossScale, learning_rate
 from atento.training.progress import Reporter
 from atento.training.step import Updater
 
@@ -113,3 +121,196 @@ class Run:
     def checkpoints(self) -> Path:
         """Folder of the checkpoints."""
         return self.folder / "checkpoints"
+
+
+def save(run: Run, *, beside: bool = False) -> None:
+    """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
+
+    Args:
+        run: the run.
+        beside: copy the tensors and write them in a thread, while training continues. Events are held back until the
+            checkpoint is written, so that `metrics.jsonl` is the same as without.
+
+    Raises:
+        CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
+    """
+    run.updater.replica.main_does(partial(_refuse_gone, run))
+    if run.updater.replica.writers is None:
+        run.updater.replica.main_does(partial(_save, run, beside))
+    else:  # each process has a part of the weights
+        _save(run, beside)
+
+
+def _refuse_gone(run: Run) -> None:
+    if run.journal.gone:  # a checkpoint would make a folder of its own, which is no run
+        raise CheckpointError(
+            f"{run.folder} was removed or moved during training, so step {run.progress.step} is not saved: put it "
+            "back, and run the same command to resume"
+        )
+
+
+def _save(run: Run, beside: bool) -> None:
+    finish_writing(run, wait=True)
+    progress, config = run.progress, run.config
+    now = time.monotonic()
+    progress.seconds, run.seconds_counted_at = progress.seconds + now - run.seconds_counted_at, now
+    progress.noise = {} if run.updater.noise is None else run.updater.noise.sums
+    progress.loss_scale = {} if run.updater.loss_scale is None else asdict(run.updater.loss_scale)
+    state = {
+        **asdict(progress),  # JSON keeps the exact bits of floats
+        "score": progress.score if progress.score_step == progress.step else None,
+        "last_score": progress.score,
+        "epoch": progress.step / run.batches.updates_per_epoch,
+        "scheduled": progress.finished
+        or progress.step % config.checkpoint_every == 0,  # not for a best score or a signal
+        "checkpoint_every": config.checkpoint_every,
+        "steps": run.steps,
+        "torch": torch.__version__,
+        "journal": run.journal.mark() if run.updater.replica.main else None,
+        **run.identity,
+    }
+    run_id = str(run.identity["run_id"])
+    if run.updater.replica.main:
+        run.journal.flush()  # after a power cut, the journal must hold every event up to the checkpoint
+    weights, optimizer = run.updater.checkpoint_tensors()
+    step = progress.step
+    if beside:
+        try:
+            weights, optimizer = snapshot(weights), snapshot(optimizer)
+        except (RuntimeError, MemoryError):  # too little memory for a copy
+            beside = False
+
+    writers = run.updater.replica.writers
+    to_disk: Callable[..., Path] = save_checkpoint
+    if writers is not None:
+        to_disk = partial(
+            save_shards, main=writers.main, shard=writers.shard, shards=writers.shards, all_do=writers.all_do
+        )
+
+    def write() -> None:
+        to_disk(
+            run.checkpoints,
+            step,
+            config=run.model_config,
+            weights=weights,
+            optimizer=optimizer,
+            state=state,
+            extra=run.model_files,
+            run_id=run_id,
+        )
+        if run.updater.replica.main:
+            delete_old(run, step)
+
+    if beside:
+        run.journal.hold()
+        run.writer.start(step, write)
+    else:
+        write()
+        append_event(run, step)
+
+
+def finish_writing(run: Run, *, wait: bool = False) -> None:
+    """Write the event of the checkpoint that was written in a thread, once it is; with `wait`, wait for it.
+
+    Raises:
+        CheckpointError: it could not be written.
+    """
+    if run.writer.step is None or not (wait or run.writer.done):
+        return
+    step = run.writer.step
+    try:
+        run.writer.wait()
+        append_event(run, step)
+    finally:
+        run.journal.release()
+
+
+def append_event(run: Run, step: int) -> None:
+    """Write the event of a checkpoint, if it is not there yet, before the events that are held back."""
+    if not run.journal.has_checkpoint(step):
+        run.journal.append({"event": "checkpoint", "step": step}, held=False)
+
+
+def delete_old(run: Run, step: int) -> None:
+    """Delete old checkpoints beyond `keep`; `step` is that of the newest.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
+    config, every = run.config, run.config.checkpoint_every
+    # the checkpoints to average at the end are kept, in addition to those of signals and best scores
+    averaged = {(step // every - back) * every for back in range(config.average)}
+    retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
+
+
+def finish_save(run: Run) -> None:
+    """Make up for what a kill may have cut off behind the newest checkpoint: its event and the deletion of old ones.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
+    if run.updater.replica.main:
+        append_event(run, run.progress.step)
+        delete_old(run, run.progress.step)
+
+
+def restore(run: Run, path: Path) -> dict[str, Any]:
+    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
+
+    Returns:
+        The state of the checkpoint.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+        TokenizerError: it was trained with another tokenizer than the run has now.
+        UsageError: it was written by a version with other tensor names, or learned from another teacher.
+    """
+    checkpoint = load_checkpoint(path)
+    if int(checkpoint.config.get("version", 1)) != VERSION:
+        raise UsageError(
+            f"{path} was written by an earlier version of Atento, so training cannot continue from it: `init: "
+            f"{path.parent.parent}` starts a run from its weights, --force starts over"
+        )
+    if checkpoint.state.get("tokenizer") != run.identity["tokenizer"]:
+        raise TokenizerError(
+            f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
+            "start over with --force"
+        )
+    if checkpoint.state.get("teachers") != run.identity.get("teachers"):
+        raise UsageError(
+            f"{path} was trained with another teacher, or its weights have changed: put them back, or start over with "
+            "--force"
+        )
+    run.updater.load(checkpoint.weights, checkpoint.optimizer)
+    run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
+    _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
+    if run.updater.noise is not None:
+        run.updater.noise.sums = dict(run.progress.noise)
+    if run.updater.loss_scale is not None:
+        run.updater.loss_scale = LossScale(**checkpoint.state.get("loss_scale", {}))  # of a run in another type: none
+    return checkpoint.state
+
+
+def restore_weights(run: Run, path: Path) -> int:
+    """Load weights and optimizer state alone from a checkpoint of the run, and return its step.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    checkpoint = load_checkpoint(path)
+    run.updater.load(checkpoint.weights, checkpoint.optimizer)
+    return checkpoint.step
+
+
+def _say_schedule(run: Run, step: int, steps: int | None) -> None:
+    """Warn if the run had another number of steps, and its schedule gives other learning rates now."""
+    if steps is None or steps == run.steps:
+        return
+    zero_at = run.progress.zero_at
+    before, now = (learning_rate(run.config, step + 1, count, zero_at=zero_at) for count in (steps, run.steps))
+    if step < run.steps and before != now:
+        run.reporter.line(
+            f"warning: the run had {counted(steps, 'step')} and has {counted(run.steps, 'step')} now: with the "
+            f"schedule {run.config.schedule}, the learning rate of step {step + 1:,} is {now:.2e} instead of "
+            f"{before:.2e}"
+        )
