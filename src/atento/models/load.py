@@ -46,7 +46,7 @@ from atento.precision import resolve_device
 from atento.released import read_released
 from atento.released.family import check_depth
 from atento.released.load_report import LoadReport
-from atento.released.sentence_transformers import SentenceModules, sentence_folder, with_projections
+from atento.released.sentence_transformers import MODULES, SentenceModules, sentence_folder, with_projections
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import MANIFEST, verify
 from atento.storage.tensorfile import instead
@@ -168,7 +168,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
             file.
     """
     found = path = find_model(model)  # the path that names the model; `path`: where its network lies
-    modules = sentence_folder(path)
+    modules = sentence_folder(path) if (path / MODULES).exists() else None
     if modules is not None:
         path = modules.network
     if (path / "state.json").exists():  # a checkpoint of ours
