@@ -1,14 +1,17 @@
 """Precision, device and threads, chosen by processor features and never by timing, so that runs repeat exactly."""
 
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from threading import Barrier, Lock
 from typing import Literal
 
 from atento.errors import UsageError
-from atento.start_up import warn_of_long_waits
+from atento.start_up import SHORT_WAITS, TOO_LATE, waits
 
 Precision = Literal["float32", "bfloat16"]
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threads, and the CPU threads of each
@@ -73,7 +76,7 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        warn_of_long_waits(torch.get_num_threads())
+        _warn_of_long_waits()
     try:
         torch.empty(0, device=device)
     except (
@@ -86,6 +89,20 @@ def resolve_device(device: str) -> str:
             f"`device` must exist on this machine: got {device!r}; auto and cpu always do{absent}"
         ) from None
     return device
+
+
+@cache
+def _warn_of_long_waits() -> None:
+    """Warn once if PyTorch was loaded before `set_short_waits`, so that its threads wait as they do by default."""
+    import torch
+
+    if TOO_LATE and waits and torch.get_num_threads() > 1:
+        name = "KMP_BLOCKTIME" if sys.platform == "darwin" else "GOMP_SPINCOUNT"
+        warnings.warn(
+            f"torch was imported before atento, so its idle threads keep the processors that other programs need: "
+            f"import atento first, or start with {name}={SHORT_WAITS[name]}",
+            stacklevel=3,
+        )
 
 
 def available_cores() -> int:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 # microseconds; 300,000 by default), and LLVM's and Intel's, of macOS, in milliseconds (200 by default).
 SHORT_WAITS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "1"}
 LONG_WAITS = {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200"}  # their defaults
-_waits: dict[str, str] = {}  # the variables that this process has set
-_too_late = "torch" in sys.modules
+waits: dict[str, str] = {}  # the variables that this process has set
+TOO_LATE = "torch" in sys.modules
 
 
 @contextmanager
@@ -40,26 +40,9 @@ def set_short_waits(environment: MutableMapping[str, str] = os.environ) -> None:
     """
     if not environment.keys() & {*SHORT_WAITS, "OMP_WAIT_POLICY"}:
         environment.update(SHORT_WAITS)
-        _waits.update(SHORT_WAITS)
+        waits.update(SHORT_WAITS)
 
 
 def machine_environment() -> dict[str, str]:
     """The environment with the default waits where `set_short_waits` has set others: that of another library."""
-    return dict(os.environ) | {
-        name: LONG_WAITS[name] for name, value in _waits.items() if os.environ.get(name) == value
-    }
-
-
-def warn_of_long_waits(n_threads: int) -> None:
-    """Warn once if PyTorch was loaded before `set_short_waits`, so that its threads wait as they do by default."""
-    global _too_late
-    if _too_late and _waits and n_threads > 1:
-        import warnings
-
-        name = "KMP_BLOCKTIME" if sys.platform == "darwin" else "GOMP_SPINCOUNT"
-        warnings.warn(
-            f"torch was imported before atento, so its idle threads keep the processors that other programs need: "
-            f"import atento first, or start with {name}={SHORT_WAITS[name]}",
-            stacklevel=3,
-        )
-    _too_late = False
+    return dict(os.environ) | {name: LONG_WAITS[name] for name, value in waits.items() if os.environ.get(name) == value}
