@@ -79,11 +79,7 @@ def resolve_device(device: str) -> str:
         _warn_of_long_waits()
     try:
         torch.empty(0, device=device)
-    except (
-        RuntimeError,
-        AssertionError,
-        NotImplementedError,
-    ):  # unknown, or not in this build of PyTorch
+    except (RuntimeError, AssertionError, NotImplementedError):  # unknown, or not in this build of PyTorch
         absent = "; PyTorch finds no GPU here" if str(device).startswith("cuda") else ""
         raise UsageError(
             f"`device` must exist on this machine: got {device!r}; auto and cpu always do{absent}"

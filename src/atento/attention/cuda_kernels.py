@@ -146,13 +146,7 @@ def _packed(mask: LoweredMask, batch: int) -> tuple[PackedSequences, PackedSeque
 
 
 def _varlen_cuda(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    queries: PackedSequences,
-    keys: PackedSequences,
-    causal: bool,
-    scale: float,
+    q: Tensor, k: Tensor, v: Tensor, queries: PackedSequences, keys: PackedSequences, causal: bool, scale: float
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
@@ -165,13 +159,7 @@ def _varlen_cuda(
 
 
 def _varlen_plain(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    queries: PackedSequences,
-    keys: PackedSequences,
-    causal: bool,
-    scale: float,
+    q: Tensor, k: Tensor, v: Tensor, queries: PackedSequences, keys: PackedSequences, causal: bool, scale: float
 ) -> Tensor:
     """Sequence by sequence: q (T,H,K), k (S,H,K), v (S,H,Kv) -> (T,H,Kv)."""
     outputs = [q[:0, :, :1] + k[:0, :, :1] + v[:0]]  # empty, but with a gradient

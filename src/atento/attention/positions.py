@@ -108,11 +108,7 @@ class Sinusoidal(nn.Module):
         return self
 
     def vectors(
-        self,
-        length: int,
-        offset: int = 0,
-        position_ids: Tensor | None = None,
-        dtype: torch.dtype | None = None,
+        self, length: int, offset: int = 0, position_ids: Tensor | None = None, dtype: torch.dtype | None = None
     ) -> Tensor:
         """The vectors to add, in the dtype of the table, or in float64 if `dtype` is float64.
 

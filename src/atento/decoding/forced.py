@@ -87,12 +87,7 @@ def forced_tokens(
 
 
 def _score_step_by_step(
-    step_function: AnyStepFunction,
-    state: State,
-    tokens: Tensor,
-    scored_ids: list[list[int]],
-    rows: list[int],
-    top: int,
+    step_function: AnyStepFunction, state: State, tokens: Tensor, scored_ids: list[list[int]], rows: list[int], top: int
 ) -> tuple[list[list[float]], list[list[Top]]]:
     """A token of every row at a time."""
     scores: list[list[float]] = [[] for _ in scored_ids]

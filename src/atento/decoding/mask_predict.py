@@ -19,12 +19,7 @@ class Filled:
 
 @torch.inference_mode()
 def mask_predict(
-    predict: Callable[[Tensor], Tensor],
-    ids: Tensor,
-    mask_id: int,
-    *,
-    iterations: int,
-    frozen: Tensor | None = None,
+    predict: Callable[[Tensor], Tensor], ids: Tensor, mask_id: int, *, iterations: int, frozen: Tensor | None = None
 ) -> Filled:
     """Fill every position that is not frozen, then repeatedly mask the least probable tokens and fill them again.
 

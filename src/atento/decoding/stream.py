@@ -105,11 +105,7 @@ def _steps(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inp
 
 
 def beam_tokens(
-    step_function: StepFunction[StateT],
-    begin: Callable[[], StateT],
-    first: Tensor,
-    strategy: Beam,
-    request: Request,
+    step_function: StepFunction[StateT], begin: Callable[[], StateT], first: Tensor, strategy: Beam, request: Request
 ) -> Iterator[list[Drawn]]:
     """The tokens of the best output of a single row, EOS included; one token at a time.
 

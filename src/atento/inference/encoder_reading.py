@@ -29,12 +29,7 @@ from atento.inference.packed_modules import PackedModule, pack, pack_modules
 from atento.inference.plain import moved_to_front, padded
 from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
 from atento.networks.frozen import current
-from atento.networks.int8_projection import (
-    Int8Projection,
-    has_int8_weights,
-    in_8_bits,
-    multiplies_by_table,
-)
+from atento.networks.int8_projection import Int8Projection, has_int8_weights, in_8_bits, multiplies_by_table
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output

@@ -39,12 +39,7 @@ def add_wide(total: Tensor, narrow: Tensor) -> Tensor:
 
 
 def plain_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    smoothing: float,
-    bias: Tensor | None = None,
-    r_drop: float = 0.0,
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None, r_drop: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy as its equation: Σ (1-ε)·(-log p_y) + ε·mean_v(-log p_v) (Szegedy et al. 2016).
 

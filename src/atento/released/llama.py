@@ -91,9 +91,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
             norm=relative.norm,
         ),
         feed_forward=FeedForwardConfig(
-            activation=_activation(relative, data),
-            gated=True,
-            bias=bool(data.get("mlp_bias")),
+            activation=_activation(relative, data), gated=True, bias=bool(data.get("mlp_bias"))
         ),
         mask=_window(relative, data),
         embedding=InputConfig(scaled=relative.gemma),

@@ -16,14 +16,7 @@ ROWS = (
         _BINARY,
         test_columns={"text": "sentence"},
     ),
-    Row(
-        "SST-2",
-        "sentiment",
-        ("SST-2/{split}.tsv",),
-        {"text": "sentence", "label": "label"},
-        (ACCURACY,),
-        _BINARY,
-    ),
+    Row("SST-2", "sentiment", ("SST-2/{split}.tsv",), {"text": "sentence", "label": "label"}, (ACCURACY,), _BINARY),
     Row(
         "MRPC",
         "do the sentences say the same",

@@ -146,11 +146,7 @@ def _baseline(model: TaskModel, method: str) -> str:
 
 
 def _explanation(
-    model: TaskModel,
-    explained: Explained,
-    attributions: Sequence[Attribution],
-    method: str,
-    title: str,
+    model: TaskModel, explained: Explained, attributions: Sequence[Attribution], method: str, title: str
 ) -> Explanation:
     """The explanation of numbers that one or several rows give."""
     groups, count = explained.groups, len(explained.groups.words)

@@ -87,11 +87,7 @@ class Optimizer:
     """
 
     def __init__(
-        self,
-        network: Network,
-        config: TrainingConfig,
-        trained: TrainedWeights,
-        parameters: Parameters | None = None,
+        self, network: Network, config: TrainingConfig, trained: TrainedWeights, parameters: Parameters | None = None
     ) -> None:
         self.parameters: Parameters = dict(network.named_parameters()) if parameters is None else parameters
         self.optimizers = OPTIMIZERS[config.optimizer](network, config, trained, self.parameters)
@@ -241,11 +237,7 @@ def hidden_matrices(network: Network) -> list[str]:
 
 
 MakesOptimizers = Callable[[Network, TrainingConfig, TrainedWeights, Parameters], list[torch.optim.Optimizer]]
-OPTIMIZERS: dict[str, MakesOptimizers] = {
-    "adamw": adamw,
-    "adafactor": adafactor,
-    "muon": muon,
-}
+OPTIMIZERS: dict[str, MakesOptimizers] = {"adamw": adamw, "adafactor": adafactor, "muon": muon}
 
 
 def inverse_sqrt(progress: float, step: int, config: TrainingConfig) -> float:

@@ -219,12 +219,7 @@ class Updater:
         self._part_gradients(part, call, dict.fromkeys(part.batch.labels, 0.0))
 
     def _gradients(
-        self,
-        parts: list[Part],
-        numbers: list[int],
-        step: int,
-        progress: float,
-        scales: Mapping[str, float] | None,
+        self, parts: list[Part], numbers: list[int], step: int, progress: float, scales: Mapping[str, float] | None
     ) -> Iterator[tuple[dict[str, Sums], list[Tensor | None]]]:
         """Yield the sums and gradients of each part, in order; on a CPU, parts are computed at the same time.
 

@@ -33,8 +33,7 @@ def augment_recipe(
     recipe: RecipeArgument,
     file: Annotated[str, typer.Option("--monolingual", metavar="FILE", help="Texts of the target side, one a line.")],
     model: Annotated[
-        str,
-        typer.Option("--reverse", metavar="MODEL", help="Translates from target to source.", autocompletion=models),
+        str, typer.Option("--reverse", metavar="MODEL", help="Translates from target to source.", autocompletion=models)
     ],
     decoding: dict[str, Any],
     shared: ModelOptions,

@@ -20,8 +20,7 @@ def register(app: typer.Typer) -> None:
 def average(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=runs)],
     last: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of checkpoints; 5, or all if there are fewer, if not given."),
+        int | None, typer.Option(min=1, help="Number of checkpoints; 5, or all if there are fewer, if not given.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

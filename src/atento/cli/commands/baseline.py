@@ -13,11 +13,7 @@ def register(app: typer.Typer) -> None:
     app.command("baseline", epilog="Example:  atento baseline micro-world-number")(baseline)
 
 
-def baseline(
-    recipe: RecipeArgument,
-    overrides: Overrides = None,
-    as_json: AsJson = False,
-) -> None:
+def baseline(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Fit simple learners to the training data of a recipe, and score them on its validation and test data.
 
     The splits, the metrics and the intervals are those of `atento train`. By task: the most frequent label, or TF-IDF

@@ -21,8 +21,7 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder.")] = Path("runs/demo"),
     steps: Annotated[
-        int | None,
-        typer.Option(min=1, envvar="ATENTO_DEMO_STEPS", help="Training steps; 1,200 if not given."),
+        int | None, typer.Option(min=1, envvar="ATENTO_DEMO_STEPS", help="Training steps; 1,200 if not given.")
     ] = None,
     device: Device = "auto",
     precision: TrainingPrecision = None,

@@ -23,10 +23,9 @@ _WIDEST = 32  # characters of a value in a table
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(
-        "runs",
-        epilog="Example:  atento runs show runs/demo; atento runs plot runs/a runs/b --out curves.svg",
-    )(runs)
+    app.command("runs", epilog="Example:  atento runs show runs/demo; atento runs plot runs/a runs/b --out curves.svg")(
+        runs
+    )
 
 
 def runs(

@@ -22,14 +22,11 @@ def search(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE",
-            help="A YAML file, or the name of a shipped recipe.",
-            autocompletion=completion.recipes,
+            metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.", autocompletion=completion.recipes
         ),
     ],
     space: Annotated[
-        str,
-        typer.Option(metavar="FILE", help="YAML: a key -> a list of choices, or {low, high, log, integer, step}."),
+        str, typer.Option(metavar="FILE", help="YAML: a key -> a list of choices, or {low, high, log, integer, step}.")
     ],
     overrides: Overrides = None,
     trials: Annotated[

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
 SourceLanguage = Annotated[
-    str | None,
-    typer.Option("--source-language", metavar="NAME", help="Language of the text, of multilingual models."),
+    str | None, typer.Option("--source-language", metavar="NAME", help="Language of the text, of multilingual models.")
 ]
 TargetLanguage = Annotated[
     str | None, typer.Option("--target-language", metavar="NAME", help="Language to write, of multilingual models.")

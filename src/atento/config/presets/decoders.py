@@ -80,38 +80,19 @@ PRESETS = {
     "llama2-7b": Preset(
         "Llama 2, 7 B (Touvron et al. 2023): 6,738,415,616 parameters.",
         _LLAMA3,
-        {
-            "d_model": 4096,
-            "d_ff": 11008,
-            "n_heads": 32,
-            "n_layers": 32,
-            "vocab_size": 32000,
-            "max_len": 4096,
-        },
+        {"d_model": 4096, "d_ff": 11008, "n_heads": 32, "n_layers": 32, "vocab_size": 32000, "max_len": 4096},
         {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 0, "start": 1}},
         {"positions": PositionConfig("rotary")},
     ),
     "llama3-8b": Preset(
         "Llama 3, 8 B (Grattafiori et al. 2024): 8,030,261,248 parameters, eight shared heads of keys and values.",
         _LLAMA3,
-        {
-            "d_model": 4096,
-            "d_ff": 14336,
-            "n_heads": 32,
-            "attention": {"n_kv_heads": 8},
-            "n_layers": 32,
-        },
+        {"d_model": 4096, "d_ff": 14336, "n_heads": 32, "attention": {"n_kv_heads": 8}, "n_layers": 32},
     ),
     "llama3-70b": Preset(
         "Llama 3, 70 B: 70,553,706,496 parameters.",
         _LLAMA3,
-        {
-            "d_model": 8192,
-            "d_ff": 28672,
-            "n_heads": 64,
-            "attention": {"n_kv_heads": 8},
-            "n_layers": 80,
-        },
+        {"d_model": 8192, "d_ff": 28672, "n_heads": 64, "attention": {"n_kv_heads": 8}, "n_layers": 80},
     ),
     "mistral-7b": Preset(
         "Mistral 7 B, version 0.1 (Jiang et al. 2023): 7,241,732,096 parameters; a token sees 4,096 with itself.",

@@ -117,10 +117,7 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     if kind is None or not holds(kind, fields):
         if source.format is not None:
             return "format", f"is {kind}, which has no `{required[-1]}`: {forms(task)}"
-        return (
-            "file",
-            f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}",
-        )
+        return ("file", f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}")
     form, columns = FORMATS[kind], columns_of_source(kind, source, fields)
     for name, column in columns.items():
         if column is None:

@@ -151,19 +151,10 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         taught="outputs",
     ),
     "tags": ObjectiveSpec(
-        (("tokens", "tags"),),
-        TEXT_READERS,
-        "read a text",
-        {},
-        gives_probabilities=True,
-        taught="outputs",
+        (("tokens", "tags"),), TEXT_READERS, "read a text", {}, gives_probabilities=True, taught="outputs"
     ),
     "spans": ObjectiveSpec(
-        (("question", "context", "answers"),),
-        TEXT_READERS,
-        "read a text",
-        {},
-        gives_probabilities=True,
+        (("question", "context", "answers"),), TEXT_READERS, "read a text", {}, gives_probabilities=True
     ),
     "label-sets": ObjectiveSpec(
         (("text", "label"), ("text", "pair", "label")),

@@ -108,7 +108,7 @@ FILES: dict[str, Keys] = {
             bos_token eos_token unk_token sep_token pad_token cls_token mask_token additional_special_tokens
             extra_special_tokens
             """
-        ),
+        )
     ),
     "sentence_bert_config.json": Keys(
         computed=("max_seq_length", "do_lower_case"),

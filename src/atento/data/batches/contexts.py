@@ -139,13 +139,7 @@ def _whole_words(tokenizer: Tokenizer, text: str) -> _Read:
 
 
 def _cuts(
-    length: int,
-    question: int,
-    added: int,
-    longest: int | None,
-    stride: int,
-    where: Callable[[int], str],
-    record: int,
+    length: int, question: int, added: int, longest: int | None, stride: int, where: Callable[[int], str], record: int
 ) -> list[tuple[int, int]]:
     """Return the windows (start, end) of a context of `length` tokens behind a question of `question` tokens."""
     room = max(1, length) if longest is None else longest - added - question

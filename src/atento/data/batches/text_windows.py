@@ -49,11 +49,7 @@ def cut_windows(ids: Sequence[int], room: int, long_texts: LongTextConfig) -> li
 
 
 def windows_of(
-    tokenizer: Tokenizer,
-    template: Template,
-    texts: Sequence[str],
-    longest: int | None,
-    long_texts: LongTextConfig,
+    tokenizer: Tokenizer, template: Template, texts: Sequence[str], longest: int | None, long_texts: LongTextConfig
 ) -> MemoryStore:
     """Encode texts as windows of at most `longest` tokens, special ones included; a row has all windows of a text.
 

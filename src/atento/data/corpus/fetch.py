@@ -178,12 +178,7 @@ def _one_help(root: Path, language: str, out: Path, held_out: int) -> Fetched:
 
 
 def _write(
-    language: str,
-    stem: str,
-    triples: Iterable[tuple[str, str, str]],
-    left_out: Counter[str],
-    out: Path,
-    held_out: int,
+    language: str, stem: str, triples: Iterable[tuple[str, str, str]], left_out: Counter[str], out: Path, held_out: int
 ) -> Fetched:
     """Clean (group, English, other) triples, split them by group, and write the files."""
     pairs: dict[tuple[str, str], str] = {}  # the first group that has the pair

@@ -33,11 +33,7 @@ class BeamHost(Protocol):
 
 
 def beam(
-    step_function: StepFunction[StateT],
-    begin: Callable[[], StateT],
-    first: Tensor,
-    strategy: Beam,
-    request: Request,
+    step_function: StepFunction[StateT], begin: Callable[[], StateT], first: Tensor, strategy: Beam, request: Request
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence, best first.
 

@@ -95,14 +95,7 @@ class RecurrentStack(nn.Module):
     """
 
     def __init__(
-        self,
-        cell: str,
-        d_input: int,
-        d_model: int,
-        n_layers: int,
-        *,
-        bidirectional: bool = False,
-        dropout: float = 0.0,
+        self, cell: str, d_input: int, d_model: int, n_layers: int, *, bidirectional: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.cell, self.d_model, self.dropout = CELLS[cell], d_model, dropout

@@ -152,12 +152,7 @@ class ELMo(Network):
                 nn.init.zeros_(parameter)
 
     def forward(
-        self,
-        ids: Tensor,
-        *,
-        token_mask: Tensor | None = None,
-        random: Randomness | None = None,
-        project: bool = False,
+        self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None, project: bool = False
     ) -> Output:
         """One pass over complete sentences.
 

@@ -48,11 +48,7 @@ class AddedPositions(nn.Module):
         )
 
     def forward(
-        self,
-        x: Tensor,
-        offset: int = 0,
-        position_ids: Tensor | None = None,
-        token_mask: Tensor | None = None,
+        self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None, token_mask: Tensor | None = None
     ) -> Tensor:
         """x (B,L,D) -> (B,L,D); the first token is at position `offset`, unless `position_ids` (B,L) are given.
 

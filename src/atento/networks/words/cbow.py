@@ -55,12 +55,7 @@ class CBOW(Network):
         return self.input_weight
 
     def forward(
-        self,
-        ids: Tensor,
-        *,
-        token_mask: Tensor | None = None,
-        random: Randomness | None = None,
-        project: bool = True,
+        self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None, project: bool = True
     ) -> Output:
         """What a set of words predicts; their order does not count.
 

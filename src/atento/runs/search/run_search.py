@@ -195,12 +195,7 @@ class _Search:
     """A search under way: its plan, its folder, and its trials."""
 
     def __init__(
-        self,
-        plan: _Plan,
-        folder: Path,
-        request: Mapping[str, object],
-        reporter: Reporter,
-        trainer: Trainer,
+        self, plan: _Plan, folder: Path, request: Mapping[str, object], reporter: Reporter, trainer: Trainer
     ) -> None:
         self.plan, self.folder, self.request = plan, folder, request
         self.reporter, self.trainer = reporter, trainer
