@@ -83,7 +83,7 @@ def test_tags_of_html_stay_and_texts_are_translated(service: Served, model: Mode
     inner = of("<B>The cat</B> & you", protect=True).replace("&lt;B&gt;", "<B>").replace("&lt;/B&gt;", "</B>")
     assert content == (
         f'<!DOCTYPE html>\n<p CLASS="a">{of("I love the big dog.")} {inner}<br/>{of("x < y")}</P><!-- The cat -->'
-        f'<script>if (a < b) {{ the("cat") }}</script><pre>{of("The cat.")}\n{of("The dog.")}</pre><code>cat</code>'
+        f'<script>if (a < b) {{ the("cat") }}</script><pre>The cat.\nThe dog.</pre><code>cat</code>'
         '<span translate="no">The dog <i>sees</i></span> &nbsp;<img alt="the cat" src=x>'
     )
 

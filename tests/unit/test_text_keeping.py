@@ -20,13 +20,14 @@ def found(glossary: Glossary, text: str) -> list[str]:
 def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
     glossary = glossary_of({"house": "casa", "White  House": ["Casa Branca"], "C++": "C++", "猫": "gato", "u": "tu"})
     assert found(glossary, "The white\thouse, a HOUSE; a household of houses.") == ["White  House", "house"]
-    assert found(glossary, "C++ and C+, xC++ C++x") == ["C++"]
+    assert found(glossary, "C++ and C+, xC++ C++x") == ["C++", "C++"]
     assert found(glossary, "C++x") == ["C++"]  # its end is no letter
     assert found(glossary, "白猫也 U") == ["猫", "u"]
     assert found(glossary, "") == found(glossary, "chouse unu") == []
     begins_alike = glossary_of({"cat": "gato", "cat flap": "portinhola", "catch": "pegar"})
     assert found(begins_alike, "Catch it at the cat  flap, cats or a cat") == ["catch", "cat flap", "cat"]
     assert glossary.report("the house and C++", "As CASAS e c++") == {"house": False, "C++": True}
+    assert glossary.report("house, house, u", "casa, lar, tu e tu") == {"house": False, "u": True}
 
 
 def test_a_file_of_terms(tmp_path: Path) -> None:
@@ -182,6 +183,19 @@ def test_what_follows_a_term_stays_where_a_search_behind_it_goes_astray() -> Non
         "THE Gato SEES IT.",
         "THE Gato AND A Cão",
     ]
+
+
+def test_a_term_that_occurs_twice_is_required_twice() -> None:
+    """Where words come from it; a term that is there once is required again nowhere else, it may be a pronoun."""
+    glossary = glossary_of({"cat": "gato", "dog": ["cão", "cão grande"]})
+    assert run(["the cat saw a cat and a cat"], glossary, upper) == ["THE Gato SAW A Gato AND A Gato"]
+
+    def once(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
+        rest = text.replace("cat", "gato", 1).upper().split()
+        return " ".join([*prefix.split(), *rest[len(prefix.split()) :]]), 0.0
+
+    assert run(["a cat sees the cat"], glossary, once) == ["A GATO SEES THE Gato"]
+    assert run(["dog sees dog"], glossary, lambda text, **_: ("cão vê", 0.0)) == ["cão vê"]
 
 
 def test_the_searches_of_many_texts_are_asked_for_at_once() -> None:

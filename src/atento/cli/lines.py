@@ -177,7 +177,7 @@ def _checked_by_model(
 
 
 _TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")
-_MARKUP = (".xlf", ".xliff", ".tmx", ".pot", ".ass", ".ssa", ".sbv", ".rst", ".tex", ".yaml", ".yml", ".properties")
+_MARKUP = (".xlf", ".xliff", ".tmx", ".ass", ".ssa", ".sbv", ".rst", ".tex", ".yaml", ".yml", ".properties")
 
 
 def table_warning(file: str, first: str, reads: Sequence[str] = ()) -> None:

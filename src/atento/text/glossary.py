@@ -1,7 +1,7 @@
 """Glossaries: terms of a source language, what they must be in the target language, and where they occur in a text."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,14 +27,14 @@ class Term:
     forms: tuple[str, ...]
     place: str = ""
 
-    def is_in(self, output: str) -> bool:
-        """Whether an output has one of the forms, as whole words."""
-        return _any_of(tuple(_key(form) for form in self.forms)).search(output) is not None
+    def places(self, output: str) -> list[range]:
+        """Where an output has one of the forms, as whole words."""
+        return [range(*found.span()) for found in _any_of(tuple(map(_key, self.forms))).finditer(output)]
 
 
 @dataclass(frozen=True)
 class Met:
-    """A term where it first occurs in a text: the characters `start` ... `end` - 1."""
+    """A term where it occurs in a text: the characters `start` ... `end` - 1."""
 
     term: Term
     start: int
@@ -61,20 +61,20 @@ class Glossary:
         object.__setattr__(self, "_by_source", by_source)
 
     def find(self, text: str) -> list[Met]:
-        """The terms whose words stand in a text as whole words, in any case; where two overlap, the longer one."""
-        found, at = dict[str, Met](), 0
+        """Where words of a text are a term, as whole words, in any case; where two terms overlap, the longer one."""
+        found, at = list[Met](), 0
         while at < len(text):
             starts = (self._starts.get(text[at : at + size].lower()) for size in (2, 1))
             match = next(filter(None, (start.match(text, at) for start in starts if start is not None)), None)
             if match is not None:
-                key = _key(match[0])
-                found.setdefault(key, Met(self._by_source[key], match.start(), match.end()))
+                found.append(Met(self._by_source[_key(match[0])], *match.span()))
             at = match.end() if match else at + 1
-        return list(found.values())
+        return found
 
     def report(self, source: str, output: str) -> dict[str, bool]:
-        """The terms of a source, and whether its output has a form of each."""
-        return {met.term.source: met.term.is_in(output) for met in self.find(source)}
+        """The terms of a source, and whether its output has a form of each as many times."""
+        times = Counter(met.term for met in self.find(source))
+        return {term.source: len(term.places(output)) >= number for term, number in times.items()}
 
 
 GlossaryLike = Glossary | str | Path | Mapping[str, str | Sequence[str]] | Sequence[Sequence[str]]

@@ -3,6 +3,7 @@
 `keeping` asks for translations and alignments and knows no model, so that the service can ask its processes for them.
 """
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -114,32 +115,40 @@ def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Ou
 
 
 def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Output]:
-    """A translation that has a form of each term.
+    """A translation that has a form of each term, as many times as the source has the term.
 
     From left to right: the words that a lost term is aligned with become a form of it, and what follows stays. What has
     no aligned words is a required word of a search, and if more than the word is written in one, it is set where it
-    stands in the source, in proportion, and the search goes on behind it.
+    stands in the source, in proportion, and the search goes on behind it. A term that is there, but fewer times, is not
+    required where it has no aligned words: it may be a pronoun.
     """
     prefix, stuck = "", False  # the text that is final; whether a term could not be written
+    left, times = list(terms), Counter(met.term for met in terms)  # what was not written yet
     for attempt in range(2 * len(terms)):
-        lost = [met for met in terms if not met.term.is_in(output.text)]
-        if not lost:
+        there = {met.term: met.term.places(output.text) for met in terms}
+        fewer = [met for met in left if len(there[met.term]) < times[met.term]]
+        lost = [met for met in fewer if not there[met.term]]
+        if not fewer or (stuck and not lost):
             break
         (links,) = yield Align([(source, output.text)])
-        aligned = [(*place, met) for met in lost if (place := _aligned(met, links, len(prefix))) is not None]
+        found = [(*place, met) for met in fewer if (place := _aligned(met, links, len(prefix))) is not None]
+        aligned = [one for one in found if not any(one[0] in span for span in there[one[2].term])]
         places = [] if stuck else aligned
+        if not places and not lost:
+            break
         if not places and (stuck or attempt < len(terms)):
-            required = [_ended(met.term.forms[0]) for met in lost]
+            required = [*dict.fromkeys(_ended(met.term.forms[0]) for met in lost)]
             options: dict[str, object] = {"required_words": required} | ({"prefix": prefix} if prefix else {})
             (rows,) = yield Translate([source], [options])
             output = rows[0] if rows else output
-            lost = [met for met in terms if not met.term.is_in(output.text)]
+            lost = [met for met in lost if not met.term.places(output.text)]
         if not places and lost:
             share = round(len(output.text) * lost[0].start / len(source))
             places = [(max(len(prefix), output.text.rfind(" ", 0, share) + 1), None, lost[0])]
         if places:
-            prefix, output = yield from _with_term(source, output, *min(places, key=lambda found: found[0]))
-            stuck = not prefix
+            first = min(places, key=lambda place: place[0])
+            prefix, output = yield from _with_term(source, output, *first)
+            left, stuck = [met for met in left if met is not first[2] or not prefix], not prefix
     return output
 
 

@@ -13,7 +13,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER_DIGITS = 19  # what 64 bits hold
 
 
-def jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError]:
+def jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, object] | None] | DataError]:
     """An object a line, each with its line; None on a blank line."""
     for number, line in enumerate(scan(stream, name), start=1):
         if isinstance(line, DataError):
@@ -34,7 +34,7 @@ def jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Dat
                 yield DataError(f"{name}:{number}: {error}")
 
 
-def json_objects(text: str, name: str) -> Iterator[tuple[int, Any] | DataError]:
+def json_objects(text: str, name: str) -> Iterator[tuple[int, dict[str, object]] | DataError]:
     """A list of objects, read one at a time; broken JSON cannot be skipped, because its end is unknown."""
     at, line, counted = skip(text, 0), 1, 0  # `line` is that of `counted`; lines behind it are counted when it moves
 

@@ -35,10 +35,12 @@ def held_out(
     equal = {records[row] for row in valid}
     train = [row for row, record in enumerate(records) if record not in equal]
     if not train or not valid:
-        left = "train on" if valid else "hold out (each label needs a training record)"
+        left, of = "train on" if valid else "hold out (each label needs a training record)", len(records)
         raise DataError(
-            f"`data.held_out` {count} leaves nothing to {left} of "
-            f"{counted(len(records), 'training record')}; give more data, or `data.valid`"
+            f"all {counted(of, 'training record')} are equal, so `data.held_out` {count} leaves nothing to train on"
+            if of > 1 == len(set(records))
+            else f"`data.held_out` {count} leaves nothing to {left} of {counted(of, 'training record')}; give more "
+            "data, or `data.valid`"
         )
     return train, valid
 

@@ -46,7 +46,8 @@ def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple
 def of_label_studio(annotations: Sequence[object], kind: str, subject: str) -> object:
     """What the tasks of Label Studio's JSON have under `annotations`: their entities, or the labels that were chosen.
 
-    The first annotation counts that was not cancelled. What it has beside them, such as relations, is left out.
+    The first annotation counts that was not cancelled; None: all were, the task has no labels. What it has beside
+    them, such as relations, is left out.
 
     Args:
         annotations: those of a task.
@@ -54,13 +55,15 @@ def of_label_studio(annotations: Sequence[object], kind: str, subject: str) -> o
         subject: what holds the annotations, for messages.
 
     Raises:
-        ValueError: no annotation with results was not cancelled; choices that are no list; not one label for a class.
+        ValueError: an annotation without results; choices that are no list; not one label for a class.
     """
     given = [one.get("result") for one in annotations if isinstance(one, Mapping) and not one.get("was_cancelled")]
-    kept = [results for results in given if isinstance(results, list)]
-    if not kept:
-        raise ValueError(f"{subject} has no annotation that was not cancelled and has a list of results")
-    values = [result.get("value") for result in kept[0] if isinstance(result, Mapping)]
+    if not given:
+        return None
+    kept = next((results for results in given if isinstance(results, list)), None)
+    if kept is None:
+        raise ValueError(f"{subject} has no annotation with a list of results")
+    values = [result.get("value") for result in kept if isinstance(result, Mapping)]
     found = [value for value in values if isinstance(value, Mapping)]
     if kind == "tags":
         return [value for value in found if "labels" in value]

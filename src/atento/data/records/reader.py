@@ -285,7 +285,7 @@ def collect(
     rows: Iterable[Row], fields: Sequence[Field], names: tuple[str, ...], count: int | None, skip_bad: bool
 ) -> Records:
     """Collect rows (line, one value per field) into records, up to `count`; rows with a blank text, class or words are
-    left out.
+    left out, and so are those without values, which wait for their labels.
 
     Raises:
         DataError: a broken record, unless `skip_bad`; no record is left.
@@ -294,7 +294,7 @@ def collect(
     converter = Converter(fields)
     lines = array("L")  # of machine integers: there may be millions
     skipped: list[str] = []
-    empty, blank = 0, Counter[str]()
+    empty, waiting, blank = 0, 0, Counter[str]()
     rows = iter(rows)
     for row in rows:
         if isinstance(row, DataError):
@@ -303,6 +303,9 @@ def collect(
             skipped.append(str(row))
             continue
         line, values = row
+        if not values:
+            waiting += 1
+            continue
         if converter.blank(values):
             if (problem := converter.half(values)) is not None:
                 error = DataError(f"{Origins(names, array('L', [line])).where(0)}: {problem}")
@@ -319,15 +322,15 @@ def collect(
         lines.append(line)
         if len(lines) == count:
             break
+    unlabelled = f"{waiting} not labelled yet" if waiting else ""
     if not lines:
-        counts = (
-            f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
-        )
+        broken = f"{empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''}" if empty or skipped else ""
+        counts = f" ({', '.join(filter(None, [unlabelled, broken]))})" if unlabelled or broken else ""
         every = [name for name, count in blank.items() if count == empty]  # what every record that was left out lacks
         why = f": `{every[0]}` is blank in every record" if every and len(fields) > 1 and not skipped else ""
         raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}{why}")
     origins = Origins(names, lines)
-    notes: list[str] = []
+    notes = [f"{unlabelled}, left out"] if unlabelled else []
     for field in fields:
         if field.kind == "tags":
             columns[field.name], of_tags = normalized(columns[field.name], origins.where)

@@ -23,11 +23,12 @@ FORMATS: dict[str, Callable[[bytes, str], Document]] = {
     ".docx": read_word,
 }
 """The ending of a name -> the function of (bytes, name) that reads such a document."""
+_TEMPLATES = (".pot",)  # of catalogues, which are refused with what to do
 
 
 def is_document(name: str) -> bool:
     """Whether a file of that name is read as a document."""
-    return PurePath(name).suffix.lower() in FORMATS
+    return PurePath(name).suffix.lower() in (*FORMATS, *_TEMPLATES)
 
 
 def read_document(data: bytes, name: str) -> Document:
@@ -43,6 +44,9 @@ def read_document(data: bytes, name: str) -> Document:
     """
     ending = PurePath(name).suffix.lower()
     if ending not in FORMATS:
+        if ending in _TEMPLATES:
+            way = "`msginit -i FILE.pot -l pt_BR -o FILE.po` makes a catalogue of it, whose .po file is translated"
+            raise UsageError(f"{name}: is a template without a language: {way}; --lines reads it as plain lines")
         raise UsageError(f"{name}: a document must end in {', '.join(FORMATS)}")
     return FORMATS[ending](data, name)
 

@@ -7,14 +7,14 @@ with the number of open elements.
 from collections import defaultdict
 from typing import Literal
 
-Kind = Literal["markup", "text", "lines"]  # lines: a text whose line breaks are shown, as in <pre>
+Kind = Literal["markup", "text"]
 
 
 def _tags(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-_NOT_TEXT = _tags("script style code kbd samp var textarea svg math xmp iframe noembed noframes plaintext")
+_NOT_TEXT = _tags("script style code pre listing kbd samp var textarea svg math xmp iframe noembed noframes plaintext")
 _RAW = _tags("script style textarea title xmp iframe noembed noframes plaintext")  # without tags inside
 _VOID = _tags("area base br col embed hr img input link meta param source track wbr keygen frame")
 _FORMATTING = _tags("a b big code em font i nobr s small strike strong tt u")
@@ -76,7 +76,7 @@ class OpenElements:
     @property
     def kind(self) -> Kind:
         """The kind of a text here."""
-        return "markup" if self._kept else "lines" if self._places["pre"] else "text"
+        return "markup" if self._kept else "text"
 
     @property
     def raw(self) -> str:

@@ -34,8 +34,8 @@ class Part:
 def parts_of(document: str) -> list[Part]:
     """The parts of a document, in their order.
 
-    What has no words is markup: tags, comments, scripts, styles, code, and elements with `translate="no"` or the class
-    `notranslate`.
+    What has no words is markup: tags, comments, scripts, styles, code, preformatted text, and elements with
+    `translate="no"` or the class `notranslate`.
     """
     elements, begins, at = OpenElements(), list[tuple[int, Kind]](), 0
 

@@ -10,6 +10,7 @@ from atento.text.documents.segments import Inline, Segment
 _WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q s samp small span"
 _INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)[^<>]*+>")
+_ENDS = re.compile(r"\A(?:</[A-Za-z][^<>]*+>)++")
 _VOID = ("img", "wbr")
 _BLANK = " \t\n\f\r"  # what counts as one space
 _BLANKS = re.compile(f"[{_BLANK}]+")
@@ -30,20 +31,16 @@ def read_html(text: str, name: str) -> list[str | Segment]:
         return shown.encode(encoding, "xmlcharrefreplace").decode(encoding)
 
     for part in parts_of(text):
-        breaks = list[str]()
-        if part.kind == "markup":
-            tags = [match[0] for match in _TAG.finditer(part.raw)]
-            whole = "".join(tags) != part.raw  # with a text that stays, as of <code>
-            breaks = [part.raw] if whole else tags
-        elif part.kind == "lines":
-            breaks = re.split(r"([\r\n]+)", part.raw)
-        else:
+        if part.kind == "text":
             inline.add(part.text, part.raw)
+            continue
+        breaks = [match[0] for match in _TAG.finditer(part.raw)]
+        if "".join(breaks) != part.raw:  # with a text that stays, as of <code>
+            rest = _ENDS.sub("", part.raw)  # what ends before it stands apart
+            breaks = [match[0] for match in _TAG.finditer(part.raw.removesuffix(rest))] + [rest]
         for raw in breaks:
-            if part.kind == "markup" and _is_inline(raw):
+            if _is_inline(raw):
                 _mark(inline, raw)
-            elif part.kind == "lines" and raw.strip("\r\n"):
-                inline.add(html.unescape(raw), raw)
             else:
                 pieces += [*_segment(inline, escape), raw]
                 inline = Inline()
