@@ -186,7 +186,7 @@ WRONG = [
         "nllb",
         {"new_languages": {"tyv_Cyrl": "por_Latin"}},
         {},
-        "`init.new_languages`: 'tyv_Cyrl' begins as 'por_Latin', which the model does not know",
+        "`init.new_languages`: the model has no language 'por_Latin'; did you mean 'por_Latn'",
     ),
     ("m2m_100", {"new_languages": {"pt": "es"}}, {}, "`init.new_languages`: the model has the language 'pt' already"),
     (

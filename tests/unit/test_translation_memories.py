@@ -64,8 +64,9 @@ GOOD = memory(
 
 @pytest.mark.parametrize("file", ["m.tmx", "m.tmx.gz"])
 def test_texts_without_codes_in_the_languages_that_are_named(tmp_path: Path, file: str) -> None:
-    for target in ("pt-BR", "PT-br", "pt"):
-        records = read(tmp_path, GOOD, "en", target, file=file)
+    for target in ("pt-BR", "PT-br", "pt", "pt_BR"):
+        content = GOOD.replace("pt-BR", "pt_br", target == "pt-BR")  # one of the two
+        records = read(tmp_path, content, "en", target, file=file)
         assert list(records) == [("The cat sleeps &  é.", "O gato\n dorme"), ("a", "b")]
         assert (records.where(0), records.where(1), records.empty) == (f"{file}:4", f"{file}:6", 2)
     one_line = memory(unit(("en", "a b"), ("pt", "b")), unit(("en", "c d"), ("pt", "d e"))).replace("\n", "")

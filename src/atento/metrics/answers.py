@@ -40,9 +40,10 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
     """
     if version not in ("1.1", "2.0"):
         raise UsageError(f"`version` must be 1.1 or 2.0: got {version!r}")
-    if not re.fullmatch(r"[a-z]{2,3}", language):
+    code = language.lower().replace("_", "-").partition("-")[0]  # pt_BR and pt-BR are pt here
+    if not re.fullmatch(r"[a-z]{2,3}", code):
         raise UsageError(f"`language` must be a code such as en: got {language!r}")
-    articles = ARTICLES.get(language, ())
+    articles = ARTICLES.get(code, ())
     rows = []
     for number, (prediction, answers) in enumerate(zip(predictions, _answers(predictions, references)), 1):
         answer_text = normalized(prediction, articles)
@@ -64,7 +65,7 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
         if total[5]:
             parts |= {"exact_match_answerable": 100 * total[3] / total[5], "f1_answerable": 100 * total[4] / total[5]}
         parts["exact_match_unanswerable"] = 100 * (total[0] - total[3]) / unanswerable
-    settings = f"version:{version}|articles:{language if articles else 'none'}|case:lc"
+    settings = f"version:{version}|articles:{code if articles else 'none'}|case:lc"
     return Score("SQuAD F1", _mean_f1(total), parts, settings, rows, _mean_f1)
 
 

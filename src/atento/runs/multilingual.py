@@ -12,7 +12,7 @@ from atento.models.initial_model import fine_tuned, with_new_tokens
 from atento.models.load import ModelFiles
 from atento.tasks.translation_languages import writing_in
 from atento.text.new_languages import in_languages
-from atento.text.specials import chooses_by_source, languages_of
+from atento.text.specials import chooses_by_source, languages_of, token_of
 from atento.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def network_of_run(
         network = network_to_dict(replace(was, tokenizer_fingerprint=own.fingerprint))
         initial = replace(initial, config=initial.config | {"network": network})
     if begins and recipe.init.new_languages:
-        rows = {ids[languages[new]]: ids[languages[like]] for new, like in recipe.init.new_languages.items()}
+        rows = {ids[token_of(new, ids)]: ids[token_of(like, ids)] for new, like in recipe.init.new_languages.items()}
         initial = with_new_tokens(initial, rows)
         if recipe.init.train != "all":
             report(f"warning: `init.train` {recipe.init.train} leaves the vectors of new languages as they begin")

@@ -8,9 +8,9 @@ from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
 from atento.data.batches.special_tokens import WITH_SOURCE, begin_of_outputs, special_tokens_of
-from atento.errors import CapabilityError, UsageError, nearest
+from atento.errors import CapabilityError
 from atento.text.glossary import GlossaryLike
-from atento.text.specials import chooses_by_source, languages_of
+from atento.text.specials import chooses_by_source, languages_of, token_of
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -46,7 +46,7 @@ def in_languages(
         target language as the first of each output.
 
     Raises:
-        CapabilityError: the model has no languages, or does not choose this one. UsageError: an unknown language;
+        CapabilityError: the model has no languages, or does not choose this one. TokenizerError: an unknown language;
             suggests one.
     """
     decoding: Any = {key: value for key, value in options.items() if key not in LANGUAGES}
@@ -58,8 +58,8 @@ def in_languages(
         named = LANGUAGES[source is None]
         raise CapabilityError(f"`{named}`: this model is not multilingual: its tokenizer has no tokens of languages")
     ids = tokenizer.specials.ids
-    source_token = None if source is None else _token(languages, source, LANGUAGES[0])
-    target_token = None if target is None else _token(languages, target, LANGUAGES[1])
+    source_token = None if source is None else token_of(source, ids, LANGUAGES[0])
+    target_token = None if target is None else token_of(target, ids, LANGUAGES[1])
     template, of_languages = special_tokens_of(config, tokenizer), {ids[token] for token in languages.values()}
     if any(chooses_by_source(token) for token in languages.values()):
         if source_token is not None or target_token is None:
@@ -92,7 +92,7 @@ def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None
         kept: the first token of outputs until now, which stays if it is a language.
 
     Raises:
-        UsageError: the language is unknown; suggests one. CapabilityError: the model has no languages.
+        TokenizerError: the language is unknown; suggests one. CapabilityError: the model has no languages.
     """
     languages, ids = languages_of(tokenizer.specials.ids), tokenizer.specials.ids
     if language is None:
@@ -100,17 +100,9 @@ def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None
     elif not languages:
         raise CapabilityError("`target_language`: this model is not multilingual: its tokenizer has no languages")
     else:
-        first = ids[_token(languages, language, LANGUAGES[1])]
+        first = ids[token_of(language, ids, LANGUAGES[1])]
     if first is None or any(map(chooses_by_source, languages.values())):
         return config
     if tokenizer.template().single[-1][0] in {ids[token] for token in languages.values()}:  # mBART's first version
         return changed(config, ids={"start": first})
     return changed(config, writing=replace(config.writing or WritingConfig(), first=first))
-
-
-def _token(languages: dict[str, str], name: str, option: str) -> str:
-    """The token of a language. Raises UsageError: it is unknown."""
-    if name not in languages:
-        known = nearest(str(name), list(languages))
-        raise UsageError(f"`{option}`: the model has no language {name!r}{known}")
-    return languages[name]

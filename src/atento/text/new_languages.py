@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from atento.errors import TokenizerError, nearest
+from atento.errors import TokenizerError
 from atento.text.read_tokenizer import READS
 from atento.text.released.sentencepiece_families import MBART50_LANGUAGES
 from atento.text.released.sentencepiece_ids import M2M_LANGUAGES
-from atento.text.specials import languages_of, token_like, token_of
+from atento.text.specials import languages_of, tag_of, token_like, token_of
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import CONFIG, DEFINITION, MAP, as_settings, write_folder
 
@@ -50,7 +50,7 @@ def in_languages(tokenizer: Tokenizer, new: Mapping[str, str], reads: str | None
         key = next((key for key in _LISTS if isinstance(named.get(key), list)), _LISTS[0])
         settings[key] = [*named.get(key, ()), *ids]
     if reads is not None:
-        token_of(reads, [*tokenizer.specials.ids, *ids])
+        (reads,) = languages_of([token_of(reads, [*tokenizer.specials.ids, *ids])])  # as the tokenizer spells it
         takes = reads in _FIXED.get(tokenizer.family or "", (reads,))
         settings |= {READS: reads, "src_lang": reads if takes else None}  # else the class would refuse it
     with TemporaryDirectory() as folder:
@@ -66,12 +66,9 @@ def _new_tokens(tokenizer: Tokenizer, new: Mapping[str, str]) -> list[str]:
             "the model has no tokens of languages: one of a single pair learns another by `init` and its pairs alone"
         )
     for name, neighbour in new.items():
-        if name in languages:
+        if tag_of(name) in map(tag_of, languages):
             raise TokenizerError(f"the model has the language {name!r} already: leave it out")
-        if neighbour not in languages:
-            raise TokenizerError(
-                f"{name!r} begins as {neighbour!r}, which the model does not know{nearest(neighbour, list(languages))}"
-            )
+        (neighbour,) = languages_of([token_of(neighbour, languages.values())])
         token = token_like(name, neighbour, languages[neighbour])
         if token is None or tokenizer.token_id(token) is not None:
             raise TokenizerError(

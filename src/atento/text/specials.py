@@ -86,12 +86,19 @@ def languages_of(specials: Iterable[str]) -> dict[str, str]:
     return {next(filter(None, match.groups())): token for token, match in matches.items() if match is not None}
 
 
-def token_of(language: str, specials: Iterable[str]) -> str:
+def tag_of(language: str) -> str:
+    """What languages are compared by: pt_BR, pt-BR and pt-br are one."""
+    return language.lower().replace("_", "-")
+
+
+def token_of(language: str, specials: Iterable[str], option: str = "") -> str:
     """The token of a language. Raises TokenizerError: it is not among the special tokens; suggests one."""
     languages = languages_of(specials)
-    if language not in languages:
-        raise TokenizerError(f"the model has no language {language!r}{nearest(language, list(languages))}")
-    return languages[language]
+    name = next((name for name in (language, *languages) if name in languages and tag_of(name) == tag_of(language)), "")
+    if not name:
+        asked = f"`{option}`: " if option else ""
+        raise TokenizerError(f"{asked}the model has no language {language!r}{nearest(str(language), list(languages))}")
+    return languages[name]
 
 
 def token_like(language: str, neighbour: str, token: str) -> str | None:

@@ -144,6 +144,7 @@ def wording(language: str) -> Wording:
     Raises:
         UsageError: no such language.
     """
+    language = next((one for one in LANGUAGES if one.lower() == language.lower().replace("_", "-")), language)
     if language not in LANGUAGES:
         raise UsageError(f"--language: the notes are not written in {language!r}{nearest(language, list(LANGUAGES))}")
     return ENGLISH if language == "en" else _portuguese()

@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from atento.data.files.source_lines import LINE_LIMIT, read_bytes
 from atento.errors import DataError, listed
+from atento.text.specials import tag_of
 
 _CHUNK = 1 << 16  # bytes; records are given out as the file is read
 _DEPTH = 500  # of elements
@@ -43,7 +44,7 @@ def units_in(stream: BinaryIO, name: str, languages: Sequence[str]) -> Iterator[
     Raises:
         DataError: as `pairs_in`; no unit had one of the languages, or it is that of several variants.
     """
-    found: dict[str, str] = {}  # all languages in lower case, and as they are first written
+    found: dict[str, str] = {}  # the tags of all languages, and as they are first written
     chosen: dict[str, str] = {}  # of each of `languages`, the one in the file
     for line, unit in _Elements(name, "tu", "translation unit").read(stream):
         before, texts = len(found), _texts(unit, found)
@@ -72,8 +73,8 @@ def languages_in(stream: BinaryIO, name: str) -> list[str]:
 
 
 def fitting(language: str, known: Iterable[str]) -> list[str]:
-    """The languages, in lower case, that one such as pt-BR says; where pt is not among them, its variants."""
-    tag, known = language.lower(), [other.lower() for other in known]
+    """The tags of the languages that one such as pt-BR says; where pt is not among them, its variants."""
+    tag, known = tag_of(language), [*map(tag_of, known)]
     return [tag] if tag in known else [other for other in known if other.startswith(f"{tag}-")]
 
 
@@ -82,9 +83,9 @@ def _texts(unit: Element, found: dict[str, str]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for variant in unit.iterfind("tuv"):
         written = variant.get("xml:lang") or variant.get("lang") or ""
-        texts.setdefault(written.lower(), "".join("".join(_shown(segment)) for segment in variant.iterfind("seg")))
+        texts.setdefault(tag_of(written), "".join("".join(_shown(segment)) for segment in variant.iterfind("seg")))
         if written:
-            found.setdefault(written.lower(), written)
+            found.setdefault(tag_of(written), written)
     return texts
 
 
