@@ -1,4 +1,4 @@
-"""The NFC form of a text: accented letters in one piece."""
+"""Names that look the same: the NFC form of a text, accented letters in one piece, and tags of languages."""
 
 import unicodedata
 from itertools import groupby
@@ -17,3 +17,8 @@ def nfc(text: str) -> str:
             char for marks, run in runs for char in (sorted(run, key=unicodedata.combining) if marks else run)
         )
     return unicodedata.normalize("NFC", text)
+
+
+def tag_of(language: str) -> str:
+    """What names of languages are compared by: pt_BR, pt-BR and pt-br are one."""
+    return language.lower().replace("_", "-")

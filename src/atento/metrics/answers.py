@@ -9,6 +9,7 @@ from dataclasses import replace
 from atento.errors import UsageError
 from atento.metrics.label_counts import precision_recall_f1, summed
 from atento.metrics.score import Score
+from atento.nfc import tag_of
 
 ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -40,7 +41,7 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
     """
     if version not in ("1.1", "2.0"):
         raise UsageError(f"`version` must be 1.1 or 2.0: got {version!r}")
-    code = language.lower().replace("_", "-").partition("-")[0]  # pt_BR and pt-BR are pt here
+    code = tag_of(language).partition("-")[0]  # pt_BR and pt-BR are pt here
     if not re.fullmatch(r"[a-z]{2,3}", code):
         raise UsageError(f"`language` must be a code such as en: got {language!r}")
     articles = ARTICLES.get(code, ())

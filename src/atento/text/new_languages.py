@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from atento.errors import TokenizerError
+from atento.nfc import tag_of
 from atento.text.read_tokenizer import READS
 from atento.text.released.sentencepiece_families import MBART50_LANGUAGES
 from atento.text.released.sentencepiece_ids import M2M_LANGUAGES
-from atento.text.specials import languages_of, tag_of, token_like, token_of
+from atento.text.specials import languages_of, token_like, token_of
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import CONFIG, DEFINITION, MAP, as_settings, write_folder
 

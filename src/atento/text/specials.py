@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from atento.errors import TokenizerError, nearest
+from atento.nfc import tag_of
 
 STANDARD = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>", "mask": "<mask>"}
 """Role -> string, in the order of the ids: pad 0, unk 1, bos 2, eos 3, mask 4."""
@@ -84,11 +85,6 @@ def languages_of(specials: Iterable[str]) -> dict[str, str]:
     """
     matches = {token: _LANGUAGE.fullmatch(token) for token in specials}
     return {next(filter(None, match.groups())): token for token, match in matches.items() if match is not None}
-
-
-def tag_of(language: str) -> str:
-    """What languages are compared by: pt_BR, pt-BR and pt-br are one."""
-    return language.lower().replace("_", "-")
 
 
 def token_of(language: str, specials: Iterable[str], option: str = "") -> str:

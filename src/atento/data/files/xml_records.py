@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from atento.data.files.source_lines import LINE_LIMIT, read_bytes
 from atento.errors import DataError, listed
-from atento.text.specials import tag_of
+from atento.nfc import tag_of
 
 _CHUNK = 1 << 16  # bytes; records are given out as the file is read
 _DEPTH = 500  # of elements

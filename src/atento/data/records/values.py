@@ -15,7 +15,6 @@ from typing import Any
 
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import task_with_field
-from atento.data.records.marked_entities import of_label_studio, words_and_tags
 from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
 from atento.nfc import nfc
@@ -82,23 +81,24 @@ class Converter:
         return values
 
     def objects(self, record: object, keys: Sequence[str]) -> list[Value]:
-        """Return the values of these keys, one per field, of an object in JSON or a mapping in Python; none if it is a
-        task of Label Studio without labels.
+        """Return the values of these keys, one per field, of an object in JSON or a mapping in Python.
 
-        Raises:
-            ValueError: as `cells`, or a key that the record lacks.
+        None if it is a task of Label Studio without labels. Raises ValueError: as `cells`, or the record lacks a key.
         """
-        found: list[Any] = [
-            record[key] if record.__class__ is dict and key in record else at_key(record, key) for key in keys
-        ]
+        plain = record if record.__class__ is dict else {}
+        found: list[Any] = [plain[key] if key in plain else at_key(record, key) for key in keys]
         for number, value in enumerate(found):
             if value.__class__ is list and value and value[0].__class__ is dict and "result" in value[0]:
+                from atento.data.records.marked_entities import of_label_studio
+
                 found[number] = of_label_studio(value, self.fields[number].kind, f"key {keys[number]!r}")
                 if found[number] is None:
                     return []
             elif value.__class__ is list and not value and keys[number] == "annotations" and "data." in "".join(keys):
                 return []
         if self._pair is not None and _has_marks(*(found[number] for number in self._pair)):
+            from atento.data.records.marked_entities import words_and_tags
+
             words, tags = self._pair
             found[words], found[tags] = words_and_tags(found[words], found[tags], f"key {keys[tags]!r}")
         values: list[Value] = []
