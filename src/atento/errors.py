@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import islice
-from os import PathLike
 from pathlib import Path
 from unicodedata import is_normalized
 
@@ -122,19 +121,3 @@ def install_hint(extra: str) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: "1 text", "2 texts", "12,000 texts"; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
-def path_of(value: object, name: str, kind: str) -> Path:
-    """Convert an argument to a path.
-
-    Args:
-        value: the value of the argument.
-        name: the name of the argument, for the message.
-        kind: what the argument must be, for the message, such as "a folder".
-
-    Raises:
-        UsageError: the value is neither a string nor a path.
-    """
-    if not isinstance(value, str | PathLike):
-        raise UsageError(f"`{name}` must be {kind}: got {type(value).__name__} {value!r:.40}")
-    return Path(value)

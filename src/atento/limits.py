@@ -1,4 +1,4 @@
-"""Read files under limits: plain files alone, small ones of a known size, packed ones that do not swell."""
+"""Read files under limits, by paths alone: plain files, small ones of a known size, packed ones that do not swell."""
 
 import errno
 import gzip
@@ -8,10 +8,11 @@ import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from atento.errors import DataError, MissingPartError, install_hint
+from atento.errors import DataError, MissingPartError, UsageError, install_hint
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -22,6 +23,22 @@ _FROM_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 SMALL = 64 << 20  # bytes of a file that is read whole: configurations, indexes, records of a run
 _PART = 16 << 20  # bytes; parts of this size may be compressed as much as they like
 RATIO = 200  # text is compressed 3 to 20 times, very repetitive tables about 100 times; deflate reaches 1,032
+
+
+def path_of(value: object, name: str, kind: str) -> Path:
+    """Convert an argument to a path.
+
+    Args:
+        value: the value of the argument.
+        name: the name of the argument, for the message.
+        kind: what the argument must be, for the message, such as "a folder".
+
+    Raises:
+        UsageError: the value is neither a string nor a path.
+    """
+    if not isinstance(value, str | PathLike):
+        raise UsageError(f"`{name}` must be {kind}: got {type(value).__name__} {value!r:.40}")
+    return Path(value)
 
 
 def open_plain(path: str | Path) -> io.BufferedReader:

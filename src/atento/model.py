@@ -17,10 +17,11 @@ from atento.config.sections.network import network_to_dict
 from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError, UsageError, path_of
+from atento.errors import CapabilityError, UsageError
 from atento.inference.choose import NetworkStepFunction, check_int8, pack_weights, reader, versions_of
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
+from atento.limits import path_of
 from atento.models.configuration import CALIBRATION
 from atento.models.load import load_model, precision_type
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types

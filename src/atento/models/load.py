@@ -15,7 +15,8 @@ from atento.config.sections.network import NetworkConfig, changed, network_to_di
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import EMBEDDING, task_of
-from atento.errors import ModelError, TokenizerError, UsageError, path_of
+from atento.errors import ModelError, TokenizerError, UsageError
+from atento.limits import path_of
 from atento.models.configuration import (
     CALIBRATION,
     CONFIG,

@@ -11,8 +11,8 @@ from typing import Any
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.memory import MemoryRecords, by_split
-from atento.errors import UsageError, path_of
-from atento.limits import read_plain_text
+from atento.errors import UsageError
+from atento.limits import path_of, read_plain_text
 from atento.metrics import METRICS, Score
 from atento.runs.folder import OUTPUTS
 from atento.runs.train import TrainedRun, train

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.records.memory import MemoryRecords, by_split
-from atento.errors import UsageError, path_of
+from atento.errors import UsageError
+from atento.limits import path_of
 from atento.metrics.metric_table import signed
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope

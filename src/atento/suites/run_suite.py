@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from atento.errors import DataError, UsageError, counted, path_of
+from atento.errors import DataError, UsageError, counted
+from atento.limits import path_of
 from atento.runs.run_record import read_run
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole

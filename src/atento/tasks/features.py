@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
-from atento.errors import CapabilityError, path_of
+from atento.errors import CapabilityError
+from atento.limits import path_of
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.networks.interface import Network, layer_count
 from atento.networks.stack.decoder import Decoder

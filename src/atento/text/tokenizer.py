@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from atento.errors import CapabilityError, TokenizerError, path_of
+from atento.errors import CapabilityError, TokenizerError
+from atento.limits import path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.normalization import normalize_with_spans, require_texts, require_unicode
 from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend

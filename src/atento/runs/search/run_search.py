@@ -9,7 +9,8 @@ from typing import Any
 from atento.config.reading.dumping import recipe_values, scalar_text
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.reading.schema import as_node
-from atento.errors import AtentoError, RecipeError, TrainingStopped, UsageError, counted, path_of
+from atento.errors import AtentoError, RecipeError, TrainingStopped, UsageError, counted
+from atento.limits import path_of
 from atento.metrics.metric_table import signed
 from atento.runs.search.process import Outcome, Trainer, run_trial
 from atento.runs.search.result import RungScore, SearchResult, Trial, importance_of
