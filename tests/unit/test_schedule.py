@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from atento.config.sections.training import TrainingConfig, beyond_the_run, warmup_of
-from atento.training.optimizer import SCHEDULES, learning_rate
+from atento.config.sections.training import TrainingConfig, beyond_the_run
+from atento.training.optimizer import SCHEDULES, learning_rate, warmup_of
 from atento.training.run import Progress
 
 CONFIG = TrainingConfig(learning_rate=0.8, warmup=100)

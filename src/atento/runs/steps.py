@@ -13,7 +13,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
 from atento.config.sections.network import network_to_dict
-from atento.config.sections.training import beyond_the_run, warmup_of
+from atento.config.sections.training import beyond_the_run
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
@@ -68,7 +68,7 @@ from atento.training.allocator import (
 )
 from atento.training.compiling import compile_blocks
 from atento.training.journal import Journal
-from atento.training.optimizer import pause_step
+from atento.training.optimizer import pause_step, warmup_of
 from atento.training.run import Run, Samples
 from atento.training.selected_weights import check_stages
 from atento.training.step import Updater

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.config.sections.training import TrainingConfig, warmup_of
+from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network
 from atento.networks.weight_levels import levels_of
 
 Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
+_LONGEST_WARMUP = 200  # updates, where the recipe leaves it open
 FIRST_SCALE = 2.0**16
 DOUBLED_AFTER = 2000  # updates without an overflow, after which the factor doubles
 
@@ -272,6 +273,11 @@ SCHEDULES: dict[str, Callable[[float, int, TrainingConfig], float]] = {
     "constant": constant,
     "wsd": wsd,
 }
+
+
+def warmup_of(config: TrainingConfig, steps: int) -> int:
+    """Return the updates of warm-up in a run of `steps` updates: those of the recipe, else a fifth, at most 200."""
+    return min(_LONGEST_WARMUP, steps // 5) if config.warmup is None else config.warmup
 
 
 def learning_rate(config: TrainingConfig, step: int, steps: int, *, zero_at: int = 1) -> float:

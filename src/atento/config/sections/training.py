@@ -10,7 +10,6 @@ from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
 from atento.errors import RecipeError, counted, nearest
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
-_LONGEST_WARMUP = 200  # updates, where the recipe leaves it open
 TRACKERS = ("tensorboard", "wandb", "mlflow")  # also the names of their packages
 
 
@@ -202,11 +201,6 @@ class TrainingConfig:
             raise RecipeError(f"`training.minutes` must be above 0: got {self.minutes}")
         if self.parallel.shard > 1:
             _check_divided(self)
-
-
-def warmup_of(config: TrainingConfig, steps: int) -> int:
-    """Return the updates of warm-up in a run of `steps` updates: those of the recipe, else a fifth, at most 200."""
-    return min(_LONGEST_WARMUP, steps // 5) if config.warmup is None else config.warmup
 
 
 def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> Iterator[str]:
