@@ -11,7 +11,7 @@ from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_
 from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 _MOST = 1 << 28  # weights of all layers and heads, of 4 bytes each

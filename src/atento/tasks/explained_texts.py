@@ -19,7 +19,7 @@ from atento.networks.heads import POOLINGS, LinearHead
 from atento.networks.interface import Network
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.encoded import Encoded
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

@@ -12,7 +12,7 @@ from atento.networks import Seq2Seq
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.text_writing import Writer, WrittenText, has_words
 from atento.text.normalization import check_texts
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 

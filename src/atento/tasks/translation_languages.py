@@ -10,8 +10,7 @@ from atento.config.sections.network_parts import WritingConfig
 from atento.data.batches.special_tokens import WITH_SOURCE, begin_of_outputs, special_tokens_of
 from atento.errors import CapabilityError
 from atento.text.glossary import GlossaryLike
-from atento.text.specials import chooses_by_source, languages_of, token_of
-from atento.text.templates import Template
+from atento.text.specials import Template, chooses_by_source, languages_of, token_of
 from atento.text.tokenizer import Tokenizer
 
 LANGUAGES = ("source_language", "target_language")

@@ -7,7 +7,7 @@ from typing import Any
 from atento.errors import CapabilityError
 from atento.text.released.sentencepiece_ids import TYPES
 from atento.text.released.tokenizer_files import MODEL_TYPES
-from atento.text.templates import Slot, Template
+from atento.text.specials import Slot, Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import CONFIG, DEFINITION, as_settings, special_strings
 

@@ -17,8 +17,7 @@ from atento.text.released.tokenizer_files import (
     read_released,
     template_for,
 )
-from atento.text.specials import SpecialTokens, languages_of, token_of
-from atento.text.templates import Template, template_of
+from atento.text.specials import SpecialTokens, Template, languages_of, template_of, token_of
 from atento.text.tokenizer_folder import (
     CONFIG,
     DEFINITION,

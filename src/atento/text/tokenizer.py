@@ -14,9 +14,8 @@ from atento.text.normalization import normalize_with_spans, require_texts, requi
 from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
 from atento.text.read_tokenizer import read_tokenizer, with_markers
 from atento.text.sampling import Sampler
-from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
+from atento.text.specials import SpecialTokens, Template, is_sentinel, standard_specials, template_named
 from atento.text.spelling import UNREADABLE, Spelling
-from atento.text.templates import Template, template_named
 from atento.text.tokenizer_folder import Backend, Parts, folder_files, write_folder
 from atento.text.words import Words, align_words, spelled_words
 
@@ -297,7 +296,7 @@ class Tokenizer:
         Args:
             ids: the first text, from `encode`.
             pair: the second text, if there is one.
-            template: a row of `atento.text.templates.TEMPLATES`, instead of that of the model.
+            template: a row of `atento.text.specials.TEMPLATES`, instead of that of the model.
 
         Returns:
             The ids, and the segment of each id.

@@ -11,8 +11,7 @@ from typing import Any, Literal, Protocol
 
 from atento.errors import TokenizerError
 from atento.limits import read_plain
-from atento.text.specials import STANDARD, SpecialTokens
-from atento.text.templates import Template
+from atento.text.specials import STANDARD, SpecialTokens, Template
 
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

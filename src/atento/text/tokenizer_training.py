@@ -21,8 +21,7 @@ from atento.errors import DataError, TokenizerError
 from atento.text.normalization import library_normalizer, require_unicode
 from atento.text.pipelines import SPACE, build, front, kind_named
 from atento.text.read_tokenizer import with_markers, without_spelled
-from atento.text.specials import STANDARD, SpecialTokens, standard_specials
-from atento.text.templates import Template
+from atento.text.specials import STANDARD, SpecialTokens, Template, standard_specials
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import Parts
 

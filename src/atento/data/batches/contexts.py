@@ -17,7 +17,7 @@ from atento.data.batches.whole_words import (
     word_ids,
 )
 from atento.errors import DataError
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

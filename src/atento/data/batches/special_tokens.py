@@ -3,7 +3,7 @@
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 WITH_SOURCE = ("encoder-decoder", "recurrent-seq2seq")

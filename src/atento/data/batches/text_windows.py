@@ -11,7 +11,7 @@ from atento.data.batches.planning import Rows
 from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.errors import DataError
 from atento.text.lengths import truncate
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 WINDOWS = "windows"  # the column "ids windows" has the lengths of the windows of each text

@@ -12,7 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.text.characters import BEGIN_SENTENCE, END_SENTENCE, framed, word_characters
 from atento.text.lengths import truncate
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

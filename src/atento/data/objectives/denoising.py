@@ -21,7 +21,7 @@ from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.errors import DataError
 from atento.splitmix import grid_hashes, permutation, random_partitions, uniform
 from atento.text.sentences import split_sentences
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 _COINS_KEY, _LENGTHS_KEY, _GAPS_KEY, _DELETED_KEY, _SENTENCES_KEY = 31, 32, 33, 34, 35  # one for each use of a hash

@@ -25,7 +25,7 @@ from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.errors import CapabilityError, DataError, UsageError, counted, nearest
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 KIND: Final = "classification"  # of the head's configuration

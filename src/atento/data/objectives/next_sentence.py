@@ -23,7 +23,7 @@ from atento.errors import DataError
 from atento.splitmix import grid_hashes
 from atento.text.lengths import pad_batch, truncate
 from atento.text.sentences import split_sentences
-from atento.text.templates import Template
+from atento.text.specials import Template
 
 FOLLOWS = "next-sentence"
 _PAIR_KEY = 12  # keeps these hashes apart from hashes for other purposes

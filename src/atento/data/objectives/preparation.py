@@ -13,7 +13,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batches
 from atento.data.records.splits import Split, by_source
 from atento.errors import DataError
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]

@@ -29,7 +29,7 @@ from atento.data.objectives.labels import cut_warning, inputs_of
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.errors import CapabilityError, DataError, counted, nearest
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 KIND = "tagging"  # of the head's configuration

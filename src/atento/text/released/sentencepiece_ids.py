@@ -14,8 +14,7 @@ from atento.errors import MissingPartError, TokenizerError, install_hint, neares
 from atento.text.pipelines import SPACE
 from atento.text.released import families
 from atento.text.released.spm import fields, read_model
-from atento.text.specials import SpecialTokens, languages_of
-from atento.text.templates import Template
+from atento.text.specials import SpecialTokens, Template, languages_of
 from atento.text.tokenizer_folder import Parts, read_file, specials_of
 
 TYPES = {"Marian": "marian", "M2M100": "m2m_100"}

@@ -17,8 +17,7 @@ from tokenizers import AddedToken
 from atento.errors import TokenizerError
 from atento.text.pipelines import SPACE
 from atento.text.released import families, sentencepiece_families, sentencepiece_ids
-from atento.text.specials import SpecialTokens, languages_of
-from atento.text.templates import Template, template_named
+from atento.text.specials import SpecialTokens, Template, languages_of, template_named
 from atento.text.tokenizer_folder import (
     CONFIG,
     Parts,

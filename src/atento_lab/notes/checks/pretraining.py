@@ -23,7 +23,7 @@ from atento.data.objectives.span_boundary import SpanBoundary
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.networks import Decoder, Encoder
 from atento.networks.heads import SpanBoundaryHead
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.training.losses import Call, losses
 from atento_lab.notes.checks.attention import EXACT
 from atento_lab.notes.finding import AtMost, Finding, compare

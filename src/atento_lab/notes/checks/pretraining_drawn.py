@@ -22,7 +22,7 @@ from atento.data.objectives.span_corruption import corrupt
 from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
-from atento.text.templates import Template
+from atento.text.specials import Template
 from atento.training.losses import Call, losses
 from atento_lab.notes.checks.attention import EXACT, apart
 from atento_lab.notes.checks.diagrams import SIZES, drawn_order, ids, running_order
