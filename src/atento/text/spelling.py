@@ -1,10 +1,12 @@
 """From ids to text: the piece of each id, its spelling, and the text that ids decode to; which ids are words."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from atento.errors import TokenizerError
-from atento.text.pipelines import kind_named, spellings
+from atento.text.pipelines import SPACE, kind_named
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer_folder import Backend
 
@@ -13,6 +15,7 @@ _NO_SPACE_AFTER = frozenset("([{«“‘¿¡$€£#@")
 _JOINS_LETTERS = frozenset("-'’_/")
 _JOINS_DIGITS = frozenset(".,:/-")
 _QUOTES = frozenset('"')
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 UNREADABLE = "\ufffd"
 """The replacement character, which stands for an unknown piece."""
 
@@ -131,3 +134,39 @@ def detokenize(words: Sequence[str]) -> str:
             open_quote = not open_quote
         glue = joins or opening or word in _NO_SPACE_AFTER
     return "".join(out)
+
+
+def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
+    """A function from a piece of a `tokenizer.json` to its text, or to its bytes.
+
+    Kinds that do not encode spaces get one before each piece that begins a word. It knows the end-of-word suffix of
+    GPT-1, the byte letters of GPT-2, and the byte pieces `<0x41>` of Llama and Atento.
+    """
+    # steps may be nested in one another: as text, a name is found at any depth
+    text = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
+    model = definition.get("model")
+    model_type = model.get("type") if isinstance(model, dict) else None
+    prefix = str(model.get("continuing_subword_prefix") or "##") if isinstance(model, dict) else "##"
+    if model_type == "WordPiece":
+        return lambda piece: piece.removeprefix(prefix) if piece.startswith(prefix) else " " + piece
+    if model_type == "WordLevel":
+        return lambda piece: " " + piece
+    suffix = str(model.get("end_of_word_suffix") or "") if isinstance(model, dict) else ""
+    if suffix:
+        return lambda piece: piece.removesuffix(suffix) + " " if piece.endswith(suffix) else piece
+    if '"ByteLevel"' in text:
+        table = _byte_letters()
+        return lambda piece: bytes(table[c] for c in piece) if all(c in table for c in piece) else piece
+
+    def spell(piece: str) -> bytes | str:
+        match = _BYTE.fullmatch(piece)
+        return bytes([int(match[1], 16)]) if match else piece.replace(SPACE, " ")
+
+    return spell
+
+
+def _byte_letters() -> dict[str, int]:
+    """The byte of each byte letter of GPT-2: printable Latin-1 is itself, other bytes are letters from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    unprintable = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(unprintable)}
