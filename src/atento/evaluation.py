@@ -313,7 +313,8 @@ def _readable(model: Model, split: Split, say: Callable[[str], None] | None, *, 
     tokenizer, network = model.tokenizer, model.network.config
     if tokenizer is None:
         return split
-    readable, warning = within_positions(split, network, tokenizer) if pairs else (split, None)
+    limited = pairs and network.position_limit is not None
+    readable, warning = within_positions(split, network, tokenizer) if limited else (split, None)
     if questions and "question" in split.columns:
         stride = answering_config(model.config, model.path or Path()).stride
         template, longest = model.config.get("template"), model.trained_length
