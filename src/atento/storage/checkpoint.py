@@ -1,4 +1,4 @@
-"""Checkpoints: a directory for each step, written atomically, verified when read; the oldest beyond `keep` deleted."""
+"""Checkpoints: a directory for each step, written atomically, verified when read, of one file or several shards."""
 
 import contextlib
 import errno
@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import time
 import uuid
@@ -15,15 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from atento.errors import CheckpointError, UsageError
 from atento.storage.catalogue import STATE, best, clean, discard, is_in_use, list_checkpoints, newest
-from atento.storage.joined_shards import is_part, read_parts
 from atento.storage.manifest import (
     JSON_LIMIT,
     MANIFEST,
     FileEntry,
+    Manifest,
     directory,
     is_plain_name,
     read_json,
@@ -33,7 +35,7 @@ from atento.storage.manifest import (
     write_file,
     write_manifest,
 )
-from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
+from atento.storage.tensorfile import Chunk, byte_size, read_safetensors, safetensors_chunks, to_bytes
 
 __all__ = ["Checkpoint", "best", "clean", "load_checkpoint", "newest", "save_checkpoint"]
 
@@ -41,10 +43,9 @@ CONFIG, WEIGHTS, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safe
 CHECKPOINT_FILES = (CONFIG, WEIGHTS, OPTIMIZER, STATE, MANIFEST)
 _MARGIN = 1.2  # free space required, as a multiple of what will be written
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_TRANSIENT = {
-    *(errno.EIO, errno.EAGAIN, errno.EINTR, errno.EBUSY),
-    *(errno.ETIMEDOUT, errno.ESTALE, errno.ENFILE, errno.EMFILE),
-}
+_BUSY = {errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ENFILE, errno.EMFILE}
+_TRANSIENT = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, *_BUSY}
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")  # of a checkpoint that several processes wrote
 _PAUSES = (0.1, 0.5, 2.0)  # seconds before each further attempt
 T = TypeVar("T")
 Files = Mapping[str, list[Chunk]]
@@ -148,7 +149,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def is_own(name: str) -> bool:
     """Whether a file of a checkpoint is written by `save_checkpoint` itself, and none of its `extra` files."""
-    return name in CHECKPOINT_FILES or is_part(name)
+    return name in CHECKPOINT_FILES or _PART.fullmatch(name) is not None
 
 
 def refuse_other_run(target: Path, run_id: str) -> None:
@@ -331,11 +332,8 @@ def retain(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, r
         return []  # none verifies, so none may be deleted
     run = read_manifest(last).run_id
     first = best(folder, run_id=run, rename_damaged=False)
-    checkpoints = [
-        item
-        for item in list_checkpoints(folder, run)
-        if item.manifest is not None and not item.path.name.endswith(".old")
-    ]
+    found = list_checkpoints(folder, run)
+    checkpoints = [item for item in found if item.manifest is not None and not item.path.name.endswith(".old")]
     deleted = []
     for item in reversed(checkpoints[keep:]):
         if item.path in (last, first) or item.step in protect or is_in_use(item.path):
@@ -347,3 +345,51 @@ def retain(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, r
         else:
             deleted.append(item.step)
     return deleted
+
+
+def part_name(name: str, shard: int, shards: int) -> str:
+    """The name of the file of a shard, counted from 0: `model-00001-of-00002.safetensors` of `model.safetensors`."""
+    return f"{name.removesuffix('.safetensors')}-{shard + 1:05d}-of-{shards:05d}.safetensors"
+
+
+def read_parts(path: Path, directory_fd: int, manifest: Manifest, name: str) -> dict[str, Tensor]:
+    """The tensors of `name`, or of the files of all shards of it.
+
+    A tensor of all files is divided: each has some of its rows, in order. A tensor of the first file alone is whole.
+
+    Raises:
+        CheckpointError: neither is part of the checkpoint, one of the files is missing, or a file is malformed.
+    """
+    if manifest.entry(name) is not None:
+        return read_safetensors(path, directory_fd, name)
+    files = list(_files_of_shards(path, manifest, name))
+    if not files:
+        raise CheckpointError(
+            f"checkpoint {path}: {name} is not part of it; a checkpoint has it, or a file for each of its shards"
+        )
+    first, *others = (read_safetensors(path, directory_fd, file) for file in files)
+    for file, tensors in zip(files[1:], others):
+        if unexpected := sorted(tensors.keys() - first.keys()):
+            raise CheckpointError(f"checkpoint {path}: {file} has the tensor {unexpected[0]!r}, and {files[0]} has not")
+    joined = {}
+    for key, tensor in first.items():
+        rows = [tensors[key] for tensors in others if key in tensors]
+        if len(rows) not in (0, len(others)):
+            raise CheckpointError(f"checkpoint {path}: the tensor {key!r} is missing in some of the files of {name}")
+        try:
+            joined[key] = torch.cat([tensor, *rows]) if rows else tensor
+        except RuntimeError as error:
+            raise CheckpointError(f"checkpoint {path}: the rows of {key!r} do not fit together: {error}") from None
+    return joined
+
+
+def _files_of_shards(path: Path, manifest: Manifest, name: str) -> Iterator[str]:
+    """The names of the files of all shards, in order. Raises CheckpointError: one is missing."""
+    matches = [match for entry in manifest.files if (match := _PART.fullmatch(entry.name))]
+    counts = {int(match[3]) for match in matches if f"{match[1]}.safetensors" == name}
+    for shards in sorted(counts)[:1]:
+        for shard in range(shards):
+            file = part_name(name, shard, shards)
+            if manifest.entry(file) is None or len(counts) > 1:
+                raise CheckpointError(f"checkpoint {path}: the shards of {name} are not complete: {file} is missing")
+            yield file

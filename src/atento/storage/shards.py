@@ -16,11 +16,11 @@ from atento.storage.checkpoint import (
     check_space,
     commit,
     json_files,
+    part_name,
     refuse_other_run,
     retried,
     temporary_folder,
 )
-from atento.storage.joined_shards import part_name
 from atento.storage.manifest import FileEntry, directory, write_file
 from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
