@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from atento.attention import attend, attention_weights, strips
+from atento.attention.algebra import count
 from atento.attention.dropout import Randomness, pair_dropout
-from atento.attention.key_ranges import count
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import (
     Mask,

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.attention.algebra import additive
-from atento.attention.key_ranges import KeyRange
+from atento.attention.algebra import KeyRange, additive
 from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,

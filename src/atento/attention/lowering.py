@@ -7,8 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from atento.attention.algebra import Mask, additive
-from atento.attention.key_ranges import KeyRange
+from atento.attention.algebra import KeyRange, Mask, additive
 
 
 def check_boolean(mask: Tensor) -> Tensor:

@@ -9,8 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.attention.algebra import Mask, Rule, check_compatible
-from atento.attention.key_ranges import KeyRange, reachable_in_window, union, unmasked_in_window
+from atento.attention.algebra import (
+    KeyRange,
+    Mask,
+    Rule,
+    check_compatible,
+    reachable_in_window,
+    union,
+    unmasked_in_window,
+)
 
 __all__ = [
     "Mask",

@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from atento.attention.algebra import KeyRange
 from atento.attention.dropout import Randomness
-from atento.attention.key_ranges import KeyRange
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from atento.attention.algebra import KeyRange, count
 from atento.attention.dropout import Key
-from atento.attention.key_ranges import KeyRange, count
 from atento.attention.lowering import LoweredMask
 from atento.attention.relative_terms import RelativeTerms
 
