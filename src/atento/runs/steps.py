@@ -55,8 +55,7 @@ from atento.storage.catalogue import clean, newest
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.features import without_dropout
 from atento.tasks.question_answering import readable_questions
-from atento.tasks.samples import samples
-from atento.tasks.split_evaluation import evaluate, held_out_batches
+from atento.tasks.split_evaluation import evaluate, held_out_batches, samples
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import (
     CAPACITY,
