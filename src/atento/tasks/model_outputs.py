@@ -1,12 +1,13 @@
 """The outputs that a loaded model writes: whether it does a task, the options of the call, the search."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, overload
 
 from atento.config.sections.decoding import NGRAMS, DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
+from atento.data.records.splits import Split
 from atento.decoding import Beam, Greedy, Sample
 from atento.decoding.draft import Draft
 from atento.errors import CapabilityError, UsageError
@@ -210,6 +211,16 @@ def score(
         raise UsageError(f"`top` must not be negative: got {top}")
     scores = score_outputs(model, listed(source), listed(target), top)
     return scores[0] if isinstance(source, str) else scores
+
+
+def written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[str]]:
+    """What gives the best output for each source of a split, with the options of a call."""
+
+    def call(model: TaskModel, split: Split, options: Any) -> list[str]:
+        writer = writer_of(model, task_with(verb), None, options, embedder=model.embedder)
+        return [best[0].text for best in writer.write(split["source"])]
+
+    return call
 
 
 def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:

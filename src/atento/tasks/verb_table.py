@@ -6,10 +6,9 @@ from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.task_spec import TaskSpec
-from atento.config.tables.tasks import task_with
 from atento.data.records.splits import Split
 from atento.tasks import classification, model_vectors, question_answering, regression, tagging, translation
-from atento.tasks.model_outputs import writer_of
+from atento.tasks.model_outputs import written
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.tasks.task_model import TaskModel
 
@@ -27,20 +26,10 @@ class Verb:
     gold: Callable[[Split], Sequence[Any]]
 
 
-def _written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[str]]:
-    """The best output for each source of a split."""
-
-    def call(model: TaskModel, split: Split, options: Any) -> list[str]:
-        writer = writer_of(model, task_with(verb), None, options, embedder=model.embedder)
-        return [best[0].text for best in writer.write(split["source"])]
-
-    return call
-
-
 VERBS: dict[str, Verb] = {
-    "translate": Verb(_written("translate"), translation.gold),
-    "summarize": Verb(_written("summarize"), translation.gold),
-    "generate": Verb(_written("generate"), translation.gold),
+    "translate": Verb(written("translate"), translation.gold),
+    "summarize": Verb(written("summarize"), translation.gold),
+    "generate": Verb(written("generate"), translation.gold),
     "classify": Verb(classification.call, classification.gold),
     "tag": Verb(tagging.call, tagging.gold),
     "answer": Verb(question_answering.call, question_answering.gold),
