@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from atento.training.signals import STOP_SIGNALS, StopRequest
+from atento.training.progress import STOP_SIGNALS, StopRequest
 
 
 def in_child(work: Callable[[], object]) -> int:

@@ -15,8 +15,8 @@ from atento.metrics.metric_table import signed
 from atento.training.faults import take_update
 from atento.training.losses import Sums
 from atento.training.optimizer import learning_rate
+from atento.training.progress import StopRequest
 from atento.training.run import Progress, Run, finish_writing, save
-from atento.training.signals import StopRequest
 
 _LAYER = re.compile(r".*?\b(?:blocks|layers|forward_layers|backward_layers)\.\d+(?=\.)")
 

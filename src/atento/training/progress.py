@@ -1,8 +1,12 @@
-"""Progress of training: a progress bar on a terminal, lines in a log file."""
+"""A run at the terminal: its progress as a bar and as lines of the log, and the signals that stop it."""
 
 import contextlib
+import os
+import signal
 import sys
+import threading
 import time
+from types import FrameType, TracebackType
 from typing import IO, Any
 
 from rich.console import Console
@@ -11,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from atento.terminal import echo, printable
 
 PACE_AFTER = 10.0  # seconds after which the pace is reported
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 LONG = 7200.0  # seconds of training that are worth a warning
 
 
@@ -142,3 +147,34 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+class StopRequest:
+    """A context manager in which a first signal only sets `by`, and the second one stops at once.
+
+    Outside the main thread it does nothing.
+
+    Attributes:
+        by: the signal that was received; None: no signal.
+    """
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+        self._previous_handlers: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            self._previous_handlers = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous_handlers.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.by is not None:  # the second signal has its default effect
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.by = signal.Signals(number)

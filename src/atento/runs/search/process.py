@@ -15,7 +15,7 @@ from typing import IO, Any
 from atento.errors import AtentoError, TrainingStopped, UsageError
 from atento.processes import ended_by
 from atento.runs.run_record import read_run
-from atento.training.signals import STOP_SIGNALS, StopRequest
+from atento.training.progress import STOP_SIGNALS, StopRequest
 
 _POLL = 0.1  # seconds
 

@@ -25,8 +25,7 @@ from atento.runs.search.search_folder import (
 from atento.runs.search.search_strategies import Rung, Values, rungs_of, trials_of
 from atento.runs.search.space import Dimension, Range, read_space, size
 from atento.storage.lock import RunLock
-from atento.training.progress import Reporter
-from atento.training.signals import StopRequest
+from atento.training.progress import Reporter, StopRequest
 
 
 @dataclass(frozen=True)
