@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from atento.config.reading.recipe_layers import shipped
-from atento.errors import CheckpointError, UsageError
+from atento.errors import CheckpointError, ModelError, UsageError
 from atento.models.shipped import shipped_models
 from atento.storage.catalogue import select_checkpoint
 
@@ -19,6 +19,7 @@ _HUB_FILES = [
     *("README.md", "LICENSE*", "NOTICE*"),
 ]
 _NOT_FETCHED = ["consolidated*", "original/*", "onnx/*", "openvino/*", "checkpoint-*"]  # the same in other forms
+WORD_ENDINGS = (".txt", ".vec", ".bin")  # of word vectors, the last binary
 _HUB_SECONDS = 5.0  # to wait for a connection
 
 
@@ -57,6 +58,25 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
     if path.parent == Path() and path.name in (models := shipped_models()):
         return models[path.name]
     raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){_near(path)}")
+
+
+def word_files(path: Path) -> tuple[Path, ...]:
+    """The files of a model of words: `*options.json` and `*weights.hdf5` of a published ELMo folder, or a word2vec file
+    (.bin, binary; .txt or .vec, text; each also with .gz). Empty for anything else.
+
+    Raises:
+        ModelError: an ELMo folder with several options or weights.
+    """
+    try:
+        is_folder = path.is_dir()
+    except OSError:  # too long for a path: `find_model` reports it
+        return ()
+    if not is_folder:
+        return (path,) if Path(path.name.removesuffix(".gz")).suffix in WORD_ENDINGS and path.is_file() else ()
+    options, weights = sorted(path.glob("*options.json")), sorted(path.glob("*weights.hdf5"))
+    if options and weights and len(options + weights) > 2:
+        raise ModelError(f"{path} holds several ELMo models: {', '.join(file.name for file in options + weights)}")
+    return (*options, *weights) if options and weights else ()
 
 
 def find_tokenizer(model: str | Path, *, fetch: bool = True) -> Path:

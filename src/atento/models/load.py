@@ -32,13 +32,13 @@ from atento.models.configuration import (
     network_config,
     read_config,
 )
-from atento.models.find import find_model
+from atento.models.find import find_model, word_files
 from atento.models.generation_settings import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
 from atento.models.peft import ADAPTER_CONFIG, read_peft, with_ours
 from atento.models.weight_files import read_weights, type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
-from atento.networks import Network, build_network
+from atento.networks import CBOW, ELMo, Network, build_network
 from atento.networks.adapters import join_adapters
 from atento.networks.build import WithoutDraws
 from atento.networks.int8_projection import with_int8_maps
@@ -104,8 +104,8 @@ def load_model(
     """
     path = path_of(model, "model", "a folder, a file or a hub name")
     dtype = None if precision == "auto" else precision_type(precision)
-    word_model = read_word_model(path)
-    if word_model is not None:
+    if files_of_words := word_files(path):
+        word_model = read_word_model(files_of_words)
         network: Network = word_model.network.to(resolve_device(device), dtype=dtype).eval().requires_grad_(False)
         about = {"name": path.name, "task": EMBEDDING, "network": network_to_dict(network.config)}
         if dtype is None:
@@ -127,7 +127,7 @@ def load_model(
         dtype = widest(files.weights.values())
         precision = type_name(dtype)
     network = read_network(files, config).to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
-    words = trained_word_model(network, tokenizer)
+    words = trained_word_model(network, tokenizer) if isinstance(network, ELMo | CBOW) else None
     stored = {name: value.dtype for name, value in files.weights.items()}
     return LoadedModel(
         network, tokenizer, files.config, files.path, files.load_report, words, precision, stored, str(model)

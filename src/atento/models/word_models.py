@@ -3,6 +3,7 @@
 See docs/notes.md#c14, #c15.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +12,11 @@ from torch import nn
 
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
-from atento.errors import ModelError
-from atento.networks import CBOW, ELMo, Network
+from atento.models.find import WORD_ENDINGS
+from atento.networks import CBOW, ELMo
 from atento.released.elmo_hdf5 import load_published
 from atento.text.tokenizer import Tokenizer
 from atento.text.word_vectors import Vectors, read_binary_vectors, read_text_vectors
-
-_TEXT, _BINARY = (".txt", ".vec"), (".bin",)
 
 
 @dataclass(frozen=True)
@@ -28,31 +27,12 @@ class WordModel:
     vectors: Vectors | None = None
 
 
-def read_word_model(path: Path) -> WordModel | None:
-    """Read a published ELMo folder (`*options.json` beside `*weights.hdf5`), or a word2vec file: .bin (binary), .txt or
-    .vec (text), each also with .gz.
-
-    Returns:
-        None for anything else.
-
-    Raises:
-        ModelError: an ELMo folder with several options or weights. DataError: a damaged file.
-    """
-    try:
-        is_folder = path.is_dir()
-    except OSError:  # too long for a path: `find_model` reports it
-        return None
-    if is_folder:
-        options, weights = sorted(path.glob("*options.json")), sorted(path.glob("*weights.hdf5"))
-        if not options or not weights:
-            return None
-        if len(options) > 1 or len(weights) > 1:
-            raise ModelError(f"{path} holds several ELMo models: {', '.join(file.name for file in options + weights)}")
-        return WordModel(load_published(options[0], weights[0]))
-    suffix = Path(path.name.removesuffix(".gz")).suffix
-    if not path.is_file() or suffix not in _TEXT + _BINARY:
-        return None
-    vectors = (read_text_vectors if suffix in _TEXT else read_binary_vectors)(path)
+def read_word_model(files: Sequence[Path]) -> WordModel:
+    """The model of the files that `find.word_files` names. Raises DataError: a damaged one."""
+    if len(files) == 2:
+        return WordModel(load_published(*files))
+    is_text = files[0].name.removesuffix(".gz").endswith(WORD_ENDINGS[:2])
+    vectors = (read_text_vectors if is_text else read_binary_vectors)(files[0])
     return WordModel(_network(vectors), vectors)
 
 
@@ -68,9 +48,9 @@ def _network(vectors: Vectors) -> CBOW:
     return network
 
 
-def trained_word_model(network: Network, tokenizer: Tokenizer | None) -> WordModel | None:
-    """The network as a model of words, which are those of its tokenizer; None for any other network."""
-    if not isinstance(network, ELMo | CBOW) or tokenizer is None:
+def trained_word_model(network: ELMo | CBOW, tokenizer: Tokenizer | None) -> WordModel | None:
+    """The network as a model of words, which are those of its tokenizer; None: it has none."""
+    if tokenizer is None:
         return None
     if isinstance(network, ELMo):
         return WordModel(network)
