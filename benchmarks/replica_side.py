@@ -19,8 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from atento.config.sections.parallel import ParallelConfig
-from atento.config.sections.training import TrainingConfig
+from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory

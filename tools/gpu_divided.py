@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from atento.config.sections.parallel import ParallelConfig
-from atento.config.sections.training import TrainingConfig
+from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import build_network
 from atento.training.replica.data_parallel import Processes

@@ -19,8 +19,7 @@ from torch import Tensor
 import atento
 from atento.attention import attend
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.parallel import ParallelConfig
-from atento.config.sections.training import TrainingConfig
+from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import UsageError

@@ -15,8 +15,7 @@ from atento.attention.masks import causal, documents
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
-from atento.config.sections.training import TrainingConfig
+from atento.config.sections.training import ScheduledSamplingConfig, TrainingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.sections.sampling_schedule import Schedule, ScheduledSamplingConfig
+from atento.config.sections.training import Schedule, ScheduledSamplingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.networks.interface import Network, mask_of
 from atento.networks.output import Output

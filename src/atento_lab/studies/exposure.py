@@ -16,8 +16,7 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.sections.sampling_schedule import Schedule, ScheduledSamplingConfig
-from atento.config.sections.training import TrainingConfig
+from atento.config.sections.training import Schedule, ScheduledSamplingConfig, TrainingConfig
 from atento.data.batches.batch import Batch, PlannedBatches
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
+from atento.config.sections.training import ScheduledSamplingConfig
 from atento.errors import MissingPartError
 from atento.inspection.figures.curves import Line, Panel, curves_page, curves_picture
 from atento.training.scheduled_sampling import SCHEDULES, own_share

@@ -54,7 +54,7 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     """Check the processes that a launcher has started, or start them; the first one prints the table."""
     from pathlib import Path
 
-    from atento.config.sections.parallel import ParallelConfig
+    from atento.config.sections.training import ParallelConfig
     from atento.precision import resolve_device
     from atento.training.replica import environment
     from atento.training.replica.data_parallel import Processes

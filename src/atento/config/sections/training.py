@@ -1,13 +1,102 @@
-"""The section `training` of a recipe: length, batches, optimizer, validation and checkpoints."""
+"""The section `training` of a recipe: length, batches, optimizer, scheduled sampling, processes, checkpoints."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from atento.config.literals import check_choices
-from atento.config.sections.parallel import ParallelConfig
-from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
 from atento.errors import RecipeError, counted, nearest
+
+_RULES = {"linear": "above 0", "exponential": "above 0 and below 1", "inverse-sigmoid": "at least 1"}  # of k
+Schedule = Literal["linear", "exponential", "inverse-sigmoid"]
+
+
+@dataclass(frozen=True)
+class ScheduledSamplingConfig:
+    """Inputs of the decoder that are the model's own tokens instead of the target's (Bengio et al. 2015).
+
+    Recurrent decoders take them step by step. Transformers take them from a first pass over the target, and learn from
+    a second pass (Mihaylova & Martins 2019).
+    """
+
+    share: float = 0.0
+    """Largest share of the target's tokens that are replaced by the model's own in the input. [0 to 1; 0: teacher
+    forcing] 0.1 to 0.5 is usual; a Transformer takes up to twice as long for its two passes.
+    """
+    schedule: Schedule = "linear"
+    """How the probability of the target's token falls with the number i of updates done, down to 1 - `share`. linear:
+    k - c·i. exponential: k^i. inverse-sigmoid: k / (k + exp(i / k)).
+    """
+    k: float | None = None
+    """Constant k of the schedule. [linear: above 0; exponential: above 0, below 1; inverse-sigmoid: at least 1; null:
+    linear 1, others such that `share`, at most 0.99, is reached in the last update] With linear, a k above 1 delays the
+    start.
+    """
+    c: float | None = None
+    """Constant c of the linear schedule, its slope an update. [above 0; null: such that `share` is reached in the last
+    update]
+    """
+    tokens: Literal["argmax", "sample"] = "argmax"
+    """The model's own token: the most probable one, or a sample of its distribution."""
+
+    def __post_init__(self) -> None:
+        section = "training.scheduled_sampling"
+        check_choices(self, f"{section}.")
+        if not 0 <= self.share <= 1:
+            raise RecipeError(f"`{section}.share` must lie in [0, 1]: got {self.share}")
+        lowest = 1.0 if self.schedule == "inverse-sigmoid" else 0.0  # below 1, k / (k + exp(i / k)) falls at once
+        limit = 1.0 if self.schedule == "exponential" else float("inf")
+        if self.k is not None and not (0 < self.k < limit and lowest <= self.k):
+            raise RecipeError(
+                f"`{section}.k` must be {_RULES[self.schedule]} for the schedule {self.schedule}: got {self.k}"
+            )
+        if self.c is not None and self.schedule != "linear":
+            raise RecipeError(f"`{section}.c` is a constant of the linear schedule: got {self.c} for {self.schedule}")
+        if self.c is not None and not 0 < self.c < float("inf"):
+            raise RecipeError(f"`{section}.c` must be finite and above 0: got {self.c}")
+
+
+@dataclass(frozen=True)
+class ParallelConfig:
+    """How several processes (`atento train --nproc`, torchrun) train one network together.
+
+    Each process has a copy of the network, or a shard of one, and computes its share of the parts of every update.
+    Gradients are summed over all processes and divided once by the number of real targets, so the update does not
+    depend on their number.
+    """
+
+    replicate: Literal["auto"] | int = "auto"
+    """Copies of the network. [auto, or at least 1; auto: as many as the processes that were started allow, each with
+    `shard` of them] Give a number to make sure that a run starts with that many.
+    """
+    shard: int = 1
+    """Processes that the weights, gradients and optimizer state of one copy are divided among. [at least 1; 1: each
+    process has a whole copy] Raise it where a copy does not fit into the memory of a device. It sends more: the weights
+    of each block, before it computes.
+    """
+    exact: bool = False
+    """Sum the gradients of the parts of an update in a fixed order, one CPU thread a process, so that any number of
+    processes gives the same bits. It is slower. Set it to compare runs, or to look for a fault of a machine.
+    """
+    timeout: float = 300.0
+    """Seconds that a process waits in an update for the others before the run ends with an error. [above 0] Raise it
+    where updates take minutes, or processes are of different speed.
+    """
+
+    def __post_init__(self) -> None:
+        section = "training.parallel"
+        if self.replicate != "auto" and (not isinstance(self.replicate, int) or self.replicate < 1):
+            raise RecipeError(f"`{section}.replicate` must be auto or at least 1: got {self.replicate}")
+        if self.shard < 1:
+            raise RecipeError(f"`{section}.shard` must be at least 1: got {self.shard}")
+        if self.shard > 1 and self.exact:
+            raise RecipeError(
+                f"`{section}.exact` fixes the order of sums, and with `{section}.shard` {self.shard} they are summed "
+                "where each shard is: use one of the two"
+            )
+        if not 0 < self.timeout < float("inf"):
+            raise RecipeError(f"`{section}.timeout` must be finite and above 0: got {self.timeout}")
+
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
 TRACKERS = ("tensorboard", "wandb", "mlflow")  # also the names of their packages

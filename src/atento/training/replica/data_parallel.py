@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from atento.config.sections.parallel import ParallelConfig
+from atento.config.sections.training import ParallelConfig
 from atento.errors import AtentoError, TrainingError
 from atento.networks.interface import Network
 from atento.training.replica.control_messages import (

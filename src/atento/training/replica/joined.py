@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from atento.config.sections.parallel import ParallelConfig
+from atento.config.sections.training import ParallelConfig
 from atento.errors import AtentoError, UsageError, counted
 from atento.training.replica import environment
 from atento.training.replica.control_messages import LostProcess, answered

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
+from atento.config.sections.training import ScheduledSamplingConfig
 from atento.data.batches.batch import Batch
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
