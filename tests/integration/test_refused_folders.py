@@ -8,7 +8,7 @@ import pytest
 
 from atento.errors import AtentoError, DataError, UsageError
 from atento.storage.lock import RunLock
-from atento.storage.new_folder import NewFolder
+from atento.storage.whole_file import NewFolder
 from conftest import ForkServer, refused
 from test_replicas import train
 

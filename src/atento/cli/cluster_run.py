@@ -54,7 +54,7 @@ class Launch:
         from atento.scale.model_hash import model_files
         from atento.scale.parts import PARTS, Job, OutputFolder
         from atento.storage.lock import RunLock
-        from atento.storage.new_folder import NewFolder
+        from atento.storage.whole_file import NewFolder
 
         model, file = self.options["model"], self.options["file"]
         if file == "-":

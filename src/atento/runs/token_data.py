@@ -38,8 +38,7 @@ from atento.runs.run_identity import data_fingerprint, has_begun
 from atento.runs.token_changes import compare_files, compare_plans, training_files
 from atento.splitmix import hashes_of
 from atento.storage.lock import RunLock
-from atento.storage.new_folder import NewFolder
-from atento.storage.whole_file import write_whole
+from atento.storage.whole_file import NewFolder, write_whole
 from atento.text.bulk import EncodingPool, id_type
 from atento.text.text_workers import TextWorkers
 from atento.text.tokenizer import Tokenizer

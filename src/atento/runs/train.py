@@ -25,7 +25,7 @@ from atento.runs.setup import Setup
 from atento.runs.steps import train_run
 from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
-from atento.storage.new_folder import NewFolder
+from atento.storage.whole_file import NewFolder
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
 from atento.training.replica.joined import joined, said_once
