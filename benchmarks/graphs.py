@@ -14,7 +14,7 @@ import torch
 from atento.config.sections.network import NetworkConfig
 from atento.inference.graphs import ROOM
 from atento.networks import build_network
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import EncoderDecoder
 from benchmarks.decoding import CELLS, SIZES, Comparison, compare
 from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
 from benchmarks.devices import device_of, wait

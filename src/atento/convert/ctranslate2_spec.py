@@ -14,10 +14,9 @@ from atento.convert.token_names import Vocabulary
 from atento.networks.interface import Network
 from atento.networks.layers import FeedForward, TokenEmbedding
 from atento.networks.stack.block import Block
-from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import InputLayer
 
 Array = NDArray[np.float32]

@@ -27,9 +27,8 @@ from atento.models.configuration import embedding_config
 from atento.networks.heads import LinearHead, max_token, mean_token, sqrt_mean_token, weighted_mean_token
 from atento.networks.interface import Network
 from atento.networks.layers import LayerMix
-from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.vocabulary import VocabularyHead
 
 _BATCH, _LENGTH, _PAST = 2, 3, 4  # sizes of the recorded call

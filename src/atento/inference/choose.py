@@ -27,10 +27,9 @@ from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_b
 from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
-from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack import linear_maps
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 
 Versions = tuple[tuple[int, int], ...]
 """The address and the version of each weight, which change when it changes."""

@@ -35,8 +35,8 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack import MaskArgument, Stack, linear_maps
+from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento.precision import best_precision, cpu_features, threads_for
 
 _CHUNK = 256  # tokens computed at a time, so that what is between two products stays in the cache

@@ -38,8 +38,7 @@ from atento.inference.plain import (
 from atento.inference.uneven_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
 from atento.networks.stack.block import BlockState
-from atento.networks.stack.decoder import Decoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
 from atento.precision import best_precision, cpu_features, threads_for
 

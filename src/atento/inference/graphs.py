@@ -17,8 +17,7 @@ from torch import Tensor
 from atento.errors import CapabilityError
 from atento.inference.fast import FastStepFunction, StepPositions
 from atento.inference.packed_linear import Precision
-from atento.networks.stack.decoder import Decoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 
 ROOM = 64  # tokens that a cache has room for at first; it grows by as many again
 WARM_UP = 3  # steps on new memory before the capture: what libraries set up at first use must not be in the graph

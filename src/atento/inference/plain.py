@@ -20,8 +20,7 @@ from atento.inference.uneven_rows import StackRows
 from atento.networks.output import Output
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
-from atento.networks.stack.decoder import Decoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
 
 WritingNetwork = EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM

@@ -16,9 +16,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
 from atento.networks.build import build_network
 from atento.networks.interface import Network
-from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.released.load_report import LoadReport
 
 # the keys that must be equal for the blocks of two networks to be part of one network

@@ -16,9 +16,8 @@ from atento.networks.interface import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
-from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.words.cbow import CBOW
 
 Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # encode a source and decode a target; with the same signature

@@ -17,8 +17,8 @@ from atento.errors import CapabilityError
 from atento.limits import path_of
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.networks.interface import Network, layer_count
-from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.stack_decoders import Decoder
 from atento.networks.weight_levels import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.grouping import results_of

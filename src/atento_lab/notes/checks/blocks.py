@@ -12,7 +12,7 @@ from atento.config import presets
 from atento.networks import Encoder, build_network
 from atento.networks.layers import FeedForward, Residual
 from atento.networks.stack.block import Block
-from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento_lab.notes.checks.attention import EXACT, apart, random
 from atento_lab.notes.checks.tiny import gold_batch, some_ids, tiny_network
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
