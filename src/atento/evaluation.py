@@ -14,7 +14,7 @@ from atento.config.tables.tasks import scored as scored_tasks
 from atento.data.files.hub import opened
 from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
-from atento.data.files.xml_records import fitting
+from atento.data.files.translation_units import fitting
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.labelled_data import Paths, are_paths, labelled_records, reading_of
 from atento.data.records.memory import MemoryRecords

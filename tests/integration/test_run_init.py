@@ -179,7 +179,7 @@ def test_a_model_that_cannot_be_started_from(server: ForkServer, tuning: Path) -
         ("less", "weights do not match config.json: 1 missing ['encoder.norm.bias'], 0 unexpected []"),
         ("other", "encoder.norm.bias has shape (3,), config.json says (16,)"),
         ("mute", "no tokenizer in "),
-        ("strange", "model_type 'brt' is not known here; did you mean 'bert'"),
+        ("strange", "model_type 'brt' is a network that is not known here; `transformers` may run it. Known: albert"),
         ("tune.yaml", "tune.yaml is a file; a model is a folder"),
         ("none", "no model at none: give a run folder, a model folder or a hub name (owner/name)"),
     ):

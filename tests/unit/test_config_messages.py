@@ -158,7 +158,7 @@ FORMATS = [
     ("tagging", "{file: a.tsv, tokens: 0, tags: -1}", "must count its columns from 0: `tags` is -1"),
     ("tagging", "{file: a.jsonl, tokens: 0, tags: 1}", "is in the format jsonl, whose columns have names: `tokens` is 0"),
     ("tagging", "{file: a.tsv, format: assin}", "is assin, which has no `tags`: give `file` and the column of each field: `tokens`, `tags` (or a file that ends in .conll or"),
-    ("tagging", "{file: a.tsv, format: conl}", "format must be one of tsv, csv, xlsx, jsonl, json, conll, conllu, assin, tmx, folders, text or null: got 'conl'; did you mean 'conll'?"),
+    ("tagging", "{file: a.tsv, format: conl}", "format must be one of tsv, csv, xlsx, jsonl, json, conll, conllu, assin, tmx, xliff, po, folders, text or null: got 'conl'; did you mean 'conll'?"),
     ("tagging", "{file: a.conll, label: 1}", "has a `label`, and this task reads tokens, tags"),
     ("tagging", "{dataset: a, file: b}", "is a data set, so `file` cannot be combined with `dataset`: got 'b'"),
     ("tagging", "{dataset: a, tags: 2}", "is a data set, whose columns have names: `tags` is 2"),

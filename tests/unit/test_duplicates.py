@@ -193,6 +193,33 @@ def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["equal"] == 0
 
 
+def test_files_without_lines_are_read_as_other_commands_read_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A workbook, Parquet, a list of JSON, catalogues: the texts of the column are what is left."""
+    openpyxl, pandas = pytest.importorskip("openpyxl"), pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rows = [{"id": number, "t": text} for number, text in enumerate(["one two", "x", "one two"])]
+    (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
+    pandas.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
+    book = openpyxl.Workbook()
+    for row in (("id", "t"), *(tuple(row.values()) for row in rows)):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    messages = "".join(f'msgctxt "{row["id"]}"\nmsgid "{row["t"]}"\nmsgstr ""\n\n' for row in rows)
+    (tmp_path / "a.po").write_text(messages, encoding="utf-8")
+    (tmp_path / "test.txt").write_text("x\ny\n", encoding="utf-8")
+    for name, column, first in (("a.json", "t", 1), ("a.parquet", "t", 1), ("a.xlsx", "t", 2), ("a.po", "en", 1)):
+        deduplicate(str(tmp_path / name), tmp_path / "out", text=column, as_json=True)
+        report = json.loads(capsys.readouterr().out)
+        assert (report["equal"], report["left"], report["first"][0]["of"]) == (1, 2, first)
+        assert (tmp_path / "out").read_text(encoding="utf-8") == "one two\nx\n"
+        with pytest.raises(UsageError, match=f"{name}: has no lines: name the column of its texts by --text"):
+            overlap(str(tmp_path / name), str(tmp_path / "test.txt"))
+    overlap(str(tmp_path / "a.xlsx"), str(tmp_path / "a.parquet"), text="t", as_json=True)
+    assert json.loads(capsys.readouterr().out)["equal"] == 3
+
+
 def test_workers_compute_the_same_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Blank texts, texts without words, and what is no UTF-8 included; the command writes the same file."""
     texts = [*corpus(), "", "...", "a \ud800 b", "a\0b c", "a b c"]

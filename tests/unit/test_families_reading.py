@@ -204,7 +204,7 @@ def test_c16_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "brt"}, "model_type 'brt' is not known here; did you mean 'bert'"),
+        ({"model_type": "brt"}, "model_type 'brt' is a network that is not known here; `transformers`"),
         (
             {"model_type": None},
             r'is not Atento.s own .*; a released model names its family there \("model_type": "bert"',

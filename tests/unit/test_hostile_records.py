@@ -280,7 +280,7 @@ def test_every_format_is_among_the_readers_here() -> None:
     elsewhere = {
         "conllu": "test_conll",
         "assin": "test_assin",
-        "tmx": "test_translation_memories",
+        **dict.fromkeys(("tmx", "xliff", "po"), "test_translation_memories"),
         "xlsx": "test_own_tables",
         "folders": "test_own_tables",
     }

@@ -48,6 +48,33 @@ def test_one_line_with_the_settings(files: Path) -> None:
     assert run("exact-match", "out.pt", "ref.pt", "ref2.pt").stdout == "exact match 100.00 nrefs:2|case:mixed\n"
 
 
+def test_columns_of_tables(files: Path) -> None:
+    """One table or several, beside files of lines; messages name lines of the file."""
+    lines = {name: (files / name).read_text(encoding="utf-8").splitlines() for name in ("out.pt", "ref.pt")}
+    rows = "".join(f'"{out}","{ref}\n"\n' for out, ref in zip(*lines.values()))
+    (files / "t.csv").write_text(f"out,ref\n{rows}", encoding="utf-8")
+    records = [json.dumps({"ref": line}) for line in lines["ref.pt"]]
+    (files / "t.jsonl").write_text("\n".join(records), encoding="utf-8")
+    expected = run("bleu", "out.pt", "ref.pt").stdout
+    for words in (
+        ("out.pt", "t.csv", "--column", "ref"),
+        ("t.csv", "t.csv", "--column", "out", "--column", "ref"),
+        ("t.csv", "t.jsonl", "--column", "out", "--column", "ref"),
+        ("out.pt", "t.csv", "--column", "ref", "--reading", "encoding=utf-8"),
+    ):
+        result = run("bleu", *words)
+        assert (result.stdout, result.stderr) == (expected, "")
+    with pytest.raises(UsageError, match="one for each table among the files: got 1 name and 0 tables"):
+        run("bleu", "out.pt", "ref.pt", "--column", "ref")
+    with pytest.raises(UsageError, match="one for each table among the files: got 2 names and 1 table"):
+        run("bleu", "out.pt", "t.csv", "--column", "a", "--column", "b")
+    with pytest.raises(DataError, match=r"t.csv:1: column 'reg' is not in the header; did you mean 'ref'"):
+        run("bleu", "out.pt", "t.csv", "--column", "reg")
+    (files / "n.csv").write_text('n,"a\nb"\n1,x\ny,2\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"n.csv:4: each line must hold a finite number: got 'y'"):
+        run("pearson", "n.csv", "n.csv", "--column", "n")
+
+
 def test_interval_and_other_seed(files: Path) -> None:
     low, high = bleu(["o gato está no tapete", "bom dia"], ["o gato está sentado no tapete", "bom dia"]).interval()
     assert f" [{low:.2f}, {high:.2f}] nrefs:1|case:mixed" in run("bleu", "out.pt", "ref.pt", "--interval").stdout

@@ -218,7 +218,7 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (put("config.json", b"[" * 100_000), CheckpointError, "config.json is damaged: "),
     (put("config.json", b"[1]"), ModelError, "config.json must hold one JSON object: got list"),
     (put("model.safetensors", b"12345"), CheckpointError, "model.safetensors is damaged: "),
-    (spoil_config(model_type="brt"), ModelError, "model_type 'brt' is not known here; did you mean 'bert'"),
+    (spoil_config(model_type="brt"), ModelError, "model_type 'brt' is a network that is not known here"),
     (spoil_config(network=None), ModelError, "config.json is not Atento's own"),
     (spoil_config(network__moe=8), ModelError, r"unknown network keys \['moe'\]; was it written by a newer version?"),
     (spoil_config(network__n_heads=3), ModelError, "`n_heads` must divide `d_model`: got 3 and 16"),

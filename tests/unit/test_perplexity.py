@@ -312,5 +312,9 @@ def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     ):
         with pytest.raises(DataError, match=message):
             run(folders / "translator", *(folders / name for name in files))
+    table = folders / "pairs.csv"  # a row is named by its line in the file
+    table.write_text('s,t\n"The cat\nsleeps.","O gato\ndorme."\n"a",\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"pairs\.csv:5: the target of this pair is blank"):
+        run(folders / "translator", table, "--columns", "s,t")
     with pytest.raises(UsageError, match="TARGETS are for an encoder-decoder"):
         run(folders / "decoder", folders / "sources", folders / "targets")

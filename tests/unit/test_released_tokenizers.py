@@ -19,6 +19,7 @@ from atento.errors import CapabilityError, MissingPartError, TokenizerError, ins
 from atento.text import Tokenizer, has_tokenizer, train_tokenizer
 from atento.text.lengths import pad_batch, truncate
 from atento.text.released.spm import read_model
+from atento.text.released.tokenizer_files import unknown_class
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gat", "##o", "a", "[", "]", "mask", "acao", "."]
 GPT2 = {"<|endoftext|>": 0, "g": 1, "a": 2, "t": 3, "o": 4, "Ġ": 5, "at": 6, "Ġg": 7, "Ġgat": 8}
@@ -281,7 +282,12 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     )
     llama = {"tokenizer.model": model(LLAMA, 2), "tokenizer_config.json": {"tokenizer_class": "LLaMATokenizer"}}
     assert Tokenizer.load(put(tmp_path / "e", llama)).with_specials([4])[0] == [1, 4]
-    assert message(xlnet).startswith(f"{xlnet}: without tokenizer.json, 'XLNet' tokenizers cannot be read. Known: bert")
+    named = "its tokenizer, {}Tokenizer of transformers, is not known here; a `tokenizer.json` is read where"
+    assert message(xlnet).startswith(f"{xlnet}: {named.format('XLNet')}")
+    tweets = {"config.json": {"model_type": "roberta", "tokenizer_class": "BertweetTokenizer"}, "vocab.txt": "ol@@ 3\n"}
+    assert message(put(tmp_path / "f", tweets)).startswith(f"{tmp_path / 'f'}: {named.format('Bertweet')}")
+    of_bytes = put(tmp_path / "g", {"config.json": {"model_type": "t5", "tokenizer_class": "ByT5Tokenizer"}})
+    assert not has_tokenizer(of_bytes) and unknown_class(of_bytes, {}) == "ByT5Tokenizer of transformers"
     assert has_tokenizer(xlnet) and not has_tokenizer(tmp_path)
 
 

@@ -1,4 +1,6 @@
-"""Translation memories (.tmx): languages, codes inside texts, encodings, and every bad input, hostile ones too."""
+"""Translation memories (.tmx), .xlf and .po: languages, codes inside texts, encodings, and every bad input."""
+
+# ruff: noqa: E501 (files are read line by line)
 
 import gzip
 import re
@@ -123,3 +125,71 @@ def test_every_reader_of_tables_takes_them(tmp_path: Path) -> None:
     rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
     assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
     assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
+
+
+XLIFF = (
+    '<?xml version="1.0" encoding="utf-8"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n'
+    '<file source-language="en" target-language="pt-BR" original="a"><body><group><trans-unit id="1">\n'
+    '<source>The <g id="1">cat</g><x id="2"/> <ph id="3">{0}</ph>sleeps</source><target state="translated">'
+    '<g id="1">O gato</g> dorme</target><alt-trans><source>no</source><target>não</target></alt-trans></trans-unit>'
+    "</group>\n<trans-unit id='2'><source>new</source></trans-unit>\n"
+    "<trans-unit id='3'><source>old</source><target state='needs-review-translation'>velho</target></trans-unit>\n"
+    "<trans-unit id='4'><source>dog</source><target>cão</target></trans-unit></body></file></xliff>\n"
+)
+XLIFF_2 = (
+    '<xliff:xliff xmlns:xliff="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="pt_BR">\n'
+    "<xliff:file><xliff:unit><xliff:segment state='final'><xliff:source>The <xliff:pc id='1'>cat</xliff:pc>"
+    "</xliff:source><xliff:target>O gato</xliff:target></xliff:segment>\n<xliff:ignorable><xliff:source> </xliff:source></xliff:ignorable>"
+    "<xliff:segment state='initial'><xliff:source>a</xliff:source><xliff:target>x</xliff:target></xliff:segment>\n"
+    "<xliff:segment><xliff:source>dog</xliff:source><xliff:target>cão</xliff:target></xliff:segment>\n"
+    "<xliff:segment><xliff:source>b</xliff:source></xliff:segment></xliff:unit></xliff:file></xliff:xliff>\n"
+)
+PO = (
+    'msgid ""\nmsgstr ""\n"Language: pt_BR\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n#, c-format, fuzzy\n#~ msgid "z"\n'
+    '#~ msgstr "w"\n\n#: a.c:1\n#, c-format\nmsgid "The "\n"cat"\nmsgstr "O \\"gato\\""\n\n#, c-format, fuzzy\n#| msgid "x"\n'
+    'msgid "old"\nmsgstr "velho"\n\nmsgid "new"\nmsgstr ""\n\n# fuzzy, says the translator\nmsgid "%d dog"\n'
+    'msgid_plural "%d dogs"\nmsgstr[0] "%d cão"\nmsgstr[1] "%d cães"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "pairs", "lines"),
+    [
+        ("x.xlf", XLIFF, [("The cat sleeps", "O gato dorme"), ("dog", "cão")], (3, 7)),
+        ("x.xliff.gz", XLIFF_2, [("The cat", "O gato"), ("dog", "cão")], (2, 4)),
+        ("x.po", PO, [("The cat", 'O "gato"'), ("%d dog", "%d cão"), ("%d dogs", "%d cães")], (12, 25)),
+    ],
+)
+def test_files_of_translators_without_what_is_untranslated_or_fuzzy(
+    tmp_path: Path, file: str, content: str, pairs: list[tuple[str, str]], lines: tuple[int, int]
+) -> None:
+    for target in ("pt-BR", "pt_br", "pt"):
+        records = read(tmp_path, content, "en", target, file=file)
+        assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [f"{file}:{line}" for line in lines]
+        assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
+    with pytest.raises(
+        DataError, match=rf"{file}: no translation unit has the language 'fr'; the languages are 'en', 'p"
+    ):
+        read(tmp_path, content, "en", "fr", file=file)
+    texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
+    assert len(texts) == len(pairs) + 2  # a source waits for its translation
+    assert list(texts_of(SourceConfig(file=file, text="pt"), tmp_path)) == [target for _, target in pairs]
+
+
+def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path) -> None:
+    bare = XLIFF.replace(' target-language="pt-BR"', "")
+    assert len(read(tmp_path, bare, target="target", file="x.xlf")) == 2
+    with pytest.raises(DataError, match=r"has the language 'pt'; the languages are 'en', 'target'"):
+        read(tmp_path, bare, file="x.xlf")
+    assert len(read(tmp_path, PO.replace('"Language: pt_BR\\n"\n', ""), target="target", file="x.po")) == 3
+    said = PO.replace('"Language:', '"X-Source-Language: de\\n"\n"Language:')
+    assert len(read(tmp_path, said, "de", file="x.po")) == 3
+    waiting = PO[: PO.index("#: a.c")] + PO[PO.index("#, c-format, fuzzy\n#|") : PO.index("# fuzzy, says")]
+    for file, content, message in (
+        ("x.xlf", XLIFF.replace("<xliff", '<!DOCTYPE a [<!ENTITY a "b">]><xliff', 1), "x.xlf:2: the entity 'a' is"),
+        ("x.xlf", XLIFF[:-20], r"x\.xlf:7: not XML"),
+        ("x.po", PO.replace('msgid "new"', "msgid new"), r"x\.po:21: a line must begin with msgid, msgstr or #"),
+        ("x.po", waiting, r"x\.po: holds no sentence pair \(2 untranslated or fuzzy, 0 bad\)"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read(tmp_path, content, file=file)

@@ -81,7 +81,7 @@ class BlockRouter(nn.Module):
         lowered = lower(mask, query_len, key_len, q.device)
         front = (key_len - query_len) % size  # positions of the first block that are before the first query
         own_block = (key_len - query_len) // size  # the block of the first query
-        real = _keys_seen_by_all(lowered)
+        real = lowered.allowed if lowered.mask is not None and lowered.is_per_key else None  # that every query sees
         block_keys = _block_means(k, size, 0, real)  # (B,H,Sb,K)
         first = (torch.arange(0, query_len + front, size, device=q.device) - front).clamp(min=0)
         if lowered.mask is None or real is not None:
@@ -139,11 +139,6 @@ class BlockRouter(nn.Module):
         call = _Call(lowered, routed.blocks, routed.size, q.shape[-1] ** -0.5 if scale is None else scale)
         out: Tensor = _RoutedAttention.apply(call, q, k, v, routed.gates)
         return out.to(dtype)
-
-
-def _keys_seen_by_all(lowered: LoweredMask) -> Tensor | None:
-    """The keys that every query sees, (B|1,H|1,1,S), if the mask is the same for all queries (padding); else None."""
-    return lowered.allowed if lowered.mask is not None and lowered.is_per_key else None
 
 
 def _block_means(x: Tensor, size: int, front: int, real: Tensor | None) -> Tensor:

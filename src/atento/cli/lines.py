@@ -65,7 +65,7 @@ class LineOptions(ModelOptions):
         with self.reading(model, check) as (loaded, lines, bad):
             ready(loaded)
             if model_check is not None:
-                numbers = itertools.count(1) if self.table is None else [number for number, _ in self.table]
+                numbers = map(self.number, itertools.count())
                 lines = _checked_by_model(lines, self.file, bad, partial(model_check, loaded), numbers)
             announce_stdin(self.file)
             with show_batches(command):
@@ -91,6 +91,10 @@ class LineOptions(ModelOptions):
             yield loaded, lines, bad
         if bad:
             progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+    def number(self, index: int) -> int:
+        """The line of FILE, from 1, where the text with that index stands, from 0; with --columns that of its row."""
+        return index + 1 if self.table is None else self.table[index][0]
 
     def lines(self, bad: list[str] | None, check: Check | None) -> Iterator[str]:
         """As `input_lines`, or the texts of --columns."""
@@ -177,7 +181,7 @@ def _checked_by_model(
 
 
 _TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")
-_MARKUP = (".xlf", ".xliff", ".tmx", ".ass", ".ssa", ".sbv", ".rst", ".tex", ".yaml", ".yml", ".properties")
+_MARKUP = (".xlf", ".xliff", ".tmx", ".po", ".ass", ".ssa", ".sbv", ".rst", ".tex", ".yaml", ".yml", ".properties")
 
 
 def table_warning(file: str, first: str, reads: Sequence[str] = ()) -> None:

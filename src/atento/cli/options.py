@@ -2,12 +2,13 @@
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args
 
 import typer
 from typer.models import ArgumentInfo
@@ -20,9 +21,10 @@ from atento.terminal import echo
 if TYPE_CHECKING:
     from atento.config.reading.loading import LoadedRecipe
     from atento.model import Model
-
-import warnings
-from typing import TextIO
+Reading = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="How a table is read: format, delimiter, encoding, sheet; repeatable."),
+]
 
 
 @contextmanager

@@ -16,6 +16,12 @@ from atento.scale.columns import ending, joined
 from atento.scale.inputs import Input
 
 
+def is_table(file: str, reading: Mapping[str, Any]) -> bool:
+    """Whether a file has columns, by the ending of its name or its stated format."""
+    form = format_of(file, reading.get("format"), ())
+    return ending(file) == ".parquet" or (form is not None and FORMATS[form].table)
+
+
 def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) -> Iterator[tuple[int, str | DataError]]:
     """The number of each row in a table, and its texts on one line with tabs between, or what is wrong with the row.
 
@@ -37,9 +43,10 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
         with open_binary(Path(file), file, encoding=source.encoding) as stream:
             yield from enumerate(scan(stream, file), start=1)
         return
-    form = format_of(file, source.format, ())
-    if form is None or not FORMATS[form].table:
-        raise UsageError(f"--columns is for .tsv, .csv, .xlsx, .jsonl, .json, .tmx and .parquet files: got {file}")
+    form = format_of(file, source.format, ()) or ""
+    if not is_table(file, reading):
+        tables = ", ".join(ending for form in FORMATS.values() if form.table for ending in form.endings)
+        raise UsageError(f"--columns is for {tables} and .parquet files: got {file}")
     by_number = FORMATS[form].by_number and all(map(str.isdecimal, columns))
     chosen = [int(column) if by_number else column for column in columns]
     converter, how = Converter([Field("text")] * len(columns)), {"delimiter": source.delimiter, "sheet": source.sheet}

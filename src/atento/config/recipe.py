@@ -25,6 +25,9 @@ COLUMNS = (
 )
 # What a source says of how its file is read, which holds for other files of the same kind too.
 READING = ("separator", "delimiter", "decimal", "encoding", "paragraphs", "documents", "format")
+Format = Literal[
+    "tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "tmx", "xliff", "po", "folders", "text"
+]
 MAX_VOCABULARY = 1_000_000  # as `atento.text.tokenizer_training` has it, which knows no recipes
 
 
@@ -48,14 +51,12 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """Path of one file: a table (.tsv, .csv, .xlsx, .jsonl, .json), columns of words and tags (.conll, .conllu),
-    SQuAD's questions (.json), ASSIN's pairs (.xml), a translation memory (.tmx) or, for tasks that read texts, a text
+    """Path of one file: a table (.tsv, .csv, .xlsx, .jsonl, .json), words and tags (.conll, .conllu), SQuAD's
+    questions (.json), ASSIN's pairs (.xml), translators' files (.tmx, .xlf, .po) or, for tasks that read texts, a text
     file with one text per line; .gz and .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads many
     files; for texts with labels, a folder has one for each label.
     """
-    format: (
-        Literal["tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "tmx", "folders", "text"] | None
-    ) = None
+    format: Format | None = None
     """Format of `file`. [null: what its ending says] Set it where the ending says another format or none, such as conll
     for columns of words and tags in a .tsv file. folders: a folder with one folder of text files for each label, such
     as pos and neg.

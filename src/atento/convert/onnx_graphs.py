@@ -164,7 +164,8 @@ class DecoderGraph(nn.Module):
         start = attention_mask.shape[1] - ids.shape[1]
         new = positions[:, start:]
         read = Read(keys[start:], keys, new, positions, attention_mask != 0)
-        layers, present = self.stack(self.inputs(ids, new, new), read, past=_paired(past))
+        pairs = [(past[n], past[n + 1]) for n in range(0, len(past), 2)]
+        layers, present = self.stack(self.inputs(ids, new, new), read, past=pairs)
         hidden = layers[-1]
         if self.network.mix is not None:
             hidden = _mixed(self.network.mix, layers)
@@ -217,10 +218,6 @@ class TargetGraph(nn.Module):
         if not self.first:
             return (logits, *_flat(present))  # the source's do not change
         return (logits, *(tensor for new, source in zip(present, memory) for tensor in (*new, *source)))
-
-
-def _paired(tensors: tuple[Tensor, ...]) -> list[Cache]:
-    return [(tensors[n], tensors[n + 1]) for n in range(0, len(tensors), 2)]
 
 
 def _flat(caches: list[Cache]) -> list[Tensor]:

@@ -96,13 +96,9 @@ def generate(
     if not ids.shape[0]:
         return []
     hypotheses = _searched(prepared, strategy, draft, Inputs(ids, token_mask, prefix_ids))
-    prepared.show(_read(hypotheses))
+    # what each row's best output read: all of its tokens but the last
+    prepared.show([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in hypotheses])
     return hypotheses
-
-
-def _read(hypotheses: list[list[Hypothesis]]) -> list[list[int]]:
-    """What each row's best output read: all of its tokens but the last."""
-    return [row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in hypotheses]
 
 
 def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, inputs: Inputs) -> list[list[Hypothesis]]:

@@ -94,7 +94,10 @@ def ter(
 
     Paper: Snover et al. 2006, A study of translation edit rate.
     """
-    return _scored("TER", _ter(normalized, case_sensitive), predictions, references, _ter_parts)
+    from sacrebleu.metrics.ter import TER
+
+    metric = TER(normalized=normalized, case_sensitive=case_sensitive)
+    return _scored("TER", metric, predictions, references, _ter_parts)
 
 
 def exact_match(predictions: Sequence[str], references: References) -> Score:
@@ -142,12 +145,6 @@ def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> "Metr
             f"got {char_order}, {beta} and {word_order}"
         )
     return CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase)
-
-
-def _ter(normalized: bool, case_sensitive: bool) -> "Metric":
-    from sacrebleu.metrics.ter import TER
-
-    return TER(normalized=normalized, case_sensitive=case_sensitive)
 
 
 def _scored(

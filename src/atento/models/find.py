@@ -52,7 +52,9 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
     if path.exists():
         raise UsageError(f"{path} is a file; a model is a folder")
     if path.parent != Path() and path.parent.is_dir():
-        raise UsageError(f"no model at {path}: the folder {path.parent} has no {path.name}{_beside(path)}")
+        close = get_close_matches(path.name, _folders(path.parent), n=1, cutoff=0.6)
+        hint = f"; did you mean {path.parent / close[0]}?" if close else ""
+        raise UsageError(f"no model at {path}: the folder {path.parent} has no {path.name}{hint}")
     if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
         return _fetch(str(model), older, only_cache=not fetch)
     if path.parent == Path() and path.name in (models := shipped_models()):
@@ -105,12 +107,6 @@ def _near(path: Path) -> str:
     close = get_close_matches(path.name, [*runs, *shipped_models()], n=3, cutoff=0.6)
     names = [f"runs/{name}" if name in runs else name for name in dict.fromkeys(close)]
     return f"; did you mean {' or '.join(names)}?" if names else ""
-
-
-def _beside(path: Path) -> str:
-    """Return the end of a message with the most similar of the folders beside a path."""
-    close = get_close_matches(path.name, _folders(path.parent), n=1, cutoff=0.6)
-    return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
 def _folders(path: Path) -> list[str]:

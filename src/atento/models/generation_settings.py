@@ -85,7 +85,9 @@ def read_generation(folder: Path, config: Mapping[str, object], network: Network
         raise ModelError(f"{file}: {error}") from None
     unread = FILES[GENERATION].unread(data)
     if not network.reads_source:  # lengths that count the prompt
-        unread += [key for key in ("max_length", "min_length") if data.get(key) and not _replaced(key, data)]
+        # the length that counts the prompt gives way to the one that does not
+        replaced = {f"{end}_length" for end in ("max", "min") if data.get(f"{end}_new_tokens") is not None}
+        unread += [key for key in ("max_length", "min_length") if data.get(key) and key not in replaced]
     if data.get("do_sample") and (data.get("num_beams") or 1) > 1:
         unread.append("do_sample")
     return Generation(changed, decoding, sorted(unread))
@@ -111,11 +113,6 @@ def lost_options(decoding: DecodingConfig, data: Mapping[str, object], network: 
 
 def _given(data: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in data.items() if value is not None}
-
-
-def _replaced(key: str, data: Mapping[str, object]) -> bool:
-    """Whether the length that counts the prompt gives way to the one that does not."""
-    return data.get(key.replace("length", "new_tokens")) is not None
 
 
 def _ids(data: Mapping[str, Any], key: str, size: int) -> tuple[int, ...]:

@@ -76,7 +76,9 @@ def read_peft(
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
         read = (name for name in files.entries if ".original_module." not in name and not is_of_training(name))
-        names = {name: _plain(name) for name in read}
+        # those of the base model; with `bias`, biases are saved by their names inside what PEFT wraps
+        inside = {name: name.removeprefix(_PREFIX).replace(".base_layer.", ".") for name in read}
+        names = {name: plain.replace(".modules_to_save.", ".") for name, plain in inside.items()}
         maps = by_map({plain: files.read(name) for name, plain in names.items() if is_part(plain)})
         replaced = {name: plain for name, plain in names.items() if not is_part(plain)}
         shapes = {plain: files.entries[name].shape for name, plain in replaced.items()}
@@ -132,11 +134,6 @@ def _base_of(settings: Mapping[str, object], folder: Path, fetch: bool) -> Path:
             f"{folder / ADAPTER_CONFIG}: the base model {named} is not on this machine, and a folder fetches nothing: "
             f"`hf download {named}` fetches it, or name its folder in `base_model_name_or_path`"
         ) from error
-
-
-def _plain(name: str) -> str:
-    """The name of a weight in the base model; with `bias`, biases are saved by their names inside what PEFT wraps."""
-    return name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
 
 
 def with_ours(config: dict[str, object], network: NetworkConfig, folder: Path) -> dict[str, object]:

@@ -114,7 +114,8 @@ def _inputs(layer: InputLayer) -> list[Part]:
 def _stack(stack: Stack) -> list[Part]:
     first = next(iter(stack.blocks))
     assert isinstance(first, Block)
-    inside = _sublayer(first.self_attention, first.self_attention_residual, _mask_names(stack))
+    masks = " / ".join(dict.fromkeys(mask.name for mask in stack.masks))
+    inside = _sublayer(first.self_attention, first.self_attention_residual, masks)
     if first.cross_attention is not None and first.cross_attention_residual is not None:
         inside += _sublayer(first.cross_attention, first.cross_attention_residual, "over the encoded source")
     inside += _sublayer(first.feed_forward, first.feed_forward_residual, "")
@@ -122,11 +123,6 @@ def _stack(stack: Stack) -> list[Part]:
     detail = " + ".join(relative)
     parts = [Part("block", detail, _count(first), tuple(inside), repeats=stack.n_layers)]
     return parts if stack.norm is None else [*parts, Part("norm", "", _count(stack.norm))]
-
-
-def _mask_names(stack: Stack) -> str:
-    """The names of its masks, each once, in the order of the layers."""
-    return " / ".join(dict.fromkeys(mask.name for mask in stack.masks))
 
 
 def _sublayer(part: MultiHeadAttention | FeedForward, residual: Residual, detail: str) -> list[Part]:

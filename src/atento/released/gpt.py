@@ -103,7 +103,7 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, object]:
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     first = model_type == "openai-gpt"
-    table, position_table = _tables(first)
+    table, position_table = ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
     rows = [
         Row("embedding.weight", (f"{table}.weight",)),
         Row("inputs.positions.schemes.0.weight", (f"{position_table}.weight",)),
@@ -120,11 +120,6 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
         ]
     rows += [] if first else norm("stack.norm", "ln_f")  # GPT-1 has its last norm in the last layer
     return [*rows, *_HEADS[model_type].rows(config)]
-
-
-def _tables(first: bool) -> tuple[str, str]:
-    """What the tables of tokens and of positions are called."""
-    return ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
 
 
 def _family(model_type: str) -> Family:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.errors import ModelError, RecipeError, counted, nearest
+from atento.errors import ModelError, RecipeError, counted
 from atento.precision import side_by_side
 from atento.released.albert import ALBERT
 from atento.released.bart import BART_AND_RELATIVES
@@ -54,11 +54,13 @@ def family_of(data: Mapping[str, object], path: str) -> Family:
     """The family that a `config.json` names.
 
     Raises:
-        ModelError: an unknown family; suggests known ones.
+        ModelError: an unknown family; lists the known ones.
     """
     name = data.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise ModelError(f"{path}: model_type {name!r} is not known here{nearest(str(name), list(FAMILIES))}")
+        known = ", ".join(sorted(FAMILIES))  # a family with a similar name is another network
+        what = f"model_type {name!r} is a network that is not known here; `transformers` may run it"
+        raise ModelError(f"{path}: {what}. Known: {known}")
     return FAMILIES[name]
 
 

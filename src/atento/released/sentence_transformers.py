@@ -70,7 +70,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
         ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
     """
     modules = path / MODULES
-    if not modules.exists() or _ranks(path):
+    if not modules.exists() or _object(path / _SETTINGS).get("model_type") == "CrossEncoder":  # the network alone
         return None
     rows = _read_json(modules)
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
@@ -99,11 +99,6 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             break
     config |= _reading(path, network)
     return SentenceModules(network, config, tuple(dense), _unread(path, rows, kinds))
-
-
-def _ranks(path: Path) -> bool:
-    """Whether the folder is a `CrossEncoder`, whose one module is the network with its head."""
-    return _object(path / _SETTINGS).get("model_type") == "CrossEncoder"
 
 
 def _unread(path: Path, rows: Sequence[Mapping[str, object]], kinds: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 See docs/notes.md#b3.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,8 @@ def position_report(run: str | Path) -> list[PositionTable]:
     model_files = read_model(path)
     config = model_files.network_config
     if not any(scheme.kind == "learned" for scheme in config.schemes):
-        raise UsageError(f"the network of {folder} has no learned positions: its schemes are {_kinds(config)}")
+        kinds = ", ".join(scheme.kind for scheme in config.schemes) or "none"
+        raise UsageError(f"the network of {folder} has no learned positions: its schemes are {kinds}")
     loaded = load_recipe(folder)
     recipe = loaded.recipe
     step = int(path.name.rpartition("-")[2])
@@ -104,7 +105,8 @@ def position_report(run: str | Path) -> list[PositionTable]:
     counts = count_positions(batches, step, config.max_len)
     tables = []
     for name, after in learned_tables(network):
-        side = _side(name, counts)
+        side = "target" if name.startswith(("target", "decoder")) else "source"
+        side = "text" if "text" in counts else side
         updates, tokens = counts[side]
         moved = None if recipe.init is not None else (after.detach() - first[name]).norm(dim=1).tolist()
         norms = after.detach().norm(dim=1).tolist()
@@ -151,17 +153,6 @@ def _real_positions(batch: Batch) -> Iterator[tuple[str, Tensor]]:
             positions = torch.arange(real.shape[1]).expand_as(real)
             side = name.removesuffix("_ids") if name != "ids" else "text"
             yield side, (batch.inputs.get("position_ids", positions) if side == "text" else positions)[real]
-
-
-def _side(name: str, counts: Mapping[str, object]) -> str:
-    """Return the side of a table by its name."""
-    if "text" in counts:
-        return "text"
-    return "target" if name.startswith(("target", "decoder")) else "source"
-
-
-def _kinds(config: Any) -> str:
-    return ", ".join(scheme.kind for scheme in config.schemes) or "none"
 
 
 def _silent(text: str) -> None:

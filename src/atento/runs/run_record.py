@@ -101,7 +101,7 @@ class RunRecord:
         if used.word == "averaged":
             return {} if used.score is None else {self.metric: used.score}
         events = [event for event in self.events if event["event"] == "valid" and event["step"] == used.step]
-        return _scores(events[-1]) if events else {}
+        return {name: value for event in events[-1:] for name, value in event.items() if name not in _NO_SCORES}
 
     @property
     def test(self) -> dict[str, float]:
@@ -181,10 +181,6 @@ def read_run(folder: Path) -> RunRecord:
         facts=read_facts(folder / "env.json"),
         seconds=None if not every else _seconds(every[0].path),  # of the newest
     )
-
-
-def _scores(event: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in event.items() if name not in _NO_SCORES}
 
 
 def planned_steps(recipe: Recipe, facts: Mapping[str, Any]) -> int | None:

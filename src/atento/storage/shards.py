@@ -67,7 +67,8 @@ def save_shards(
         nonlocal files
         files = dict(json_files(step, config, state, extra)) if main else {}
         if shard is not None:
-            files |= _files_of_shard(weights, optimizer, shard, shards)
+            tensors = {part_name(WEIGHTS, shard, shards): weights, part_name(OPTIMIZER, shard, shards): optimizer}
+            files |= {name: safetensors_chunks(name, values) for name, values in tensors.items()}
         return [byte_size(chunks) for chunks in files.values()]
 
     sizes = [size for own in all_do(prepare) for size in own]
@@ -100,14 +101,6 @@ def save_shards(
 
         all_do(finish)
     return target
-
-
-def _files_of_shard(
-    weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], shard: int, shards: int
-) -> dict[str, list[Chunk]]:
-    """The files of a shard as the chunks they are made of."""
-    tensors = {part_name(WEIGHTS, shard, shards): weights, part_name(OPTIMIZER, shard, shards): optimizer}
-    return {name: safetensors_chunks(name, values) for name, values in tensors.items()}
 
 
 def _write(temporary: Path, files: Files) -> list[FileEntry]:

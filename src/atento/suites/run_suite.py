@@ -64,7 +64,9 @@ def glue(
     numbers = _checked_seeds(seeds)
     folder = path_of(data, "data", "a folder")
     files, missing = _found(rows, folder, tasks is not None)
-    default = Path("runs") / f"glue-{'' if suite.name == 'glue' else f'{suite.name}-'}{_name_of(model)}"
+    path = Path(model).expanduser()
+    name = (path.resolve() if path.exists() else path).name
+    default = Path("runs") / f"glue-{'' if suite.name == 'glue' else f'{suite.name}-'}{name}"
     target = default if out is None else path_of(out, "out", "a folder")
     plans = [planned(of_row, model, overrides) for of_row in files]
     results = []
@@ -142,9 +144,3 @@ def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     if not numbers or len(set(numbers)) < len(numbers) or any(not isinstance(n, int) or n < 0 for n in numbers):
         raise UsageError(f"`seeds` must be different whole numbers of 0 or more, at least one: got {list(numbers)}")
     return numbers
-
-
-def _name_of(model: str | Path) -> str:
-    """The last part of the name of a model."""
-    path = Path(model).expanduser()
-    return (path.resolve() if path.exists() else path).name

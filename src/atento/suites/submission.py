@@ -43,7 +43,7 @@ class Predictor:
     def outputs(self, name: str, data: str, compute: Callable[[Model], list[object]]) -> list[Any]:
         """The outputs for data with this fingerprint: from the file of an earlier call, or computed and written."""
         path = self.run.folder / FOLDER / f"{name}.json"
-        key = {"run": _run_id(self.run.folder), "step": self.run.step, "data": data}
+        key = {"run": str(_read(self.run.folder / "run.json").get("run_id")), "step": self.run.step, "data": data}
         written = _read(path)
         if {name: written.get(name) for name in key} == key:
             return list(written["outputs"])
@@ -92,10 +92,6 @@ def _numbers(pairs: list[Any], model: Model) -> list[float]:
 _UNLABELLED: Mapping[str, Callable[[list[object], Model], list[Any]]] = {"classes": _labels, "numbers": _numbers}
 
 
-def _run_id(folder: Path) -> str:
-    return str(_read(folder / "run.json").get("run_id"))
-
-
 def _read(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where the file is missing or damaged."""
     try:
@@ -109,14 +105,9 @@ def write_submission(folder: Path, part: str, row: Row, numbers: Sequence[str], 
     """Write `PART.tsv` for GLUE's site: a header, then the number of each record and its label, or a score."""
     lines = ["index\tprediction"]
     for number, output in zip(numbers, outputs, strict=True):
-        lines.append(f"{number}\t{output if isinstance(output, str) else _in_range(output, row)}")
+        low, high = row.range or (output, output)  # of a score
+        lines.append(f"{number}\t{output if isinstance(output, str) else f'{min(max(output, low), high):.3f}'}")
     path = folder / "submission" / f"{part}.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, "\n".join(lines) + "\n")
     return path
-
-
-def _in_range(value: float, row: Row) -> str:
-    """A score with three digits, inside the range of the row."""
-    low, high = row.range or (value, value)
-    return f"{min(max(value, low), high):.3f}"

@@ -203,19 +203,14 @@ def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[
     check_label_sets(split, head.labels) if head.kind == SETS else label_numbers(split, head.labels)
     texts = split["text"]
     results = classifications(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
-    return _names(model.network, results)
+    if gives_label_sets(model.network):
+        return [[label.name for label in above(labels)] for labels in results]
+    return [labels[0].name for labels in results]
 
 
 def _checked_head(model: TaskModel) -> HeadConfig:
     """The head that gives labels. Raises CapabilityError: there is none; says how to train one."""
     return head_of(model, SETS if gives_label_sets(model.network) else KIND)
-
-
-def _names(network: Network, results: Sequence[Sequence[Label]]) -> list[object]:
-    """The names of the predicted labels: one of each text, or of a model of several labels a list."""
-    if gives_label_sets(network):
-        return [[label.name for label in above(labels)] for labels in results]
-    return [labels[0].name for labels in results]
 
 
 def gold(split: Split) -> list[object]:

@@ -121,16 +121,13 @@ def _mask_id(model: TaskModel) -> int | None:
 
 def _attribution(model: TaskModel, reading: Reading, method: str, steps: int | None) -> Attribution:
     if method == "integrated-gradients":
-        return integrated_gradients(model.network, reading, _baseline_id(model), steps)
+        config, mask_id = model.network.config, _mask_id(model)  # the mask is the baseline, else padding
+        baseline = config.pad_id if mask_id is None else mask_id
+        reads_characters = characters_of_words(config) is not None
+        return integrated_gradients(model.network, reading, None if reads_characters else baseline, steps)
     if method == "leave-out":
         return leave_out(model.network, reading, _mask_id(model))
     return (gradient_input if method == "gradient-input" else rollout)(model.network, reading)
-
-
-def _baseline_id(model: TaskModel) -> int | None:
-    """The token whose vector is the baseline of integrated gradients: the mask, else padding; None for characters."""
-    config, mask_id = model.network.config, _mask_id(model)
-    return None if characters_of_words(config) is not None else config.pad_id if mask_id is None else mask_id
 
 
 def _baseline(model: TaskModel, method: str) -> str:

@@ -45,7 +45,13 @@ class Items:
         return f"{self.name}:{self.lines[number]}" if self.lines else f"{self.name}: question {number + 1}"
 
 
-def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns: bool = False) -> Items:
+Rows = Sequence[tuple[int, str | DataError]]
+"""The number and the text of each row of a table, or what is wrong with it."""
+
+
+def read_items(
+    path: str, outputs: Outputs, *, reference: bool = False, columns: bool = False, rows: Rows | None = None
+) -> Items:
     """Read the items of a file; `-` is standard input.
 
     Texts, classes and answers: a line each. Class sets: labels separated by "|"; an empty line is none. Numbers: a
@@ -59,6 +65,7 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
         reference: whether these are the right outputs.
         columns: of tags: the file has a word a line, its tag last, and a blank line after each sentence; so has a file
             named .conll, .bio, .iob or .iob2. In a file named .conllu the tags are the universal parts of speech.
+        rows: of the file as a table, in place of its lines.
 
     Raises:
         DataError: names file and line.
@@ -67,28 +74,30 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
         raise UsageError("this metric scores the vectors of a model, not files: use atento evaluate")
     name = display_name(path)
     suffix = Path(path.removesuffix(".gz")).suffix
-    if outputs == "answers" and suffix == ".json":
+    if outputs == "answers" and suffix == ".json" and rows is None:
         with open_binary(Path(path), name) as stream:
             parsed = _parsed(read_text(stream, name), name)
         return _squad_references(parsed, name) if reference else _squad_predictions(parsed, name)
     if outputs == "tags" and (columns or suffix in _COLUMNS):
         items = _sentences(path, name, suffix == ".conllu")
         return replace(items, values=list(respelled(items.values)[0]))  # spelled as our schemes are
-    lines = read_lines(path)
+    read = list(enumerate(read_lines(path), 1)) if rows is None else rows
     parse = _PARSERS.get(outputs, str)
     if outputs == "classes" and reference:
         parse = _right_label
     if outputs == "probabilities" and reference:  # a label has no probability; `where_all_say` knows which may lack
         parse = _label_or_none
     values = []
-    for number, line in enumerate(lines, 1):
+    for number, line in read:
+        if isinstance(line, DataError):
+            raise line
         try:
             values.append(parse(line))
         except ValueError as error:
             raise DataError(f"{name}:{number}: {error}") from None
     if outputs == "tags":
         values = list(respelled(values)[0])
-    return Items(name, values, range(1, len(values) + 1))
+    return Items(name, values, [number for number, _ in read])
 
 
 def in_order_of(references: Items, predictions: Items) -> Items:

@@ -20,7 +20,9 @@ from atento.models.word_models import WordModel
 from atento.networks import Network
 from atento.tasks.generation import Continuing, prompt_mode
 from atento.tasks.length_warnings import trained_length
+from atento.text.released.tokenizer_files import unknown_class
 from atento.text.tokenizer import Tokenizer
+from atento.text.tokenizer_folder import read_settings
 
 
 class TaskModel:
@@ -98,7 +100,9 @@ class TaskModel:
 def tokenizer_of(model: TaskModel) -> Tokenizer:
     """The model's tokenizer. Raises TokenizerError: it has none."""
     if model.tokenizer is None:
-        raise TokenizerError(f"{model.path}: the model has no tokenizer files, so it cannot read text")
+        named = unknown_class(model.path, read_settings(model.path, {})) if model.path is not None else None
+        why = f"its tokenizer, {named}, is not known here" if named else "the model has no tokenizer files"
+        raise TokenizerError(f"{model.path}: {why}, so it cannot read text; `model.network` takes ids")
     return model.tokenizer
 
 

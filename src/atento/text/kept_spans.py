@@ -103,7 +103,8 @@ class Kept:
 
     def is_whole(self, output: str) -> bool:
         """Whether an output has every span that is no tag, as often as the text."""
-        return all(Counter(_all_of(output))[item] == count for item, count in self.items.items())
+        there = Counter(match[0] for match in _SPANS.finditer(output))
+        return all(there[item] == count for item, count in self.items.items())
 
     def joined(self, output: str, links: Sequence[Link]) -> str:
         """A translation of `bare` with the spans set by its alignment.
@@ -177,10 +178,6 @@ class Kept:
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
         return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion
-
-
-def _all_of(text: str) -> list[str]:
-    return [match[0] for match in _SPANS.finditer(text)]
 
 
 def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:

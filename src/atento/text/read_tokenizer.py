@@ -68,7 +68,9 @@ def read_tokenizer(directory: Path) -> Parts:
     if not isinstance(model, dict) or not model.get("vocab"):
         raise TokenizerError(f"{path} must hold a model with a vocabulary")
     if "type" not in model:
-        model["type"] = _type_of(model)
+        # files of the library's first versions: those of gpt2, roberta-base
+        pieces = "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
+        model["type"] = "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else pieces
         text = json.dumps(data)
     config = read_settings(directory, files)
     if implied := class_tokens(directory, config, data):  # stated from here on: a copy may lack the `config.json`
@@ -89,13 +91,6 @@ def read_tokenizer(directory: Path) -> Parts:
         raise TokenizerError(f"{directory}: {error}") from None
     side = _truncation_side(config, data)
     return reading(Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=side))
-
-
-def _type_of(model: Mapping[str, object]) -> str:
-    """The type of a model that names none, as files of the library's first versions: those of gpt2, roberta-base."""
-    if isinstance(model["vocab"], list):
-        return "Unigram"
-    return "BPE" if "merges" in model else "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
 
 
 def _truncation_side(config: Mapping[str, object], definition: Mapping[str, object]) -> Literal["right", "left"]:

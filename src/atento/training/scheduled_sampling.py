@@ -109,17 +109,13 @@ class OwnTokens:
             vectors, blocks = hidden[at], []  # (n,D); logits of all of them at once may not fit
             for start in range(0, len(vectors), _LOGIT_ROWS):
                 logits = network.project(vectors[start : start + _LOGIT_ROWS])
-                blocks.append(_best(logits) if draws is None else _drawn(logits, draws[start : start + _LOGIT_ROWS]))
+                own = None if draws is None else draws[start : start + _LOGIT_ROWS]
+                blocks.append(logits.argmax(dim=-1) if own is None else _drawn(logits, own))
         return torch.cat(blocks) if blocks else torch.empty(0, dtype=torch.long, device=hidden.device)
 
     def _uniform(self, length: int, purpose: int) -> NDArray[np.float64]:
         """Return uniform numbers in [0, 1), (B,length)."""
         return uniform(grid_hashes(self.rows, length, self.seed, self.step, purpose))
-
-
-def _best(logits: Tensor) -> Tensor:
-    """logits (n,V) -> the most probable tokens (n,)."""
-    return logits.argmax(dim=-1)
 
 
 def _drawn(logits: Tensor, uniform: Tensor) -> Tensor:

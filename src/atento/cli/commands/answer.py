@@ -154,7 +154,7 @@ def _show_answers(
 
     pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
     before = display_name(shared.file) + (": question " if shared.form in _BY_NAME else ":")
-    positions = [f"{before}{number}" for number in range(first, first + len(lines))]
+    positions = [f"{before}{shared.number(index)}" for index in range(first - 1, first - 1 + len(lines))]
     _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, shared.as_json)
 
 

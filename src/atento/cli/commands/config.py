@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,26 +60,16 @@ def show(
     loaded = recipe_of(recipe, overrides)
     later = loaded.later()
     if as_json:
-        record = {
-            "recipe": _without(recipe_to_dict(loaded.recipe), list(later)),
-            "folder": str(loaded.folder),
-            "origins": loaded.origins,
-            "warnings": loaded.warnings,
-        }
+        shown: dict[str, object] = recipe_to_dict(loaded.recipe)
+        for *sections, name in (key.split(".") for key in later):
+            section: Any = shown
+            for part in sections:
+                section = section[part]
+            del section[name]
+        record = {"recipe": shown, "folder": str(loaded.folder), "origins": loaded.origins, "warnings": loaded.warnings}
         echo(json.dumps(record, ensure_ascii=False))
     else:
         echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, later), nl=False)
-
-
-def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, object]:
-    """The recipe without these dotted keys."""
-    for key in keys:
-        *sections, name = key.split(".")
-        section = recipe
-        for part in sections:
-            section = section[part]
-        del section[name]
-    return recipe
 
 
 @config_app.command()

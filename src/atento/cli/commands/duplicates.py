@@ -13,7 +13,7 @@ import typer
 
 from atento.cli.cluster_option import check_cluster
 from atento.cli.completion import words
-from atento.cli.options import AsJson, key_and_value
+from atento.cli.options import AsJson, Reading, key_and_value
 from atento.cli.output_paths import output_file
 from atento.errors import DataError, UsageError
 from atento.terminal import echo
@@ -36,18 +36,15 @@ Key = Annotated[
     typer.Option(
         "--text",
         metavar="COLUMN",
-        help="Compare this key of a .jsonl file, or this column of a .tsv or .csv file by number or name, not lines.",
+        help="Compare this column of a table (.tsv, .csv, .xlsx, .parquet, .tmx ...) by number or name, or this key of "
+        "JSON, not lines.",
     ),
-]
-Reading = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="How a table is read: format, delimiter, encoding; may be repeated."),
 ]
 
 
 def deduplicate(
     source: Annotated[str, typer.Argument(metavar="IN", help="File with one text, pair or record a line.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="File for the lines that are left, in their order.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="File for what is left, in its order.")],
     near: Near = None,
     ngram: Ngram = 3,
     cluster: Annotated[
@@ -67,6 +64,7 @@ def deduplicate(
 ) -> None:
     """Remove lines that repeat an earlier line, and report how many, and which.
 
+    Of a file that has no lines, such as .xlsx, .parquet or .json, OUT has the texts of the column, one a line.
     Lines are equal without the spaces around them. Blank lines stay. The file may be larger than the memory, which has
     about 150 bytes for each line; with --near, the lines that are left must fit into it.
     """
@@ -205,19 +203,28 @@ class _AsFile:
 def _records(name: str, column: str | None, reading: list[str] | None) -> Iterator[tuple[str, tuple[int, str]]]:
     """Each record as it is written, with the number of its first line, from 1, and the text that is compared.
 
-    The line that names the columns is a record with a blank text.
+    The line that names the columns is a record with a blank text. Of a file without lines, the text is the record.
 
     Raises:
-        DataError: a record has no such column.
+        DataError: a record has no such column. UsageError: a column must be named.
     """
+    from atento.cli.table_columns import is_table, table_rows
     from atento.config.tables.formats import format_of
     from atento.config.tables.task_spec import Field
     from atento.data.files.source_records import rows_in
     from atento.data.records.values import Converter, at_key
 
     stated = dict(map(key_and_value, reading or []))
-    lines, read = tee(_lines(name, stated.get("encoding")))
     form = format_of(name, stated.get("format"), ())
+    if form not in ("tsv", "csv", "jsonl") and is_table(name, stated):
+        if column is None:
+            raise UsageError(f"{name}: has no lines: name the column of its texts by --text")
+        for number, cell in table_rows(name, [column], stated):
+            if isinstance(cell, DataError):
+                raise cell
+            yield cell, (number, cell)
+        return
+    lines, read = tee(_lines(name, stated.get("encoding")))
     if column is None or form == "jsonl":
         numbered = enumerate(lines, start=1)
         for number, line in numbered:

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.command_progress import show_batches
-from atento.cli.commands.duplicates import Reading
 from atento.cli.commands.evaluate import columns_given
-from atento.cli.options import ModelOptions, key_and_value, progress, warn, with_options
+from atento.cli.options import ModelOptions, Reading, key_and_value, progress, warn, with_options
 from atento.cli.output_paths import output_file
 from atento.errors import UsageError
 from atento.terminal import echo

@@ -1,6 +1,7 @@
 """`atento perplexity`: how well a model predicts texts."""
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -121,7 +122,7 @@ def _work(
     def answer(loaded: "Model", lines: list[str], before: int, _: list[str] | None) -> None:
         texts, outputs = lines, None
         if _reads_pairs(loaded):
-            texts, outputs = _sides(lines, display_name(file), before + 1)
+            texts, outputs = _sides(lines, display_name(file), range(before + 1, before + 1 + len(lines)).__getitem__)
         if not any(text.strip() for text in texts):  # which `perplexity` would refuse, as nothing to score
             records = [{"perplexity": None, "nll": 0.0, "tokens": 0} for _ in texts]
         else:
@@ -169,9 +170,9 @@ def _read(shared: LineOptions, targets: str | None, pairs: bool) -> tuple[list[s
                 f"line N of {display_name(targets)} must correspond to line N of {name}: got {len(outputs)} and "
                 f"{len(lines)} lines"
             )
-        _refuse_half(lines, outputs, name, 1)
+        _refuse_half(lines, outputs, name, shared.number)
         return lines, outputs
-    return _sides(lines, name, 1)
+    return _sides(lines, name, shared.number)
 
 
 def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[str]:
@@ -187,26 +188,27 @@ def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[
     return texts
 
 
-def _sides(lines: list[str], name: str, first: int) -> tuple[list[str], list[str]]:
-    """The sources and targets of lines with a tab between them; `first` is the number of the first line.
+def _sides(lines: list[str], name: str, number: Callable[[int], int]) -> tuple[list[str], list[str]]:
+    """The sources and targets of lines with a tab between them; `number` is that of the line with an index.
 
     Raises:
         DataError: a line has not one tab, or one side of it is blank.
     """
-    for number, line in enumerate(lines, first):
+    for index, line in enumerate(lines):
         if line.strip() and line.count("\t") != 1:
             raise DataError(
-                f"{name}:{number}: the model reads pairs: a line is a source, a tab and a target, or give a second "
-                f"file with the targets; this line has {line.count(chr(9))} tabs"
+                f"{name}:{number(index)}: the model reads pairs: a line is a source, a tab and a target, or give a "
+                f"second file with the targets; this line has {line.count(chr(9))} tabs"
             )
     sides = [line.split("\t") if line.strip() else ["", ""] for line in lines]
     sources, targets = [source for source, _ in sides], [target for _, target in sides]
-    _refuse_half(sources, targets, name, first)
+    _refuse_half(sources, targets, name, number)
     return sources, targets
 
 
-def _refuse_half(sources: list[str], targets: list[str], name: str, first: int) -> None:
+def _refuse_half(sources: list[str], targets: list[str], name: str, number: Callable[[int], int]) -> None:
     """Raises DataError: one side of a pair is blank."""
-    for number, (source, target) in enumerate(zip(sources, targets), first):
+    for index, (source, target) in enumerate(zip(sources, targets)):
         if bool(source.strip()) != bool(target.strip()):
-            raise DataError(f"{name}:{number}: the {'target' if source.strip() else 'source'} of this pair is blank")
+            blank = "target" if source.strip() else "source"
+            raise DataError(f"{name}:{number(index)}: the {blank} of this pair is blank")

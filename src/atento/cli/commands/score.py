@@ -1,7 +1,7 @@
 """`atento score`: a metric on files, with its bootstrap interval and a paired test against another system."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ import typer
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.completion import metrics, models, words
 from atento.cli.lines import table_warning
-from atento.cli.options import AsJson, check_seed, running, with_options
+from atento.cli.options import AsJson, Reading, check_seed, key_and_value, running, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import UsageError, counted
 from atento.terminal import echo
@@ -21,6 +21,7 @@ from atento.terminal import echo
 if TYPE_CHECKING:
     from atento.metrics import PairedTest, Score
     from atento.metrics.metric_table import Metric
+    from atento.tasks.score_files import Rows
 
 EPILOG = (
     "Examples:  atento score bleu output.pt reference.pt --interval --against other.pt; "
@@ -49,6 +50,13 @@ Scheme = Annotated[
 ]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help="Articles that squad leaves out: en or pt.")]
 Columns = Annotated[bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="The column of the files that are tables, by name or number; repeated, one for each of them in turn.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,8 @@ def score(
     scheme: Scheme = None,
     language: Language = None,
     columns: Columns = False,
+    column: Column = None,
+    reading: Reading = None,
     learned: LearnedOptions = LearnedOptions(),
     samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of the bootstrap.")] = 1,
@@ -142,7 +152,8 @@ def score(
     if names.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     announce_stdin(*names)
-    right, systems = _read(row, names, len(right_names), columns, scheme, metric)
+    tables = _tables(names, column, dict(map(key_and_value, reading or []))) if row.outputs != "rankings" else {}
+    right, systems = _read(row, names, len(right_names), columns, scheme, metric, tables)
     scorer = row.score if source is None else partial(row.score, sources=right.pop())
     with running(seed, None) if "model" in given else nullcontext():  # by a model
         result, test = _scored(scorer, systems, right, samples, seed)
@@ -234,7 +245,13 @@ def _row(name: str, references: int, options: dict[str, object]) -> "Metric":
 
 
 def _read(
-    metric: "Metric", names: list[str], n_references: int, columns: bool, scheme: str | None, name: str
+    metric: "Metric",
+    names: list[str],
+    n_references: int,
+    columns: bool,
+    scheme: str | None,
+    name: str,
+    tables: "Mapping[int, Rows]",
 ) -> tuple[Any, list[list[Any]]]:
     """The references as the metric takes them, and the predictions of one system or two.
 
@@ -251,9 +268,13 @@ def _read(
         if n_references > 1:
             raise UsageError(f"{name} takes one file of grades: got {n_references}")
         return read_rankings(names[1], [names[0], *names[2:]], lambda text: echo(f"warning: {text}", err=True))
-    references = [read_items(path, metric.outputs, reference=True, columns=columns) for path in paths]
-    for path, read in zip(paths, references if metric.outputs == "texts" else []):
-        table_warning(path, next(iter(read.values), ""))
+    references = [
+        read_items(path, metric.outputs, reference=True, columns=columns, rows=tables.get(number))
+        for number, path in enumerate(paths, start=1)
+    ]
+    for number, read in enumerate(references if metric.outputs == "texts" else [], start=1):
+        if number not in tables:
+            table_warning(names[number], next(iter(read.values), ""))
     several = metric.outputs == "texts" or (metric.outputs == "answers" and references[0].ids is None)
     if len(references) > 1 and not several:
         raise UsageError(f"{name} takes one file of references: got {len(references)}")
@@ -262,8 +283,9 @@ def _read(
     if not references[0].values:
         raise UsageError(f"there is nothing to score: {references[0].name} is empty")
     systems = []
-    for path in (names[0], *names[1 + n_references :]):
-        systems.append(in_order_of(references[0], read_items(path, metric.outputs, columns=columns)))
+    for number in (0, *range(1 + n_references, len(names))):
+        read = read_items(names[number], metric.outputs, columns=columns, rows=tables.get(number))
+        systems.append(in_order_of(references[0], read))
         if metric.outputs == "tags":
             check_tags(systems[-1], references[0], scheme, of_entities=name == "entity-f1")
     if metric.outputs == "probabilities":
@@ -273,6 +295,24 @@ def _read(
         return labels, sides
     right = [reference.values for reference in references] if several else references[0].values
     return right, [system.values for system in systems]
+
+
+def _tables(names: list[str], columns: list[str] | None, reading: dict[str, Any]) -> "dict[int, Rows]":
+    """The rows of the files that are tables, by the number of the file.
+
+    Raises:
+        UsageError: no file is a table, or the columns are not one, or one for each table. DataError: as `table_rows`.
+    """
+    from atento.cli.table_columns import is_table, table_rows
+
+    if not columns and not reading:
+        return {}
+    tables = [number for number, name in enumerate(names) if is_table(name, reading)]
+    if not tables or not columns or len(columns) not in (1, len(tables)):
+        got = f"{counted(len(columns or ()), 'name')} and {counted(len(tables), 'table')}"
+        raise UsageError(f"--column takes one name, or one for each table among the files: got {got}")
+    each = columns if len(columns) == len(tables) else columns * len(tables)
+    return {number: list(table_rows(names[number], [one], reading)) for number, one in zip(tables, each)}
 
 
 def _formatted(metric: str, score: "Score", bootstrap: _Bootstrap) -> tuple[str, dict[str, Any]]:

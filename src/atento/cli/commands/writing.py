@@ -22,7 +22,6 @@ from atento.errors import AtentoError, UsageError, counted
 from atento.terminal import write
 
 if TYPE_CHECKING:
-    from atento.decoding import Hypothesis
     from atento.model import Model
     from atento.tasks.text_writing import WrittenText
 
@@ -319,13 +318,6 @@ def _outputs(
     return [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 
-def _draft_counts(hypothesis: "Hypothesis", request: _Request) -> dict[str, int]:
-    """The tokens that a draft proposed for an output, and those that became part of it; empty without a draft."""
-    if not hypothesis.proposed and "draft" not in request.options:
-        return {}
-    return {"proposed": hypothesis.proposed, "accepted": hypothesis.accepted}
-
-
 def _terms(line: str, parts: Sequence[Sequence["WrittenText"]], request: _Request) -> dict[str, Any]:
     """The terms of a line as its object has them, which are counted; empty without a glossary."""
     if "glossary" not in request.options:
@@ -339,19 +331,14 @@ def _terms(line: str, parts: Sequence[Sequence["WrittenText"]], request: _Reques
 def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
     key = "outputs" if request.command == "generate" else _OUTPUTS[request.command]  # in JSON
+    has_draft = "draft" in request.options
     for line, parts in outputs:
         terms = _terms(line, parts, request)
         if request.shared.as_json:
             hypotheses = [
-                {
-                    "text": output.text,
-                    "score": output.hypothesis.score,
-                    "log_prob": output.hypothesis.log_prob,
-                    "finished": output.hypothesis.finished,
-                }
-                | _draft_counts(output.hypothesis, request)
-                for part in parts
-                for output in part
+                {"text": output.text, "score": made.score, "log_prob": made.log_prob, "finished": made.finished}
+                | ({"proposed": made.proposed, "accepted": made.accepted} if made.proposed or has_draft else {})
+                for output, made in ((output, output.hypothesis) for part in parts for output in part)
             ]
             write(json.dumps({"source": line, key: hypotheses} | terms, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:

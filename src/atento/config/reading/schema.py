@@ -3,7 +3,7 @@
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -213,7 +213,8 @@ class Reader:
             if key in known:
                 values[key] = self.fit(child, known[key], dotted(path, key), getattr(start, key, None))
         for part in fields(cls):
-            if part.init and part.name not in values and start is None and _required(part):
+            needed = part.init and part.default is MISSING and part.default_factory is MISSING
+            if needed and part.name not in values and start is None:
                 raise RecipeError(
                     f"{node.position}: {dotted(path, part.name)} is missing: {describe(known[part.name])}"
                 )
@@ -258,11 +259,6 @@ def _takes(arm: object, value: object) -> bool:
     if plain is Literal:
         return value in get_args(arm)
     return isinstance(value, list) if plain is tuple else isinstance(plain, type) and isinstance(value, plain)
-
-
-def _required(part: "Field[Any]") -> bool:
-    """Whether a field has no default."""
-    return part.default is MISSING and part.default_factory is MISSING
 
 
 def _exactly(value: object, hint: object) -> bool:

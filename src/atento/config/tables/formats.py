@@ -17,7 +17,7 @@ class Format:
         endings: endings of file names that say this format.
         columns: column of each field that the recipe need not name.
         any_field: whether other fields can be read, from columns that the recipe names. languages: whether columns are
-            languages, such as pt-BR, so that these fields are texts.
+            languages, such as pt-BR, so that these fields are texts. lacking: what its records with an empty side are.
         by_number: whether columns may be numbers. by_name: whether they may be names.
         from_end: whether a negative number counts columns from the end.
         table: whether its first line, or the keys of its first record, can be shown.
@@ -27,6 +27,7 @@ class Format:
     columns: Mapping[str, Column] = field(default_factory=dict)
     any_field: bool = False
     languages: bool = False
+    lacking: str = ""
     by_number: bool = False
     by_name: bool = False
     from_end: bool = False
@@ -36,6 +37,7 @@ class Format:
 _OF_LANGUAGES = {"source", "target", "text", "pair"}  # fields that can be texts in a language
 DATASETS = (".parquet", ".arrow")  # endings of files that the library `datasets` reads
 COMPRESSED = (".gz", ".zst")  # endings of compressed files, after that of their format
+_UNFINISHED = "untranslated or fuzzy"
 _ANSWERING = {"question": "question", "context": "context", "answers": "answers"}
 FORMATS: dict[str, Format] = {
     "tsv": Format((".tsv",), any_field=True, by_number=True, by_name=True, table=True),
@@ -47,6 +49,8 @@ FORMATS: dict[str, Format] = {
     "conllu": Format((".conllu",), {"tokens": 1, "tags": 3}, by_number=True, from_end=True),
     "assin": Format((".xml",), {"text": "t", "pair": "h", "label": "entailment", "score": "similarity"}, by_name=True),
     "tmx": Format((".tmx",), languages=True, by_name=True, table=True),
+    "xliff": Format((".xlf", ".xliff"), languages=True, lacking=_UNFINISHED, by_name=True, table=True),
+    "po": Format((".po",), languages=True, lacking=_UNFINISHED, by_name=True, table=True),
     "folders": Format((), {"text": "text", "label": "label"}, by_name=True),
     "text": Format((".txt",), {"text": 0}),
 }

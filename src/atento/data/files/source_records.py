@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
+from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
 from atento.data.files.source_json import json_objects, jsonl_objects
 from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.files.spreadsheets import sheet_rows
 from atento.data.files.squad import is_document, questions_in
-from atento.data.files.xml_records import languages_in, pairs_in, units_in
+from atento.data.files.translation_units import languages_in, units_in
+from atento.data.files.xml_records import pairs_in
 from atento.data.records.values import Converter, as_written, shortened
 from atento.errors import DataError, counted, listed
 
@@ -77,8 +79,9 @@ def rows_in(
     if form in ("conll", "conllu"):
         return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
     keys = [str(column) for column in columns]
-    if form in _XML:
-        return _converted(_XML[form](stream, name, keys), name, converter)
+    if form == "assin" or FORMATS[form].languages:
+        read = pairs_in(stream, name, keys) if form == "assin" else units_in(form, stream, name, keys)
+        return _converted(read, name, converter)
     if form == "jsonl":
         return _keyed(jsonl_objects(stream, name), name, keys, converter)
     text = read_text(stream, name)  # what is left is .json, which is read whole
@@ -98,8 +101,8 @@ def columns_of(
     if form in _DELIMITERS:
         row = next(_table_rows(form, stream, name, delimiter, sheet), None)
         return [] if row is None or isinstance(row, DataError) else row[1]
-    if form == "tmx":
-        return languages_in(stream, name)
+    if FORMATS[form].languages:
+        return languages_in(form, stream, name)
     if form == "jsonl":
         record = next(jsonl_objects(stream, name), None)
     else:
@@ -127,7 +130,6 @@ def header_notes(columns: Mapping[str, Sequence[Any]], where: Callable[[int], st
         yield f"{names} of line 1 are read as a record{header_hint(where(0))}"
 
 
-_XML = {"assin": pairs_in, "tmx": units_in}
 _DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
 
 # Tables -----------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     tokenizer, recipe = preparation.tokenizer, preparation.recipe
     texts = words_of(tokenizer, preparation.split["text"])
     room = recipe.data.max_len
-    sentences = [piece for words in texts for piece in _cut(words, room)]
+    sentences = [words[at : at + room] for words in texts for at in range(0, len(words), room)]
     if not sentences:
         raise DataError("no text is left: all are blank")
     if len(sentences) > len(texts):
@@ -103,7 +103,3 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         seed=recipe.training.seed,
         weight=config.weight,
     )
-
-
-def _cut(words: list[str], room: int) -> list[list[str]]:
-    return [words[at : at + room] for at in range(0, len(words), room)]

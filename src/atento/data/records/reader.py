@@ -61,6 +61,7 @@ class Records:
         fingerprint: SHA-256 of the records in their order, so that a resumed run can detect changes.
         wrapped: the texts are lines of a file that seems to break them inside sentences.
         notes: what else is worth a warning, such as tags that were converted; a sentence each.
+        lacking: what the records with a blank field are, where it says more than that.
     """
 
     columns: Mapping[str, list[Any]]
@@ -70,6 +71,7 @@ class Records:
     fingerprint: str
     wrapped: bool = False
     notes: tuple[str, ...] = ()
+    lacking: str = ""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -93,7 +95,7 @@ class Records:
         name, sentences = " / ".join(self.origins.names), []
         noun = noun_of(tuple(self.columns))[0]
         if self.empty and len(self.columns) > 1:
-            sentences.append(f"{name}: {counted(self.empty, noun)} with an empty side left out")
+            sentences.append(f"{name}: {counted(self.empty, noun)} {self.lacking or 'with an empty side'} left out")
         if self.skipped:
             sentences.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
         if self.wrapped:
@@ -176,7 +178,7 @@ def _read(
         if form == "text":
             return _text_file(source, folder, skip_bad)
         present, rows = file_rows(source, form, fields, folder, files)
-        records = collect(rows, present, (source.file,), source.count, skip_bad)
+        records = collect(rows, present, (source.file,), source.count, skip_bad, FORMATS[form].lacking)
         records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
         quotes = note_of_quotes(records.columns, records.where) if form == "tsv" else None
         header = header_notes(records.columns, records.where) if FORMATS[form].by_number else ()
@@ -282,7 +284,12 @@ def _labelled(source: SourceConfig, fields: Sequence[Field]) -> Records:
 
 
 def collect(
-    rows: Iterable[Row], fields: Sequence[Field], names: tuple[str, ...], count: int | None, skip_bad: bool
+    rows: Iterable[Row],
+    fields: Sequence[Field],
+    names: tuple[str, ...],
+    count: int | None,
+    skip_bad: bool,
+    lacking: str = "",
 ) -> Records:
     """Collect rows (line, one value per field) into records, up to `count`; rows with a blank text, class or words are
     left out, and so are those without values, which wait for their labels.
@@ -324,26 +331,32 @@ def collect(
             break
     unlabelled = f"{waiting} not labelled yet" if waiting else ""
     if not lines:
-        broken = f"{empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''}" if empty or skipped else ""
+        broken = (
+            f"{empty} {lacking or 'empty'}, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''}"
+            if empty or skipped
+            else ""
+        )
         counts = f" ({', '.join(filter(None, [unlabelled, broken]))})" if unlabelled or broken else ""
         every = [name for name, count in blank.items() if count == empty]  # what every record that was left out lacks
         why = f": `{every[0]}` is blank in every record" if every and len(fields) > 1 and not skipped else ""
         raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}{why}")
     origins = Origins(names, lines)
     notes = [f"{unlabelled}, left out"] if unlabelled else []
+    notes += _notes(fields, columns, origins, empty)
+    digest = fingerprint(*columns.values())
+    return Records(columns, origins, skipped, empty, digest, notes=tuple(notes), lacking=lacking)
+
+
+def _notes(fields: Sequence[Field], columns: dict[str, list[Any]], origins: Origins, empty: int) -> Iterator[str]:
+    """Yield what is to be said of tags, which become those of our schemes in `columns`, and of words."""
     for field in fields:
         if field.kind == "tags":
-            columns[field.name], of_tags = normalized(columns[field.name], origins.where)
-            notes += of_tags
-        if field.kind == "words" and empty and _one_word_each(columns[field.name]):
-            notes.append("each sentence is one word; where a row is a word, `format: conll` reads sentences")
-    digest = fingerprint(*columns.values())
-    return Records(columns, origins, skipped, empty, digest, notes=tuple(notes))
-
-
-def _one_word_each(sentences: Sequence[Sequence[str]]) -> bool:
-    """Whether nearly every sentence has one word, as where the words of a file were taken for sentences."""
-    return sum(len(words) == 1 for words in sentences) > _ONE_WORD * len(sentences)
+            columns[field.name], notes = normalized(columns[field.name], origins.where)
+            yield from notes
+        if field.kind != "words" or not empty:
+            continue
+        if sum(len(words) == 1 for words in columns[field.name]) > _ONE_WORD * len(columns[field.name]):
+            yield "each sentence is one word; where a row is a word, `format: conll` reads sentences"
 
 
 def fingerprint(*columns: Sequence[object]) -> str:

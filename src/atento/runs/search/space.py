@@ -184,13 +184,10 @@ def _dimension(key: str, node: Node) -> Dimension:
         return _choices(key, node)
     if not isinstance(node.value, dict) or not ({"low", "high"} & node.value.keys()):
         if isinstance(node.value, dict) and schema.section(hint) is not None:
-            raise RecipeError(f"{at}: {key} is a section: write its keys with dots, such as {key}.{_first(node)}")
+            way = f"write its keys with dots, such as {key}.{next(iter(node.value), 'key')}"
+            raise RecipeError(f"{at}: {key} is a section: {way}")
         raise RecipeError(f"{at}: {key} must have {_FORM}: got {schema.as_text(node.value)}")
     return _range(key, node, hint)
-
-
-def _first(node: Node) -> str:
-    return next(iter(node.value), "key")
 
 
 def _choices(key: str, node: Node) -> Choices:

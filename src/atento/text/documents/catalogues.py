@@ -34,7 +34,14 @@ class _Text:
 
 @dataclass
 class _Message:
+    """A message: the texts of its keywords, and whether a comment above marks it as fuzzy."""
+
     texts: list[_Text] = field(default_factory=list)
+    is_fuzzy: bool = False
+
+    @property
+    def start(self) -> int:
+        return self.texts[0].start
 
     def first(self, keyword: str) -> str:
         return next((one.text for one in self.texts if one.keyword == keyword), "")
@@ -55,7 +62,7 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
         DataError: a line is none of a catalogue, the plural forms of a message are not as many as the header says, or
             the encoding is another than UTF-8; says the line.
     """
-    messages, pieces, at = _messages(text, name), list[str | Segment](), 0
+    messages, pieces, at = messages_of(text, name), list[str | Segment](), 0
     line_end = next(iter(LINE_END.findall(text)), "\n")
     plurals = _plurals(messages, text, name)
     for message in messages:
@@ -73,15 +80,22 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
     return [*pieces, text[at:]]
 
 
-def _messages(text: str, name: str) -> list[_Message]:
-    """The messages of a catalogue; comments and messages that are out of use are not among them."""
-    messages, at = list[_Message](), 0
+def messages_of(text: str, name: str) -> list[_Message]:
+    """The messages of a catalogue; comments and messages that are out of use are not among them.
+
+    Raises:
+        DataError: as `read_catalogue`.
+    """
+    messages, at, is_fuzzy = list[_Message](), 0, False
     current: _Text | None = None
     while at < len(text):
         match = _LINE.match(text, at)
         if match is None:
-            if _COMMENT.match(text, at):
+            if comment := _COMMENT.match(text, at):
                 at, current = _next_line(text, at), None
+                flags = text[comment.end() : at]  # those of a message that is out of use end with it
+                says = flags.startswith(",") and "fuzzy" in flags.replace(",", " ").split()
+                is_fuzzy = (is_fuzzy or says) and not flags.startswith("~")
                 continue
             line = text[at : _next_line(text, at)].strip()
             raise DataError(
@@ -93,7 +107,8 @@ def _messages(text: str, name: str) -> list[_Message]:
             raise DataError(f"{name}:{line_at(text, at)}: a keyword and a text in quotation marks must stand together")
         if keyword is not None:
             if keyword in ("msgctxt", "msgid") and (not messages or messages[-1].has(keyword, "msgstr")):
-                messages.append(_Message())  # the last is complete, or has no msgstr
+                messages.append(_Message(is_fuzzy=is_fuzzy))  # the last is complete, or has no msgstr
+                is_fuzzy = False
             if not messages:
                 raise DataError(f"{name}:{line_at(text, at)}: {keyword} must follow a msgid")
             current = _Text(keyword, match.start(2), match.end(2), [_plain(quoted)])

@@ -167,8 +167,8 @@ def _label(directory: Path, config: Mapping[str, object]) -> tuple[str, str | No
     path = directory / "config.json"
     if path.is_file():
         model = as_object(as_text(read_file(path), path), path)
-        if _class_of(model) in _CLASSES:
-            return _class_of(model), _CLASSES[_class_of(model)]
+        if (stated := _class_of(model)) not in _GENERIC:
+            return stated, _CLASSES.get(stated)
         model_type = model.get("model_type")
         if isinstance(model_type, str) and model_type != "atento":  # models of Atento may have the files of any family
             return model_type, MODEL_TYPES.get(model_type)
@@ -181,19 +181,26 @@ def _class_of(config: Mapping[str, object]) -> str:
     return named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
 
 
+def unknown_class(directory: Path, config: Mapping[str, object]) -> str | None:
+    """The class of `transformers` that the settings of a folder name, or its model's, if it is not known here."""
+    label, family = _label(directory, config)
+    if not label or family is not None or label in _WITHOUT_DEFINITION:
+        return None
+    return f"that of {label} in transformers" if label.islower() else f"{label}Tokenizer of transformers"
+
+
 def family_of(directory: Path, config: Mapping[str, object]) -> str:
     """The family of a folder without `tokenizer.json`, by its settings, else by its files.
 
     Raises:
         TokenizerError: the family is not known, or a file of the family is missing.
     """
+    if named := unknown_class(directory, config):
+        way = "a `tokenizer.json` is read where `save_pretrained` of its fast version writes one"
+        known = ", ".join(FAMILIES)
+        raise TokenizerError(f"{directory}: its tokenizer, {named}, is not known here; {way}. Known: {known}")
     label, family = _label(directory, config)
     family = family or _WITHOUT_DEFINITION.get(label)
-    if label and family is None:
-        known = ", ".join(FAMILIES)
-        raise TokenizerError(
-            f"{directory}: without tokenizer.json, {label!r} tokenizers cannot be read. Known: {known}"
-        )
     if family is None:
         family = _by_files(directory)
     for name in FAMILIES[family].files:
