@@ -324,8 +324,8 @@ def test_r7_a_validation_that_a_signal_prevented_is_made_up(
     ("module", "function", "number"),
     [
         ("loop", "validate", signal.SIGUSR1),
-        ("saving", "save_checkpoint", signal.SIGINT),
-        ("saving", "retain", signal.SIGTERM),
+        ("run", "save_checkpoint", signal.SIGINT),
+        ("run", "retain", signal.SIGTERM),
     ],
 )
 def test_r7_a_signal_while_it_validates_or_saves(
