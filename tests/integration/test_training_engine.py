@@ -287,6 +287,7 @@ def test_checkpoints_written_beside_the_next_steps_are_bit_equal(
         return update(self, *arguments, **options)
 
     monkeypatch.setattr(saving, "save_checkpoint", slow)
+    monkeypatch.setattr(saving, "IN_TURN", -1.0)
     monkeypatch.setattr(Updater, "update", counted)
     run = train(tmp_path / "run")
     assert threads.pop(12) is threading.main_thread()  # nothing follows the last one, so it is written without a copy
@@ -306,6 +307,24 @@ def test_checkpoints_written_beside_the_next_steps_are_bit_equal(
     ]
     assert kinds[0] == kinds[1]
     assert differences(run, whole) == []
+
+
+@pytest.mark.parametrize("share", [0.5, 1e9])
+def test_a_checkpoint_that_is_written_quickly_needs_no_copy(
+    share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes half a second: more than half of the time between two, but less than 1e9 times as much."""
+    real, beside = saving.save_checkpoint, []
+
+    def slow(folder: Path, step: int, **contents: Any) -> Path:
+        beside.append(threading.current_thread() is not threading.main_thread())
+        time.sleep(0.5 if share < 1 else 0.0)
+        return real(folder, step, **contents)
+
+    monkeypatch.setattr(saving, "save_checkpoint", slow)
+    monkeypatch.setattr(saving, "IN_TURN", share)
+    train(tmp_path / "run")
+    assert beside == [False, share < 1, share < 1, False]  # none was written before the first, none follows the last
 
 
 def test_without_memory_for_a_thread_a_checkpoint_is_written_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

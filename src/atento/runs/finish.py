@@ -68,7 +68,7 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
         finally:
             run.reporter.close()
             run.reporter = setup.reporter
-        run.updater.weights.release()
+        run.updater.release()
     if not run.progress.finished or not setup.replica.main:
         return run, None, False  # paused, or the first process does what is left
     if setup.recipe.training.average > 1:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import time
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from atento.errors import UsageError
 KERNELS, KERNELS_OF_NEW_SHAPES = 1024, 256  # compiled kernels that oneDNN caches
 CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"  # environment variable of oneDNN: how many it caches
 KERNEL_BYTES = 288 << 10  # about the size of each
+_PAUSE, _ZEROED = 5.0, 2 << 30  # seconds between two returns at least; bytes of new pages a second
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -70,6 +72,26 @@ def return_freed_memory() -> None:
     libc = _libc()
     if libc is not None and hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
+
+
+class FreedMemory:
+    """Returns freed memory to the system between updates, in at most about a hundredth of the time.
+
+    Blocks of many sizes leave gaps, so a process that keeps all of it grows for hundreds of updates: in fine-tuning
+    MiniLM from 980 to 1,310 MiB. The next update waits for new pages in place of those that were returned.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def between_updates(self) -> None:
+        """Return what is free, if it is time."""
+        if time.monotonic() < self._due:
+            return
+        before = resident()
+        return_freed_memory()
+        seconds = max(0, before - resident()) / _ZEROED
+        self._due = time.monotonic() + max(_PAUSE, 100 * seconds)
 
 
 def _libc() -> ctypes.CDLL | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from atento.errors import AtentoError, TrainingStopped, counted
 from atento.metrics.metric_table import signed
+from atento.training.allocator import FreedMemory, return_freed_memory
 from atento.training.faults import take_update
 from atento.training.losses import Sums
 from atento.training.optimizer import learning_rate
@@ -34,6 +35,7 @@ def fit(run: Run) -> Progress:
     run.seconds_counted_at = time.monotonic()
     last_step = run.steps if run.pause_at is None else min(run.steps, run.pause_at)
     targets, is_new = TargetCounts(run.batches.updates_per_epoch), progress.step == 0
+    memory = FreedMemory()
     started, tokens = time.monotonic(), 0  # of the log interval; validations and checkpoints are taken out
     with StopRequest() as stop, finished_writing(run):
         # a signal may have stopped the run between an update and its validation: make up for it first
@@ -49,6 +51,7 @@ def fit(run: Run) -> Progress:
             logged = step % config.log_every == 0 or step == run.steps
             before = run.updater.copied_weights() if logged and config.log_update_ratios else None
             sums = take_update(run, step, rate)
+            memory.between_updates()
             progress.step = step
             finish_writing(run)
             for head, head_sums in sums.items():
@@ -148,6 +151,7 @@ def validate(run: Run) -> None:
     if run.validate is None:
         return
     progress = run.progress
+    return_freed_memory()  # blocks of other sizes follow
     with run.updater.weights.evaluated(run.updater.average):  # the moving mean, where there is one
         scores = run.updater.replica.all_do(run.validate)  # all processes score a part each
         samples = _samples(run) if run.updater.replica.main else []

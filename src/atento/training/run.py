@@ -97,6 +97,7 @@ class Run:
         pause_at: the step after which `fit` returns with a checkpoint although the run has not finished; None: none.
         progress: the state of the loop.
         seconds_counted_at: time (`time.monotonic`) at which `progress.seconds` was last brought up to date.
+        seconds_of_writing: of the last checkpoint; 0: there is none yet.
     """
 
     folder: Path
@@ -116,6 +117,7 @@ class Run:
     pause_at: int | None = None
     progress: Progress = field(default_factory=Progress)
     seconds_counted_at: float = field(default_factory=time.monotonic)
+    seconds_of_writing: float = 0.0
 
     @property
     def checkpoints(self) -> Path:
@@ -123,13 +125,17 @@ class Run:
         return self.folder / "checkpoints"
 
 
+IN_TURN = 0.01  # of the time between two checkpoints: one that takes less is written in turn, without a copy
+
+
 def save(run: Run, *, beside: bool = False) -> None:
     """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
 
     Args:
         run: the run.
-        beside: copy the tensors and write them in a thread, while training continues. Events are held back until the
-            checkpoint is written, so that `metrics.jsonl` is the same as without.
+        beside: copy the tensors and write them in a thread, while training continues, if writing the last one took
+            more than a hundredth of the time since. Events are held back until the checkpoint is written, so that
+            `metrics.jsonl` is the same as without.
 
     Raises:
         CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
@@ -152,8 +158,10 @@ def _refuse_gone(run: Run) -> None:
 def _save(run: Run, beside: bool) -> None:
     finish_writing(run, wait=True)
     progress, config = run.progress, run.config
-    now = time.monotonic()
-    progress.seconds, run.seconds_counted_at = progress.seconds + now - run.seconds_counted_at, now
+    now, writers = time.monotonic(), run.updater.replica.writers
+    since = now - run.seconds_counted_at
+    beside = beside and (writers is not None or run.seconds_of_writing > IN_TURN * since)
+    progress.seconds, run.seconds_counted_at = progress.seconds + since, now
     progress.noise = {} if run.updater.noise is None else run.updater.noise.sums
     progress.loss_scale = {} if run.updater.loss_scale is None else asdict(run.updater.loss_scale)
     state = {
@@ -180,7 +188,6 @@ def _save(run: Run, beside: bool) -> None:
         except (RuntimeError, MemoryError):  # too little memory for a copy
             beside = False
 
-    writers = run.updater.replica.writers
     to_disk: Callable[..., Path] = save_checkpoint
     if writers is not None:
         to_disk = partial(
@@ -188,16 +195,11 @@ def _save(run: Run, beside: bool) -> None:
         )
 
     def write() -> None:
+        start, tensors = time.monotonic(), {"weights": weights, "optimizer": optimizer}
         to_disk(
-            run.checkpoints,
-            step,
-            config=run.model_config,
-            weights=weights,
-            optimizer=optimizer,
-            state=state,
-            extra=run.model_files,
-            run_id=run_id,
+            run.checkpoints, step, config=run.model_config, **tensors, state=state, extra=run.model_files, run_id=run_id
         )
+        run.seconds_of_writing = time.monotonic() - start
         if run.updater.replica.main:
             delete_old(run, step)
 

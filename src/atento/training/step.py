@@ -16,6 +16,7 @@ from atento.data.batches.batch import Part
 from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network, stacks_of
 from atento.precision import side_by_side, threads
+from atento.training.allocator import return_freed_memory
 from atento.training.ema import MovingAverage, divide
 from atento.training.gradient_noise import GradientNoise
 from atento.training.losses import Call, Sums, losses
@@ -318,6 +319,14 @@ class Updater:
     def copy_weights(self) -> None:
         """Copy the weights to the network that computes in a narrower type; in float32 it is the same network."""
         self.weights.copy()
+
+    def release(self) -> None:
+        """Free what updates alone need, at the end of training; the network has all its weights."""
+        self.weights.release()
+        self.optimizer.load({})
+        self.optimizer.zero_grad()
+        self.compute_network, self.average = self.network, None
+        return_freed_memory()
 
     def copied_weights(self) -> dict[str, Tensor]:
         """Return copies of the weights by name."""

@@ -207,8 +207,9 @@ class TrainingConfig:
     checkpoint_every: int = 500
     """Number of updates between checkpoints; a power cut loses at most this many. [at least 1]"""
     async_checkpoints: bool = True
-    """Write checkpoints in a thread while training continues. They have the same content; memory for a copy of the
-    weights and the optimizer's state is needed meanwhile. Set false when memory is short.
+    """Write checkpoints in a thread while training continues, where writing the last one took more than a hundredth of
+    the time between two. They have the same content; memory for a copy of the weights and the optimizer's state is
+    needed meanwhile. Set false when memory is short.
     """
     keep: int = 3
     """Number of latest checkpoints to keep, in addition to the best one. [at least 1] Each takes three times the size

@@ -205,7 +205,9 @@ class WholeWeights:
         self.original.load_state_dict(weights)
 
     def release(self) -> None:
-        """The network has its weights already."""
+        """Free the copy that computes; the original network has its weights already."""
+        self.network = self.original
+        self._computed.clear()
 
 
 class Local:
