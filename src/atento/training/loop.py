@@ -79,9 +79,7 @@ def fit(run: Run) -> Progress:
             due = step % config.checkpoint_every == 0 or step == last_step
             if due or is_best or progress.finished or stop_signal is not None:
                 pause = time.monotonic()
-                ends = (
-                    progress.finished or stop_signal is not None
-                )  # what waits for its checkpoint needs no copy for it
+                ends = progress.finished or stop_signal is not None  # what waits for its checkpoint needs no copy
                 save(run, beside=config.async_checkpoints and not ends)
                 started += time.monotonic() - pause
             if stop_signal is not None:
