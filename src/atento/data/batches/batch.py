@@ -12,8 +12,8 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.config.tables.head_kinds import Windows
-from atento.data.batches.planning import CPU_PARTS, PartSize, Rows, least_parts, part_count, plan
-from atento.data.batches.store import EpochStores, Store
+from atento.data.batches.planning import CPU_PARTS, PartSize, least_parts, part_count, plan
+from atento.data.batches.store import EpochStores, Rows, Store
 
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
 Projected = tuple[

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.data.batches.store import Rows
 from atento.splitmix import permutation
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
 _LEAST_PARTS = 4  # of an update of texts of very different lengths
 _LEAST_TOKENS = 768  # of such a part
 _VERY_DIFFERENT = 3  # times as long
-Rows = NDArray[np.int64]  # indices of examples in a store
 
 
 class PartSize(NamedTuple):

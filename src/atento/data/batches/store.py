@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Rows = NDArray[np.int64]  # indices of examples in a store
+
 
 class Ragged:
     """Sequences of ids, or of other numbers, of different lengths in one flat array."""

@@ -16,9 +16,8 @@ from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
-from atento.data.batches.planning import Rows
 from atento.data.batches.special_tokens import begin_of
-from atento.data.batches.store import MemoryStore, Ragged, Store
+from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError, RecipeError, counted
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, BesideRows, Draw, Part
-from atento.data.batches.planning import PartSize, Rows
-from atento.data.batches.store import Store
+from atento.data.batches.planning import PartSize
+from atento.data.batches.store import Rows, Store
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
 from atento.data.records.values import shortened
