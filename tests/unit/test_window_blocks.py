@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
-from atento.data.batches.window_blocks import BLOCK, BlockBatch, WindowBlocks
-from atento.data.batches.windows import Windows
+from atento.data.batches.windows import BLOCK, BlockBatch, WindowBlocks, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.errors import RecipeError
 from atento.networks.words.cbow import CBOW

@@ -11,8 +11,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Part
 from atento.data.batches.planning import PartSize
 from atento.data.batches.whole_words import word_ids, words_of
-from atento.data.batches.window_blocks import BlockBatch, WindowBlocks
-from atento.data.batches.windows import WindowBatch, Windows
+from atento.data.batches.windows import BlockBatch, WindowBatch, WindowBlocks, Windows
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError
 
