@@ -243,7 +243,7 @@ def test_the_log_has_the_time_in_the_queue_and_of_computing(service: Served) -> 
     assert event["compute_seconds"] > 0 and 0 <= event["queue_seconds"] + event["compute_seconds"] <= event["seconds"]
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_schemathesis_finds_no_failure_of_the_service(service: Served, examples: int) -> None:
     """Requests made from the OpenAPI page: no status of 500 or more but 503, and every error has the form of errors."""
     schemathesis = pytest.importorskip("schemathesis", reason="the package schemathesis is not installed")

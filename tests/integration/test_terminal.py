@@ -23,7 +23,6 @@ from atento.text import train_tokenizer
 from conftest import fork_server
 
 EVIL = "a\x1b[31m\x9b2J\x07\u202eb"
-RUN = "import pathlib, sys, test_terminal; test_terminal.run_all(pathlib.Path(sys.argv[1]))"
 # what is typed, with {} where the text is steered from; FILE holds it in every line, the model in its labels
 WALK = [
     ["classify", "model", "file.txt"],
@@ -159,11 +158,9 @@ def test_help_keeps_its_colours(here: Path) -> None:
 
 def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
     commands = [["classify", "model", "file.txt"], ["classify", EVIL, "file.txt"]]
-    argv = [sys.executable, "-c", RUN, str(written(here, commands))]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(
-        argv, cwd=here, capture_output=True, encoding="utf-8", check=True, timeout=60, env=environment
-    )
+    file = str(written(here, commands))
+    done = fork_server().run(cwd=here, test="test_terminal:run_all", commands=file)
+    assert done.status == 0, done
     labels = done.stdout.partition("\x1eend\n")[0].splitlines()
     assert len(labels) == 2 and all(line.startswith(EVIL) for line in labels), done
     assert EVIL in done.stderr
