@@ -20,6 +20,7 @@ from atento.data.objectives.masked import Masked
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption
 from atento.networks import build_network
+from atento.networks.stack.stack import without_padding
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 from benchmarks.devices import SDPA, PlainLoop, attend_by
@@ -116,7 +117,8 @@ class Ours:
         self.updater = Updater(network.to(device), settings, precision)
         self.batches = batches_of(kind, config, packing, tokens)
         if device != "cpu":  # as a run has them
-            self.batches.resize(GPU_PARTS)
+            rows = precision != "float32" and without_padding(config) and not config.reads_source
+            self.batches.resize(GPU_PARTS._replace(tokens=2 * GPU_PARTS.tokens, padded=not rows))
         self.update = 0
 
     def run(self, work: object) -> Work:

@@ -108,7 +108,7 @@ class OurUpdates:
         source, target = natural_lengths(_SENTENCES, config.vocab_size)
         self.batches = parallel(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
         if device != "cpu":  # as a run has them
-            self.batches.resize(GPU_PARTS)
+            self.batches.resize(GPU_PARTS._replace(tokens=2 * GPU_PARTS.tokens))
         self.number = 0
 
     def run(self, updates: int) -> int:

@@ -8,6 +8,7 @@ read while it was captured stays as it was. So code for a GPU runs here, and wha
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento import splitmix
+from atento.attention import cuda_kernels
+from atento.attention.cuda_kernels import PackedSequences
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _INDEXED = ("aten.index.", "aten.index_put", "aten._index_put_impl_", "aten._unsafe_index")
@@ -162,6 +165,20 @@ class _Graph:
                     old.copy_(new)
 
 
+def _flash_rows(
+    q: Tensor, k: Tensor, v: Tensor, sequences: PackedSequences, causal: bool, scale: float, dropout: float
+) -> Tensor:
+    """As `cuda_kernels._flash_rows`, sequence by sequence; PyTorch's kernel takes such types and lengths."""
+    assert q.dtype in (torch.bfloat16, torch.float16) and sequences.bounds.dtype == torch.int32 and q.is_cuda
+    assert sequences.max_len == max(sequences.bounds.diff().tolist()) and sequences.bounds.tolist()[-1] == len(q)
+    outputs = []
+    for begin, end in pairwise(sequences.bounds.tolist()):
+        query, key, value = (x[begin:end].transpose(0, 1) for x in (q, k, v))
+        options: Any = {"is_causal": causal, "scale": scale, "dropout_p": dropout}
+        outputs.append(torch.nn.functional.scaled_dot_product_attention(query, key, value, **options).transpose(0, 1))
+    return torch.cat(outputs)
+
+
 @contextmanager
 def _captured(graph: _Graph, **options: Any) -> Iterator[None]:
     _recording.append(graph.steps)
@@ -183,6 +200,7 @@ def cuda_twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(splitmix, "_gpu_kernel", lambda: lambda x: CudaTensor(splitmix.mix_(x.held.clone())))
     monkeypatch.setattr(torch.cuda, "graph", _captured)
     monkeypatch.setattr(torch.cuda, "default_generators", (torch.default_generator,))
+    monkeypatch.setattr(cuda_kernels, "_flash_rows", _flash_rows)
     # `module.to(dtype)` would give a wrapper other data, and not the tensor that it holds
     monkeypatch.setattr(torch.__future__, "get_overwrite_module_params_on_conversion", lambda: True)
     monkeypatch.setattr(torch._C, "_InferenceMode", lambda mode: torch.no_grad() if mode else nullcontext())

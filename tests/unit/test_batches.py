@@ -114,7 +114,8 @@ def test_windows_and_parts_of_any_size_lose_nothing(
         patch.setattr(planning, "_SORT_WINDOW", window)
         patch.setattr(batches_module, "part_count", lambda tokens: max(1, round(tokens / part)))
         batches = of_lengths(lengths, budget)
-        for size in (CPU_PARTS, PartSize(part, part, 1 + window)):  # as they are, then random examples as on a GPU
+        random = PartSize(part, part, 1 + window)  # examples as on a GPU
+        for size in (CPU_PARTS, random, random._replace(padded=False)):
             if size is not CPU_PARTS:
                 batches.resize(size)
             seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
@@ -132,6 +133,10 @@ def test_updates_on_a_gpu_are_random_examples_in_few_parts() -> None:
     assert set(parts) == {4} and np.mean([len(update) for update in batches.plan(0)]) < 2
     assert max(targets) - min(targets) < 1024 and len(targets) == len(parts)
     larger = of_lengths(lengths, 40000)
+    larger.resize(GPU_PARTS._replace(padded=False))
+    assert {len(update) for update in larger.plan(0)} == {3}
+    real = [sum(lengths[row][1] for row in rows) for update in larger.plan(0) for rows in update]
+    assert max(real) < 16384
     larger.resize(GPU_PARTS)
     padded = [len(rows) * 2 * max(lengths[row][1] for row in rows) for update in larger.plan(0) for rows in update]
     assert max(padded) <= 2 * GPU_PARTS.tokens and all(2 < len(update) < 8 for update in larger.plan(0))

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +18,12 @@ import torch
 from torch import Tensor
 
 import atento
-from atento.attention import attend
+from atento.attention import attend, cuda_kernels
+from atento.attention.dropout import Randomness
+from atento.attention.masks import causal, documents
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import ParallelConfig, TrainingConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Part
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import UsageError
@@ -178,9 +182,11 @@ def test_a_graph_is_captured_once_for_each_memory(precision: Any, twin: None) ->
     assert len({id(graph) for graph in graphs if graph is not None}) == 2  # its room has grown once
 
 
+HEADS = (HeadConfig("masked-language-model"),)
 NETWORKS = {
     "encoder-decoder": NetworkConfig(**SIZES | {"dropout": 0.1}),
     "decoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="decoder"),
+    "encoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="encoder", heads=HEADS),
 }
 
 
@@ -204,7 +210,9 @@ def test_updates_on_a_gpu_are_those_of_the_cpu(name: str, precision: str, twin: 
     for place in ("cpu", "cuda:0"):
         torch.manual_seed(0)
         settings = TrainingConfig(learning_rate=1e-2, ema=0.9)
-        updater = Updater(build_network(NETWORKS[name]).to(place), settings, precision)
+        # a row without padding has other places, and so draws other masks
+        config = NETWORKS[name] if precision == "float32" else replace(NETWORKS[name], dropout=0.0)
+        updater = Updater(build_network(config).to(place), settings, precision)
         sums = [updater.update([Part(batch), Part(batch)], step, 1e-2)[0]["vocabulary"].loss for step in (1, 2, 3)]
         weights, _ = updater.checkpoint_tensors()
         assert all(value.is_cuda == (place != "cpu") for value in weights.values())
@@ -230,7 +238,7 @@ def test_a_run_that_begins_on_a_gpu_keeps_its_parts_on_a_cpu(
         "training": {"steps": 1, "batch_tokens": 5000, "precision": "float32"},
     }
     atento.train(recipe, out=tmp_path / "gpu", data={"train": pairs}, device="cuda:0")
-    assert json.loads((tmp_path / "gpu" / "run.json").read_text(encoding="utf-8"))["part_tokens"] == 16384
+    assert json.loads((tmp_path / "gpu" / "run.json").read_text(encoding="utf-8"))["part_tokens"] == 32768
     shutil.copytree(tmp_path / "gpu", tmp_path / "both")
     recipe["training"]["steps"] = 3
     losses = {}
@@ -240,6 +248,54 @@ def test_a_run_that_begins_on_a_gpu_keeps_its_parts_on_a_cpu(
         losses[folder] = [event["loss"] for event in events if event["event"] == "train"][-1]
     assert "part_tokens" not in json.loads((tmp_path / "cpu" / "run.json").read_text(encoding="utf-8"))
     assert losses["both"] == pytest.approx(losses["gpu"], rel=1e-5) and losses["cpu"] != losses["both"]
+
+
+def check_rows(place: str) -> None:
+    """Layers compute real tokens alone, as one row: outputs and gradients are those with padding, 0 where it was."""
+    calls: list[int] = []
+    for kind, mask in (("encoder", None), ("decoder", None), ("decoder", "documents"), ("encoder-decoder", None)):
+        torch.manual_seed(4)
+        config = replace(NETWORKS[kind], dropout=0.0)
+        network = build_network(config).to(torch.bfloat16).to(place).train()
+        stack, length = network.encoder if kind == "encoder-decoder" else network.stack, 9
+        x, token_mask = torch.randn(6, length, config.d_model), batch_for("decoder").inputs["token_mask"]
+        ids = torch.arange(length).expand(6, -1) // 4
+        masked = None if mask is None else causal() & documents(ids.masked_fill(~token_mask, -1))
+        results = []
+        for rows in (True, False):
+            stack.rows = rows
+            calls.clear()
+            hook = stack.layers[0].register_forward_pre_hook(lambda block, inputs: calls.append(inputs[0].shape[1]))
+            leaf = x.to(torch.bfloat16).to(place).requires_grad_()
+            out = stack(leaf, mask=masked, token_mask=None if mask else token_mask.to(place))
+            hook.remove()
+            assert calls == [int(token_mask.sum()) if rows else length]
+            kept = out.masked_fill(~token_mask.to(place).unsqueeze(-1), 0.0)
+            assert not rows or torch.equal(kept, out)
+            gradients = torch.autograd.grad(kept.float().square().sum(), [leaf, *stack.parameters()])
+            results.append([kept.float().cpu(), *(each.float().cpu() for each in gradients)])
+        for row, padded in zip(*results):
+            torch.testing.assert_close(row, padded.detach(), rtol=0.05, atol=0.02 * padded.abs().max().item() + 1e-3)
+    config = replace(NETWORKS["encoder"], attention=replace(NETWORKS["encoder"].attention, dropout=0.5), dropout=0.0)
+    stack = build_network(config).to(torch.bfloat16).to(place).train().stack
+    leaf, real = x.to(torch.bfloat16).to(place), token_mask.to(place)
+    drawn = [stack(leaf, token_mask=real, random=Randomness(1, step)) for step in (1, 1, 2)]
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
+def test_layers_leave_padding_out_on_a_gpu(twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_rows("cuda:0")
+
+    def missing(*arguments: Any) -> Tensor:
+        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer")
+
+    monkeypatch.setattr(cuda_kernels, "_flash_rows", missing)
+    assert not cuda_kernels.has_rows.__wrapped__(torch.device("cuda", 0))
+
+
+@pytest.mark.gpu
+def test_layers_leave_padding_out_with_pytorchs_kernel() -> None:
+    check_rows("cuda")
 
 
 CALLS: dict[str, Callable[[Any], object]] = {

@@ -1,6 +1,7 @@
 """PyTorch's kernels for CUDA: FlexAttention, and variable-length attention, which computes nothing for padding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.algebra import Mask
+from atento.attention.dropout import Key, fresh
 from atento.attention.equation import AttentionArgs
 from atento.attention.lowering import LoweredMask
 
@@ -101,16 +103,112 @@ class PackedSequences:
         return x.transpose(1, 2).flatten(0, 1)[self.index]
 
 
+@dataclass(frozen=True, eq=False)
+class RowMask(LoweredMask):
+    """The mask of one long row without padding: a token sees its own sequence, with `causal` up to itself.
+
+    Attributes:
+        sequences: where the row comes from.
+        causal: whether no token sees a later one.
+    """
+
+    sequences: PackedSequences
+    causal: bool
+
+    @classmethod
+    def of(cls, mask: Mask, token_mask: Tensor | None, x: Tensor) -> "RowMask | None":
+        """The mask of all real tokens of x (B,L,D) as one row; None: `mask` has no such form, or there is no padding.
+
+        Args:
+            mask: of all layers.
+            token_mask: boolean (B,L), True = a real token; None: all are.
+            x: the vectors.
+        """
+        ids = torch.arange(len(x), device=x.device).unsqueeze(1).expand(x.shape[:2])
+        if mask.document_ids is not None:
+            ids = mask.document_ids.to(x.device).expand(len(x), -1)
+        elif token_mask is None or mask.form == "any":
+            return None
+        sequences = PackedSequences.from_documents(ids if token_mask is None else ids.masked_fill(~token_mask, -1))
+        length = len(sequences.index)
+        return cls(None, length, length, x.device, sequences, mask.max_ahead == 0)
+
+    def pack(self, x: Tensor) -> Tensor:
+        """x (B,L,D) -> the row (1,T,D)."""
+        return x.flatten(0, 1).index_select(0, self.sequences.index).unsqueeze(0)
+
+    def unpack(self, row: Tensor, shape: torch.Size) -> Tensor:
+        """The row (1,T,D) -> (B,L,D) of that shape; padding is 0."""
+        flat = row.new_zeros(shape[0] * shape[1], shape[2])
+        return flat.index_copy(0, self.sequences.index, row.squeeze(0)).view(shape)
+
+
+@contextmanager
+def seeded(device: torch.device, key: Key | None) -> Iterator[None]:
+    """Within, the numbers of a GPU's generator are a function of `key`; behind, it is as it was. None: nothing."""
+    if key is None:
+        yield
+        return
+    generator = torch.cuda.default_generators[device.index or 0]
+    state = generator.get_state()
+    generator.manual_seed(int(key))
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+
+
+def _of_row(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs, mask: RowMask) -> Tensor:
+    """Attention of the row, q, k, v (1,H,T,K) -> (1,H,T,K), with dropout of the weights."""
+    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T,H,K)
+    with seeded(q.device, fresh(args.random).key() if args.dropout else None):
+        out = _flash_rows(q, k, v, mask.sequences, mask.causal, args.scale, args.dropout)
+    return out.transpose(0, 1).unsqueeze(0)
+
+
+def _flash_rows(
+    q: Tensor, k: Tensor, v: Tensor, sequences: PackedSequences, causal: bool, scale: float, dropout: float
+) -> Tensor:
+    """FlashAttention 2 of sequences in a row, (T,H,K) each -> (T,H,K); `varlen_attn` has no dropout."""
+    bounds, longest = sequences.bounds, sequences.max_len
+    out: Tensor = torch.ops.aten._flash_attention_forward(
+        q, k, v, bounds, bounds, longest, longest, dropout, causal, False, scale=scale
+    )[0]
+    return out
+
+
+@cache
+def has_rows(device: torch.device) -> bool:
+    """Whether FlashAttention 2 computes such rows on a device: a small one tells, for its operation is not public.
+
+    It needs a GPU from Ampere on.
+    """
+    if device.type != "cuda":
+        return False
+    bounds = torch.tensor([0, 1, 3], dtype=torch.int32, device=device)
+    x = torch.ones(3, 1, 8, dtype=torch.bfloat16, device=device)
+    try:
+        with torch.enable_grad():
+            q, k, v = (x.clone().requires_grad_() for _ in range(3))
+            out = _flash_rows(q, k, v, PackedSequences(bounds, bounds, 2), True, 1.0, 0.0)
+            gradients = torch.autograd.grad(out.sum(), (q, k, v))
+    except (RuntimeError, TypeError, AttributeError):
+        return False
+    return out.sum().item() == 24 and [each.sum().item() for each in gradients] == [0, 0, 24]
+
+
 def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     """Attention without padding: the sequences of the batch, or packed documents, as one long row.
 
     It supports packed documents, causal or not, padded keys, the causal mask and no mask. On CUDA it is PyTorch's
     variable-length kernel. On a CPU it computes one sequence after the other; that form exists for tests and is never
-    the default.
+    the default. A `RowMask` is of a row that is packed already; its weights may be dropped.
 
     Raises:
         ValueError: the call has another mask, a bias, position terms or dropout.
     """
+    if isinstance(args.mask, RowMask):
+        return _of_row(q, k, v, args, args.mask)
     if args.value_bias is not None or args.bias is not None or args.relative is not None or args.dropout:
         raise ValueError("variable-length attention takes a mask alone; use kernel='plain' or 'blocked'")
     queries, keys, causal = _packed(args.mask, q.shape[0])

@@ -1,8 +1,7 @@
 """Scaled dot-product attention: `attend`, `attention_weights`, the kernels, and the choice between them."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from atento.attention.algebra import Context, Mask, TypedFunction, additive
 from atento.attention.blocked import blocked
-from atento.attention.cuda_kernels import flex, varlen
+from atento.attention.cuda_kernels import RowMask, flex, seeded, varlen
 from atento.attention.dropout import Key, Randomness, fresh, pair_dropout, share_kept
 from atento.attention.equation import AttentionArgs, weigh
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
@@ -141,21 +140,6 @@ def sdpa(
         return attend()
 
 
-@contextmanager
-def _seeded(device: torch.device, key: Key | None) -> Iterator[None]:
-    """Within, the numbers of a GPU's generator are a function of `key`; behind, it is as it was. None: nothing."""
-    if key is None:
-        yield
-        return
-    generator = torch.cuda.default_generators[device.index or 0]
-    state = generator.get_state()
-    generator.manual_seed(int(key))
-    try:
-        yield
-    finally:
-        generator.set_state(state)
-
-
 def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     """PyTorch's fused attention: the same result, without the (T,S) weights in memory.
 
@@ -173,7 +157,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     if bias is not None and empty is not None:
         bias = bias.masked_fill(empty, 0.0)  # a row of -inf would give NaN, also in the gradients
     attn_mask = None if bias is None else bias.to(q.dtype)
-    with _seeded(q.device, fresh(args.random).key() if args.dropout else None):
+    with seeded(q.device, fresh(args.random).key() if args.dropout else None):
         out = sdpa(q, k, v, attn_mask, causal=is_causal, scale=args.scale, dropout=args.dropout)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
@@ -261,6 +245,8 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
     half = on_cpu and q.dtype in (torch.bfloat16, torch.float16)
     few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if half else _FEW) if on_cpu else pairs <= _LONG
+    if isinstance(mask, RowMask):
+        return "varlen"
     if args.value_bias is not None:
         return "plain"  # no other kernel supports it
     if pairs <= _LONG and _is_narrow(q, k, args):

@@ -10,12 +10,15 @@ from typing import Any
 
 import torch
 
+from atento.attention.cuda_kernels import has_rows
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe, SourceConfig
+from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
 from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text
+from atento.networks.stack.stack import without_padding
 from atento.precision import training_precision
 from atento.runs.prepare import Data, Report
 from atento.storage.whole_file import write_whole
@@ -131,17 +134,20 @@ def identity_of(
         "deterministic_from": torch.__version__,
     } | ({} if branch is None else {"from": dict(branch)})
     if device != "cpu":  # fewer, larger parts of an update; of several processes, each has its share
-        identity["part_tokens"] = max(CPU_PARTS.tokens, GPU_PARTS.tokens // processes)
+        large = torch.cuda.mem_get_info(device)[1] >= 40 << 30
+        identity["part_tokens"] = max(CPU_PARTS.tokens, (2 if large else 1) * GPU_PARTS.tokens // processes)
+        identity["rows"] = identity["precision"] != "float32" and has_rows(torch.device(device))
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     started_with = {} if processes == 1 else {"processes": processes}
     write_whole(path, json.dumps(identity | started_with, indent=2) + "\n")
     return identity
 
 
-def keep_parts(batches: Batches, identity: Mapping[str, Any]) -> None:
+def keep_parts(batches: Batches, identity: Mapping[str, Any], config: NetworkConfig) -> None:
     """Cut updates into parts of the size that a run on a GPU began with, whatever the device is now."""
     if "part_tokens" in identity:
-        batches.resize(GPU_PARTS._replace(tokens=int(identity["part_tokens"])))
+        rows = identity.get("rows", False) and without_padding(config) and not config.reads_source
+        batches.resize(GPU_PARTS._replace(tokens=int(identity["part_tokens"]), padded=not rows))
 
 
 def has_begun(folder: Path) -> bool:

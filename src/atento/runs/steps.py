@@ -253,7 +253,7 @@ def make_batches(setup: Setup) -> None:
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
     setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report, setup.teach)
-    keep_parts(setup.batches, setup.identity)
+    keep_parts(setup.batches, setup.identity, setup.config)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
     for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
         split: Split | None = getattr(setup.data, part)

@@ -23,14 +23,17 @@ class PartSize(NamedTuple):
         cost: what a further part costs, in tokens of both sides: on a CPU its products read and convert all weights
             again; on a GPU the processor launches all kernels again, in which time the GPU would compute so many.
         places: at how many places at most an update of random examples may be cut.
+        padded: whether the network computes padding too. Else parts are random examples of any lengths.
     """
 
     tokens: int
     cost: int
     places: int
+    padded: bool = True
 
 
-CPU_PARTS, GPU_PARTS = PartSize(2048, 400, 1 << 20), PartSize(16384, 16384, 256)
+CPU_PARTS, GPU_PARTS = PartSize(2048, 400, 1 << 20), PartSize(16384, 32768, 256)
+_ROOM = 8  # times the tokens of a part that its vectors may have with padding, before the layers leave it out
 
 
 def plan(
@@ -122,10 +125,19 @@ def _random_updates(
     first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1
     latest = len(shuffled) - np.arange(updates - 1, 0, -1)  # each update has at least one example
     cuts = np.minimum(np.maximum.accumulate(first - np.arange(1, updates)) + np.arange(1, updates), latest)
+    updates_rows = np.split(shuffled, cuts)
+    if not size.padded:
+        return [_even_parts(rows, np.maximum(source_lengths, target_lengths)[rows], size) for rows in updates_rows]
     return [
         [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows], size)]
-        for rows in np.split(shuffled, cuts)
+        for rows in updates_rows
     ]
+
+
+def _even_parts(rows: Rows, lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:
+    """Cut random examples into as few parts of like numbers as hold them."""
+    count = max(lengths.sum() / size.tokens, len(rows) * lengths.max() / (_ROOM * size.tokens))
+    return np.array_split(rows, min(len(rows), math.ceil(count)))
 
 
 def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:

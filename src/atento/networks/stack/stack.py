@@ -7,13 +7,16 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from atento.attention.cuda_kernels import RowMask, has_rows
 from atento.attention.dropout import Randomness
 from atento.attention.lowering import LoweredMask, check_boolean, lower
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
 from atento.attention.multihead import MultiHeadAttention
+from atento.attention.observe import observing
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
+from atento.config.sections.position_scheme import ADDED
 from atento.errors import CapabilityError
 from atento.networks.frozen import current
 from atento.networks.interface import Network, layer_count
@@ -21,6 +24,18 @@ from atento.networks.layers import LayerMix, TokenEmbedding, initialise, input_c
 from atento.networks.stack.block import Block, BlockState, make_block
 from atento.networks.stack.compiled import recomputed, run_compiled
 from atento.networks.stack.stack_positions import InputLayer, LayerPositions, total_cost
+
+
+def without_padding(config: NetworkConfig) -> bool:
+    """Whether layers can compute all real tokens of a batch as one row: no position in it matters to them.
+
+    On a GPU, that is how they learn in 16 bits (`cuda_kernels.RowMask`), but for decoders that read a source.
+    """
+    added = all(scheme.kind in ADDED and scheme.layers is None for scheme in config.schemes)
+    others = (config.attention.sparse, config.convolution, config.mask)
+    width = config.head_width
+    return added and others == (None, None, None) and width % 8 == 0 and width <= 256
+
 
 _ALL = 2**30  # neighbours: more than any text has
 
@@ -114,6 +129,7 @@ class Stack(nn.Module):
         self.convolution = input_convolution(config) if kind == "encoder" else None
         self.recompute = False  # compute the blocks again in the backward pass instead of keeping their activations
         self.compiled = False  # in training, run the blocks with `torch.compile`
+        self.rows = without_padding(config)
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     @property
@@ -154,13 +170,19 @@ class Stack(nn.Module):
             (B,T,D).
         """
         depth = self.n_layers if depth is None else depth
-        masks = self._masks(x, mask, token_mask, position_ids, state)
+        row = None
+        if state is None and memory is None and layers is None and depth == self.n_layers and self._takes_rows(x):
+            layer_masks = self.masks if mask is None else [mask] if isinstance(mask, Mask | Tensor) else list(mask)
+            if isinstance(layer_masks[0], Mask) and all(each is layer_masks[0] for each in layer_masks):
+                row = RowMask.of(layer_masks[0], token_mask, x)
+        masks = [row] * self.n_layers if row is not None else self._masks(x, mask, token_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             real = None if memory_token_mask is None else padding(memory_token_mask)
             memory_mask = lower(real, 1, memory.shape[1], x.device)  # the same for every query: one row is enough
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
+        shape, x = x.shape, x if row is None else row.pack(x)
         inputs = x
         compiled = self.compiled and self.training and state is None and torch.is_grad_enabled()
         for index, block in enumerate(self.layers):
@@ -190,7 +212,12 @@ class Stack(nn.Module):
         x = x if self.norm is None else self.norm(x)
         if layers is not None:
             layers.append(x)
-        return x
+        return x if row is None else row.unpack(x, shape)
+
+    def _takes_rows(self, x: Tensor) -> bool:
+        """Whether the layers compute all real tokens of x (B,L,D) as one row now."""
+        learns = self.training and torch.is_grad_enabled() and not self.compiled and not observing(self)
+        return self.rows and learns and x.dtype in (torch.bfloat16, torch.float16) and has_rows(x.device)
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions | None:
         """Positions of queries and keys, None where no layer reads them; `position_ids` are stored in the state."""
