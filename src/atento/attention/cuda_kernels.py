@@ -1,9 +1,8 @@
 """PyTorch's kernels for CUDA: FlexAttention, and variable-length attention, which computes nothing for padding."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -143,17 +142,13 @@ class RowMask(LoweredMask):
         return flat.index_copy(0, self.sequences.index, row.squeeze(0)).view(shape)
 
 
-@contextmanager
-def seeded(device: torch.device, key: Key | None) -> Iterator[None]:
-    """Within, the numbers of a GPU's generator are a function of `key`; behind, it is as it was. None: nothing."""
-    if key is None:
-        yield
-        return
+def seeded(device: torch.device, key: Key, compute: Callable[[], Tensor]) -> Tensor:
+    """What is computed with a GPU's generator seeded by `key`; behind, the generator is as it was."""
     generator = torch.cuda.default_generators[device.index or 0]
     state = generator.get_state()
     generator.manual_seed(int(key))
     try:
-        yield
+        return compute()
     finally:
         generator.set_state(state)
 
@@ -161,8 +156,8 @@ def seeded(device: torch.device, key: Key | None) -> Iterator[None]:
 def _of_row(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs, mask: RowMask) -> Tensor:
     """Attention of the row, q, k, v (1,H,T,K) -> (1,H,T,K), with dropout of the weights."""
     q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T,H,K)
-    with seeded(q.device, fresh(args.random).key() if args.dropout else None):
-        out = _flash_rows(q, k, v, mask.sequences, mask.causal, args.scale, args.dropout)
+    compute = partial(_flash_rows, q, k, v, mask.sequences, mask.causal, args.scale, args.dropout)
+    out = seeded(q.device, fresh(args.random).key(), compute) if args.dropout else compute()
     return out.transpose(0, 1).unsqueeze(0)
 
 

@@ -157,8 +157,8 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     if bias is not None and empty is not None:
         bias = bias.masked_fill(empty, 0.0)  # a row of -inf would give NaN, also in the gradients
     attn_mask = None if bias is None else bias.to(q.dtype)
-    with seeded(q.device, fresh(args.random).key() if args.dropout else None):
-        out = sdpa(q, k, v, attn_mask, causal=is_causal, scale=args.scale, dropout=args.dropout)
+    compute = partial(sdpa, q, k, v, attn_mask, causal=is_causal, scale=args.scale, dropout=args.dropout)
+    out = seeded(q.device, fresh(args.random).key(), compute) if args.dropout else compute()
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 

@@ -216,8 +216,8 @@ class Stack(nn.Module):
 
     def _takes_rows(self, x: Tensor) -> bool:
         """Whether the layers compute all real tokens of x (B,L,D) as one row now."""
-        learns = self.training and torch.is_grad_enabled() and not self.compiled and not observing(self)
-        return self.rows and learns and x.dtype in (torch.bfloat16, torch.float16) and has_rows(x.device)
+        learns = self.training and torch.is_grad_enabled() and x.dtype in (torch.bfloat16, torch.float16)
+        return x.is_cuda and learns and self.rows and not self.compiled and not observing(self) and has_rows(x.device)
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions | None:
         """Positions of queries and keys, None where no layer reads them; `position_ids` are stored in the state."""
