@@ -388,7 +388,9 @@ def test_a_scale_of_nothing_weighs_all_alike(kernel: str) -> None:
 
 def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> None:
     q, k, v = qkv()
-    message = "the fused kernel neither adds to values nor drops weights; use kernel='plain' or 'blocked'"
+    message = (
+        "the fused kernel adds nothing to values, and drops weights on a GPU alone; use kernel='plain' or 'blocked'"
+    )
     for extra in ({"dropout": 0.5}, {"value_bias": torch.zeros(T, S, KV, dtype=torch.float64)}):
         with pytest.raises(ValueError, match=message):
             attend(q, k, v, kernel="fused", **extra)
