@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import atento
+from atento.training import allocator
 from atento.training.allocator import keep_kernels
 
 SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
@@ -21,6 +22,27 @@ def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatc
     keep_kernels(512)
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "1024"
     assert os.environ["LRU_CACHE_CAPACITY"] == "64"
+
+
+def test_freed_memory_goes_back_every_five_seconds_or_a_hundred_times_as_late_as_it_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, held, returned = [100.0], [3 << 30], list[float]()
+
+    def give_back() -> None:
+        returned.append(clock[0])
+        clock[0] += 0.009  # what the call takes
+        held[0] -= 1 << 30 if len(returned) == 3 else 0
+
+    monkeypatch.setattr(allocator.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(allocator, "resident", lambda: held[0])
+    monkeypatch.setattr(allocator, "return_freed_memory", give_back)
+    memory = allocator.FreedMemory()
+    for second in range(100, 200):
+        clock[0] = float(second)
+        memory.between_updates()
+    # the third frees 1 GiB, whose new pages take half a second: the next is 51 seconds later
+    assert returned == [100, 105, 110, 161, 166, 171, 176, 181, 186, 191, 196]
 
 
 def test_a_run_whose_parts_have_new_shapes_keeps_few_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_scheme_that_stands_in_the_sum_twice_gets_its_gradient_once() -> None:
 
 def test_fused_refuses_a_scheme_that_adds_to_values_and_auto_does_not_ask_it() -> None:
     relative = RelativeTerms(made("shaw"), QueryKeyPositions.arange(90, 90))
-    with pytest.raises(ValueError, match="the fused kernel neither adds to values nor drops weights"):
+    with pytest.raises(ValueError, match="the fused kernel adds nothing to values, and drops weights"):
         attend(*qkv(90, 90), relative=relative, kernel="fused")
     plain = attend(*qkv(90, 90), relative=relative, kernel="plain")
     assert torch.equal(attend(*qkv(90, 90), relative=relative), plain)

@@ -86,12 +86,12 @@ class FreedMemory:
 
     def between_updates(self) -> None:
         """Return what is free, if it is time."""
-        if time.monotonic() < self._due:
+        if (begun := time.monotonic()) < self._due:
             return
         before = resident()
         return_freed_memory()
-        seconds = max(0, before - resident()) / _ZEROED
-        self._due = time.monotonic() + max(_PAUSE, 100 * seconds)
+        seconds = time.monotonic() - begun + max(0, before - resident()) / _ZEROED
+        self._due = begun + max(_PAUSE, 100 * seconds)
 
 
 def _libc() -> ctypes.CDLL | None:
