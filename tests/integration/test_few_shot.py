@@ -117,6 +117,12 @@ def test_a_class_with_too_few_records_names_file_and_line(encoder: Path, tmp_pat
     done = server.run("train", "my.yaml", cwd=tmp_path)
     assert done.status == 2 and "train.tsv:14: label 'fruit' has 1 text" in done.stderr, done.stderr
     assert "header" not in done.stderr
+    valid = {"train": TEXTS, "valid": [("a pear", "fruit")]}
+    with pytest.raises(DataError, match=r"unknown label 'fruit'\. Known: animal, tool"):
+        atento.train(
+            recipe(encoder) | {"data": {one: {"memory": one} for one in valid}}, data=valid, out=tmp_path / "b"
+        )
+    assert not (tmp_path / "b-vectors").exists()
     by_number = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}  # the header is a record
     with pytest.raises(DataError, match=r"train.tsv:1: label 'label' has 1 text.*; if line 1 is a header, give the"):
         atento.train(recipe(encoder) | {"data": by_number}, out=tmp_path / "run")

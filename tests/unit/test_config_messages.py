@@ -335,6 +335,10 @@ def test_files_that_are_no_recipes() -> None:
         load_recipe(path)
     for text in ("- a\n", "text\n", "5\n"):
         assert message(text).startswith("my.yaml:1:1: a recipe must be a mapping of keys: got ")
+    for name in ("a.tsv", "a.jsonl.gz", "a.parquet", "a.txt"):  # in place of the recipe that names it
+        path.with_name(name).write_bytes(b"a\tb\n")
+        with pytest.raises(RecipeError, match=f"{name} is a file of data; a recipe is a YAML file that names the data"):
+            load_recipe(path.with_name(name))
 
 
 @pytest.mark.parametrize(

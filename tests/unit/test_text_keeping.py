@@ -46,6 +46,7 @@ def test_a_file_of_terms(tmp_path: Path) -> None:
         ("cat\tgato\n\ndog\n", "terms.tsv:3: a row must have a source term and, after a TAB, a target term: got 1"),
         ("cat\t \n", "terms.tsv:1: the target term is empty"),
         ("\tgato\n", "terms.tsv:1: the source term is empty"),
+        ("\n\t\n", "terms.tsv: holds no term"),
     ],
 )
 def test_a_wrong_glossary_names_its_line(tmp_path: Path, text: str, message: str) -> None:

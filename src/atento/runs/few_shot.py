@@ -10,6 +10,7 @@ from atento.config.reading.loading import LoadedRecipe
 from atento.config.sections.network_parts import by_key
 from atento.config.tables.tasks import EMBEDDING, TASKS
 from atento.data.files.source_records import header_hint
+from atento.data.objectives.labels import label_numbers
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
@@ -41,9 +42,12 @@ def vectors_recipe(
     assert init is not None
     if not any(field.kind == "class" for field in TASKS[recipe.task].fields):
         raise RecipeError(f"`init.few_shot` learns from texts with a label: got task {recipe.task}")
-    train = read_data(recipe, loaded.folder, lambda line: None, memory).train
+    data = read_data(recipe, loaded.folder, lambda line: None, memory)
+    train = data.train
     if "pair" in train.columns:
         raise RecipeError("`init.few_shot` learns from single texts with a label: leave `pair` out")
+    if data.valid is not None:
+        label_numbers(data.valid, sorted({*train["label"]}))  # before the encoder learns
     folder = loaded.home / init.model
     vectors: dict[str, object] = {
         "task": EMBEDDING,

@@ -122,7 +122,7 @@ def translate(
 
         refused = {
             "--cluster": shared.cluster,
-            "--reading": shared.table,
+            "--columns or --reading": shared.table,
             "--json": shared.as_json,
             "--skip-bad": shared.skip_bad,
             "--explain": shared.explain or shared.explain_method or shared.explain_out,

@@ -11,9 +11,13 @@ from typing import Any
 from atento.config.reading import schema
 from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.config.recipe import Recipe
+from atento.config.tables.formats import DATASETS, FORMATS
 from atento.config.tables.renamed_keys import elsewhere, migrated, renamed
 from atento.errors import RecipeError, nearest, similar_file
 from atento.limits import open_plain
+
+_RULE = "a recipe is a YAML file that names the data: `atento recipes copy NAME FILE` copies one to begin with"
+_DATA = (*DATASETS, *(ending for form in FORMATS.values() for ending in form.endings if ending != ".json"))
 
 ENVIRONMENT = "ATENTO_"
 _NO_OVERRIDE = "an override is key=value, such as training.steps=1000, or ~key to go back to the default"
@@ -45,10 +49,7 @@ def shipped_text(name: str) -> str:
     """
     known = shipped()
     if name not in known:
-        raise RecipeError(
-            f"no recipe named {name!r}{nearest(name, list(known))}; a recipe is a YAML file that names the data: "
-            "`atento recipes copy NAME FILE` copies one to begin with"
-        )
+        raise RecipeError(f"no recipe named {name!r}{nearest(name, list(known))}; {_RULE}")
     text: str = known[name].read_text(encoding="utf-8")
     return text
 
@@ -78,6 +79,8 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
                 near = near or f"; shipped recipes: {', '.join(shipped())}"
                 raise RecipeError(f"there is no recipe file {path}{near}")
             return RecipeFile(f"{name}.yaml", shipped_text(str(name)), None, Path.cwd(), str(name))
+        if path.name.removesuffix(".gz").endswith(_DATA):
+            raise RecipeError(f"{path} is a file of data; {_RULE}")
         with open_plain(path) as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:

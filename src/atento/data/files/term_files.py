@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from atento.data.files.source_lines import read_lines
-from atento.errors import UsageError
+from atento.errors import DataError, UsageError
 from atento.text.glossary import Glossary, GlossaryLike, glossary_of_rows
 
 
@@ -16,14 +16,17 @@ def glossary_of(value: GlossaryLike) -> Glossary:
         value: a glossary; a path; a mapping of source terms to target terms, or to lists of allowed forms; or rows.
 
     Raises:
-        DataError: a term stands twice, or a row lacks its target term; says the file and line, or the row. UsageError:
-            something else.
+        DataError: a term stands twice, a row lacks its target term, or a file has no term; says the file and line, or
+            the row. UsageError: something else.
     """
     if isinstance(value, Glossary):
         return value
     if isinstance(value, str | Path):
         lines = [(f"{value}:{number}", line.split("\t")) for number, line in enumerate(read_lines(value), 1)]
-        return glossary_of_rows((place, cells) for place, cells in lines if any(cell.strip() for cell in cells))
+        terms = [(place, cells) for place, cells in lines if any(cell.strip() for cell in cells)]
+        if not terms:
+            raise DataError(f"{value}: holds no term")
+        return glossary_of_rows(terms)
     rows: list[object] = []  # stays empty for what is none of these, which is refused below
     if isinstance(value, Mapping):
         rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in value.items()]
