@@ -1,6 +1,7 @@
 """How a run begins: at its first step, at a step of another run (`--from`), or where it was stopped."""
 
 from atento.config.tables.tasks import TASKS
+from atento.data.batches.planning import CPU_PARTS
 from atento.errors import CheckpointError, UsageError, counted
 from atento.runs.branch import begin_at, check_network, check_optimizer
 from atento.runs.classifier import classifier_of
@@ -100,9 +101,10 @@ def _processes(setup: Setup, run: Run) -> str:
         return ""
     parts = sum(1 for _ in run.batches.parts(0, run.config.micro_batches))
     if parts < size:
+        each = int(setup.identity.get("part_tokens", CPU_PARTS.tokens))
         setup.report(
             f"warning: the first update has {counted(parts, 'part')} for {size} processes, so some have nothing to do: "
-            f"raise `training.batch_tokens` to several times {2048 * size:,}"
+            f"raise `training.batch_tokens` to several times {each * size:,}"
         )
     return f" in each of {size} processes"
 
