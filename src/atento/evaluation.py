@@ -179,6 +179,7 @@ def calibrate(
     Raises:
         CapabilityError: the model gives no labels. DataError: names file and line.
     """
+    model.classify([])  # a model of another task is refused
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)

@@ -153,6 +153,8 @@ def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: 
     facts = json.loads(done.stdout)["confidence"]
     assert facts["temperature"] == loaded.confidence.temperature and len(facts["calibration_error"]["interval"]) == 2
     assert atento.load(model).confidence == loaded.confidence  # measured alone
+    done = server.run("evaluate", "micro-world-en-pt", file, "--calibrate", cwd=tmp_path)
+    assert done.status == 2 and "has no classification head" in done.stderr and done.stdout == ""
     for value, sentence in (("1", "`abstain` is a precision between 0 and 1: got 1.0"), ("0", "got 0.0")):
         done = server.run("classify", str(model), "--abstain", value, cwd=tmp_path, stdin="eu vejo gato\n")
         assert done.status == 2 and sentence in done.stderr
@@ -180,6 +182,9 @@ def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> No
     (tmp_path / "few.tsv").write_text("text\tlabel\n" + "a\tfruta\n" * 30 + "b\tpedra\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"few.tsv:32: a label that the model does not have"):
         calibrate(model, tmp_path / "few.tsv")
+    for other in ("micro-world-en-pt", "micro-world-entities"):
+        with pytest.raises(CapabilityError, match="and has no classification head"):
+            calibrate(atento.load(other), tmp_path / "few.tsv")
     model.config["confidence"] = {"temperature": 0}
     with pytest.raises(ModelError, match=r"`confidence.temperature` must be above 0: got 0"):
         model.classify("eu vejo gato")

@@ -216,8 +216,13 @@ def test_files_without_lines_are_read_as_other_commands_read_them(
         assert (tmp_path / "out").read_text(encoding="utf-8") == "one two\nx\n"
         with pytest.raises(UsageError, match=f"{name}: has no lines: name the column of its texts by --text"):
             overlap(str(tmp_path / name), str(tmp_path / "test.txt"))
-    overlap(str(tmp_path / "a.xlsx"), str(tmp_path / "a.parquet"), text="t", as_json=True)
-    assert json.loads(capsys.readouterr().out)["equal"] == 3
+    for other, equal in (("a.parquet", 3), ("test.txt", 1)):  # a file that is no table has lines
+        overlap(str(tmp_path / "a.xlsx"), str(tmp_path / other), text="t", as_json=True)
+        assert json.loads(capsys.readouterr().out)["equal"] == equal
+    with pytest.raises(
+        UsageError, match="--text names a column of a table, and neither file is one: --reading format="
+    ):
+        overlap(str(tmp_path / "test.txt"), str(tmp_path / "test.txt"), text="t")
 
 
 def test_workers_compute_the_same_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def deduplicate(
     """
     from atento.data.corpus.find_duplicates import marked
 
-    _check(near)
+    _check(near, text, reading, source)
     output_file(out, option="OUT")
     signing = _signing(cluster, workers, near, ngram)
     removed: list[Duplicate] = []
@@ -115,7 +115,7 @@ def overlap(
     """
     from atento.data.corpus.find_duplicates import seen_ngrams, shared
 
-    _check(near)
+    _check(near, text, reading, train, test)
     if train == test == "-":
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     kept = list(_records(train, text, reading)) if train == "-" else None  # read twice below
@@ -163,7 +163,13 @@ def _signing(
             yield started
 
 
-def _check(near: float | None) -> None:
+def _check(near: float | None, column: str | None, reading: list[str] | None, *files: str) -> None:
+    from atento.cli.table_columns import is_table
+
+    stated = dict(map(key_and_value, reading or []))
+    if column is not None and not any(name == "-" or is_table(name, stated) for name in files):
+        what = f"{files[0]} is none" if len(files) == 1 else "neither file is one"
+        raise UsageError(f"--text names a column of a table, and {what}: --reading format=tsv (or csv) says otherwise")
     if near is not None and not 0 < near <= 1:
         raise UsageError(f"--near must lie above 0 and be at most 1: got {near:g}")
 
@@ -211,11 +217,14 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
     from atento.cli.table_columns import is_table, table_rows
     from atento.config.tables.formats import format_of
     from atento.config.tables.task_spec import Field
+    from atento.data.files.source_lines import display_name
     from atento.data.files.source_records import rows_in
     from atento.data.records.values import Converter, at_key
 
     stated = dict(map(key_and_value, reading or []))
     form = format_of(name, stated.get("format"), ())
+    if name != "-" and not is_table(name, stated):
+        column = None  # the other file is the table
     if form not in ("tsv", "csv", "jsonl") and is_table(name, stated):
         if column is None:
             raise UsageError(f"{name}: has no lines: name the column of its texts by --text")
@@ -233,12 +242,12 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
             try:
                 value = line if column is None or not line.strip() else at_key(json.loads(line), column)
             except ValueError as error:
-                raise DataError(f"{name}:{number}: has no text {column!r}: {error}") from None
+                raise DataError(f"{display_name(name)}:{number}: has no text {column!r}: {error}") from None
             yield line, (number, value if isinstance(value, str) else json.dumps(value))
         return
     chosen = int(column) if column.isdecimal() else column
     rows = rows_in(
-        "csv" if form == "csv" else "tsv", cast(BinaryIO, _AsFile(read)), name, [chosen],
+        "csv" if form == "csv" else "tsv", cast(BinaryIO, _AsFile(read)), display_name(name), [chosen],
         Converter((Field("text"),)), delimiter=stated.get("delimiter"),
     )  # fmt: skip
     begin, text = 1, ""

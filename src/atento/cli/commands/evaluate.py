@@ -131,6 +131,8 @@ def evaluate(
     options: Any = decoding | {name: given for name, given in languages.items() if given is not None}
     options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
+        if calibrate or drawn is not None:
+            loaded.classify([])  # a model of another task is refused before any work
         task = task_of(loaded, task)
         also = [*_tables(task, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
         with show_batches("evaluate"):
