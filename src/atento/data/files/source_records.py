@@ -222,9 +222,10 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
                 raise DataError(f"{name}:{row[0]}: column {column!r} appears twice in the header: rename one of them")
             below = (row[0] for row in islice(rows, 5) if isinstance(row, tuple) and set(columns) <= set(row[1]))
             line = next(below, None)  # of a header under a title
-            hint = _other(names[0]) if len(names) == 1 else ""
-            hint = f"; line {line} is such a header: remove the lines above it" if line else hint
-            raise DataError(f"{name}:{row[0]}: column {column!r} is not in the header{listed(column, names)}{hint}")
+            whole = _other(names[0]) if len(names) == 1 else ""  # one column, since another sign separates them
+            hint = f"; line {line} is such a header: remove the lines above it" if line else ""
+            known = f", {shortened(names[0])!r}{whole}" if whole and not line else f"{listed(column, names)}{hint}"
+            raise DataError(f"{name}:{row[0]}: column {column!r} is not in the header{known}")
     return [names.index(column) for column in columns], len(names)
 
 

@@ -46,7 +46,7 @@ def read_document(data: bytes, name: str) -> Document:
     if ending not in FORMATS:
         if ending in _TEMPLATES:
             way = "`msginit -i FILE.pot -l pt_BR -o FILE.po` makes a catalogue of it, whose .po file is translated"
-            raise UsageError(f"{name}: is a template without a language: {way}; --lines reads it as plain lines")
+            raise UsageError(f"{name}: is a template without a language: {way}")
         raise UsageError(f"{name}: a document must end in {', '.join(FORMATS)}")
     return FORMATS[ending](data, name)
 
