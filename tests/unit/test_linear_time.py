@@ -250,8 +250,7 @@ def check(name: str, size: int) -> None:
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name.endswith("offsets") else []) for name in READERS]
 )
 def test_work_grows_as_the_text(name: str) -> None:
-    sizes = dict.fromkeys((*KINDS, *RELEASED), 5_000) | {"html": 5_000}
-    check(name, sizes.get(name.partition(":")[0], 10_000))
+    check(name, 2_500 if name == "html" else 5_000)  # of which every text is a page of many elements
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ TRAINED = {
     "G5",
     "G7",
     "J8",
+    "J11",
 }  # three seconds to fifteen: slow, but for their parts
 LONG = {"A19", "B3", "B9", "B12", "C18", "F9", "G3", "G4", "G5", "J11", "L9"}  # train a little, or read a long text
 
