@@ -270,9 +270,9 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
     assert batches(record) == batches(whole["float32"].with_suffix(".ids"))
 
 
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])  # a run for each line is a minute
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])  # a run for each line is a minute
 def test_r7_a_signal_before_a_line_of_the_loop(server: ForkServer, place: Path, every: int) -> None:
-    """SIGTERM at each (eleventh) line that `fit` executes, to the last: 75 with the checkpoint it speaks of, or 0."""
+    """SIGTERM at each (17th) line that `fit` executes, to the last: 75 with the checkpoint it speaks of, or 0."""
     short = ["training.steps=2", "training.checkpoint_every=5", "training.validate_every=2", "training.average=0"]
     command = ["train", "tiny.yaml", *short, "--threads", "1"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
