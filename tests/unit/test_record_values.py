@@ -73,15 +73,15 @@ def test_an_export_of_label_studio_is_read(tmp_path: Path) -> None:
     assert read["tags"] == [("O", "B-PER", "O", "O", "B-LOC", "I-LOC", "O")]
     waiting = [{**fine, "annotations": []}, task(was_cancelled=True), fine, {**fine, "annotations": []}]
     some = in_file(tmp_path, "a.json", json.dumps(waiting), TAGGING, **entities)
-    assert len(some) == 1 and some.warnings() == ["a.json: 3 not labelled yet, left out"]
+    assert len(some) == 1 and some.warnings() == ["a.json: 3 records not labelled yet, left out"]
     choices = {"text": "data.text", "label": "annotations"}
     assert in_file(tmp_path, "a.json", json.dumps([fine]), SEVERAL, **choices)["label"] == [("viagem", "casa")]
     one = json.dumps([task({"choices": ["casa"]})])
     assert in_file(tmp_path, "a.json", one, LABELLED, **choices)["label"] == ["casa"]
     for record, fields, columns, said in (
         (fine, LABELLED, choices, r"a\.json:1: key 'annotations' must have one choice: got 2"),
-        (task(was_cancelled=True), TAGGING, entities, r"a\.json: holds no example \(1 not labelled yet\)"),
-        ({**fine, "annotations": []}, LABELLED, choices, r"a\.json: holds no example \(1 not labelled yet\)"),
+        (task(was_cancelled=True), TAGGING, entities, r"a\.json: holds no example \(1 record not labelled yet\)"),
+        ({**fine, "annotations": []}, LABELLED, choices, r"a\.json: holds no example \(1 record not labelled yet\)"),
         (task(result=None), TAGGING, entities, "key 'annotations' has no annotation with a list of results"),
         (task({"choices": "casa"}), SEVERAL, choices, "key 'annotations' must have its choices in a list"),
         (task({"choices": None}), LABELLED, choices, "must have its choices in a list"),

@@ -329,7 +329,7 @@ def collect(
         lines.append(line)
         if len(lines) == count:
             break
-    unlabelled = f"{waiting} not labelled yet" if waiting else ""
+    unlabelled = f"{counted(waiting, 'record')} not labelled yet" if waiting else ""
     if not lines:
         broken = (
             f"{empty} {lacking or 'empty'}, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''}"
