@@ -317,6 +317,9 @@ def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, h
     }.items():  # told before the model is looked for
         refused(server.run("embed", "no-such-model", "--out", "no.txt", cwd=here, stdin=given), said)
         assert not (here / "no.txt").exists()
+    (here / "w.csv").write_text('w,x\ngato,"a\nb"\ngato,c\n', encoding="utf-8")  # a row is named by its line
+    done = server.run("embed", "no-such-model", "w.csv", "--columns", "w", "--out", "no.txt", cwd=here)
+    refused(done, "w.csv:4: --out no.txt is word2vec's text format, in which words are distinct: 'gato' is also line 2")
 
 
 def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None:

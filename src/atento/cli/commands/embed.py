@@ -89,7 +89,7 @@ def embed(
     output_file(out, _ENDINGS)
     announce_stdin(shared.file)
     lines = list(shared.lines(None, None))
-    _check_words(out, lines, display_name(shared.file))
+    _check_words(out, [(shared.number(row), line) for row, line in enumerate(lines)], display_name(shared.file))
     with shared.loaded(model) as loaded, show_batches("embed"):
         vectors = loaded.embed(lines, **options)
     _write(out, lines, vectors)
@@ -115,12 +115,12 @@ def _save(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
     np.save(sys.stdout.buffer, vectors)
 
 
-def _check_words(out: Path, lines: list[str], name: str) -> None:
+def _check_words(out: Path, numbered: Sequence[tuple[int, str]], name: str) -> None:
     """Raises DataError if the texts cannot be written in word2vec's text format."""
     if out.suffix.lower() not in _WORDS:
         return
     line_of: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in numbered:
         if not line or len(line.split()) != 1 or line != line.strip():
             raise DataError(
                 f"{name}:{number}: --out {out} is word2vec's text format, with one word per line: got {line[:60]!r}; "

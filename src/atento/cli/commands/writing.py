@@ -302,7 +302,7 @@ def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file
         try:
             page = decoding_page(trace, title=line)
         except UsageError as error:  # too many steps, known only after decoding
-            raise AtentoError(f"line {number + 1} has no page: {error}") from None
+            raise AtentoError(f"line {request.shared.number(number)} has no page: {error}") from None
         write_output(output_file(path, option="--trace"), page)
         progress(f"wrote {path}")
 
