@@ -96,6 +96,7 @@ def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
         ("attend run text", "`atento attend` needs --out (FILE.html"),
         ("translate run --beem 3", "`atento translate` has no option --beem; did you mean --beam?"),
         ("translate run --xyzzy", "`atento translate` has no option --xyzzy; see: atento translate --help"),
+        ("evaluate run a --abstain 1", "`atento evaluate` has no option --abstain; see: atento evaluate --help"),
         ("translate run --beam", "--beam needs a value: got none"),
         ("translate run --greedy=3", "--greedy takes no value"),
         ("translate a b c", "`atento translate` takes MODEL [FILE]: got 'c' as well"),

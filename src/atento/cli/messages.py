@@ -44,7 +44,9 @@ def sentence(error: Exception) -> str:
 def _unknown_option(name: str, context: typer.Context | None, command: str) -> str:
     known = [] if context is None else [option for param in context.command.params for option in param.opts]
     theirs = FLAGS.get(name)
-    close = [theirs] if theirs in known else get_close_matches(name, known, n=1, cutoff=0.6)
+    bare = {option.lstrip("-"): option for option in known}  # dashes make any two options alike
+    close = get_close_matches(name.lstrip("-"), bare, n=1, cutoff=0.6)
+    close = [theirs] if theirs in known else [bare[option] for option in close]
     key = our_key(name) or elsewhere_key(name)
     if key is not None and takes_overrides(context) and theirs not in known:
         return f"`{command}` has no option {name}; it is a key of the recipe: {key}=VALUE"
