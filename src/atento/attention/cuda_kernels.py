@@ -1,7 +1,7 @@
 """PyTorch's kernels for CUDA: FlexAttention, and variable-length attention, which computes nothing for padding."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -115,22 +115,22 @@ class RowMask(LoweredMask):
     causal: bool
 
     @classmethod
-    def of(cls, mask: Mask, token_mask: Tensor | None, x: Tensor) -> "RowMask | None":
-        """The mask of all real tokens of x (B,L,D) as one row; None: `mask` has no such form, or there is no padding.
+    def of(cls, mask: Mask, token_mask: Tensor, device: torch.device) -> "RowMask | None":
+        """The mask of all real tokens of a batch as one row; None: `mask` has no such form.
 
         Args:
             mask: of all layers.
-            token_mask: boolean (B,L), True = a real token; None: all are.
-            x: the vectors.
+            token_mask: boolean (B,L), True = a real token. On the CPU, nobody waits for a GPU.
+            device: where the row is computed.
         """
-        ids = torch.arange(len(x), device=x.device).unsqueeze(1).expand(x.shape[:2])
-        if mask.document_ids is not None:
-            ids = mask.document_ids.to(x.device).expand(len(x), -1)
-        elif token_mask is None or mask.form == "any":
+        if mask.document_ids is None and mask.form == "any":
             return None
-        sequences = PackedSequences.from_documents(ids if token_mask is None else ids.masked_fill(~token_mask, -1))
+        rows = torch.arange(len(token_mask), device=token_mask.device).unsqueeze(1)
+        ids = (rows if mask.document_ids is None else mask.document_ids.to(rows.device)).expand(token_mask.shape)
+        found = PackedSequences.from_documents(ids.masked_fill(~token_mask, -1))
+        sequences = replace(found, index=found.index.to(device), bounds=found.bounds.to(device))
         length = len(sequences.index)
-        return cls(None, length, length, x.device, sequences, mask.max_ahead == 0)
+        return cls(None, length, length, device, sequences, mask.max_ahead == 0)
 
     def pack(self, x: Tensor) -> Tensor:
         """x (B,L,D) -> the row (1,T,D)."""

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Protocol, cast
 
+import torch
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
+from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, UsageError
@@ -135,6 +137,11 @@ class BlockStack(Protocol):
     recompute: bool
     compiled: bool
     blocks: nn.ModuleList
+    masks: list[Mask]
+
+    def takes_rows(self, dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether the layers learn from all real tokens of a batch as one row now."""
+        ...
 
 
 def stacks_of(network: nn.Module) -> list[BlockStack]:
@@ -147,9 +154,11 @@ def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
     return inputs.get("token_mask", inputs.get("source_token_mask"))
 
 
-def mask_of(network: Network, mask: Mask | None) -> dict[str, object]:
+def mask_of(network: Network, mask: Mask | RowMask | None) -> dict[str, object]:
     """The mask of a batch as an argument of the network, whose window stays; nothing where it has none."""
-    return {} if mask is None else {"mask": network.in_place_of_its_mask(mask)}
+    if mask is None or isinstance(mask, RowMask):
+        return {} if mask is None else {"mask": mask}
+    return {"mask": network.in_place_of_its_mask(mask)}
 
 
 def layer_count(layer: int, n_layers: int) -> int:

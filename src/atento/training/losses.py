@@ -1,7 +1,7 @@
 """Loss functions by kind of head: the loss of a head's output against its labels, summed over its real targets."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, cast
 
@@ -9,14 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness
 from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError, RecipeError
 from atento.networks.cross_entropy import at_least_float32, cross_entropy, divergences
+from atento.networks.frozen import current
 from atento.networks.heads import SpanBoundaryHead, TextWindows
-from atento.networks.interface import Network, mask_of, token_mask_of
+from atento.networks.interface import Network, mask_of, stacks_of, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW
@@ -90,12 +92,12 @@ def _with_divergence(
 
 def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return -Σ log p(token) with label smoothing. Only positions with a label are projected (docs/notes.md#e8)."""
-    labels = batch.labels[head]
-    labelled = labels >= 0
+    labels, places = batch.labels[head].flatten(), batch.extras.get(f"{head} places")
+    chosen = labels >= 0 if places is None else places
     vocabulary = network.vocabulary_head
-    hidden = _of_passes(forward, call, lambda output: vocabulary.read(output.hidden[labelled]))
+    hidden = _of_passes(forward, call, lambda output: vocabulary.read(output.hidden.flatten(0, 1)[chosen]))
     matrix, bias = network.projection, vocabulary.bias
-    loss, nll = cross_entropy(hidden, matrix, labels[labelled], call.smoothing, bias, call.r_drop)
+    loss, nll = cross_entropy(hidden, matrix, labels[chosen], call.smoothing, bias, call.r_drop)
     if f"{head} teacher" in batch.settings:
         loss = with_token_teachers(loss, (hidden, matrix, bias), batch, head)
     return loss, nll
@@ -282,6 +284,33 @@ LOSSES: dict[str, HeadLoss] = {
     "window": window_loss,
     **dict.fromkeys(VECTOR_LOSSES, vector_loss),
 }
+
+
+def on_device(network: Network, batch: Batch, device: torch.device) -> Batch:
+    """Return a batch on the device of the network.
+
+    For a GPU, with what it would be asked and waited for: where the targets are ("HEAD places"), and the real tokens as
+    a row, where the layers compute one.
+    """
+    if device.type == "cpu":
+        return batch.to(device)
+    places = {
+        f"{head} places": (labels.flatten() >= 0).nonzero().squeeze(1)
+        for head, labels in batch.labels.items()
+        if labels.dim() == 2
+    }
+    moved = replace(batch, extras={**batch.extras, **places}).to(device)
+    texts = [name for name in batch.inputs if name.endswith("ids") and name not in ("segment_ids", "position_ids")]
+    stacks, taught = stacks_of(network), any(name.endswith(" teacher") for name in batch.settings)
+    mixed = getattr(network, "mix", None) is not None  # of the outputs of all layers
+    if texts != ["ids"] or len(stacks) != 1 or taught or mixed or current() is not None:
+        return moved
+    (stack,) = stacks
+    if not stack.takes_rows(next(network.parameters()).dtype, device):
+        return moved
+    mask = stack.masks[0] if batch.mask is None else batch.mask
+    row = None if isinstance(mask, RowMask) else RowMask.of(mask, batch.real("ids"), device)
+    return moved if row is None else replace(moved, mask=row)
 
 
 def kind_of(network: Network, head: str) -> str:

@@ -19,7 +19,7 @@ from atento.precision import side_by_side, threads
 from atento.training.allocator import return_freed_memory
 from atento.training.ema import MovingAverage, divide
 from atento.training.gradient_noise import GradientNoise
-from atento.training.losses import Call, Sums, losses
+from atento.training.losses import Call, Sums, losses, on_device
 from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
 from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.local import Local, Replica
@@ -27,6 +27,7 @@ from atento.training.scheduled_sampling import own_tokens
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SMALL = 2_000_000  # elements of weights below which one thread makes batches and updates weights
+PartSums = dict[str, tuple[Tensor, Tensor, int]]  # by head: loss and negative log-likelihood (), number of targets
 MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
 
 
@@ -207,12 +208,13 @@ class Updater:
         numbers = self.replica.numbers(len(parts))
         for number, (sums, gradients) in zip(numbers, self._gradients(parts, numbers, step, progress, scales)):
             if self.noise is not None:
-                targets = sum(head_sums.targets for head_sums in sums.values())
+                targets = sum(head_targets for *_, head_targets in sums.values())
                 factor = 1.0 if self.loss_scale is None else self.loss_scale.factor
                 self.noise.part(gradients, (1 if scales is None else total / factor) / max(1, targets), targets)
             gradient_sum.add(number, gradients)
-            part_sums.append({head: (sums.loss, sums.nll, sums.targets) for head, sums in sums.items()})
-        return part_sums
+            part_sums.append(sums)
+        # read at the end alone: a GPU is waited for here, and not between its parts
+        return [{head: (float(loss), float(nll), n) for head, (loss, nll, n) in sums.items()} for sums in part_sums]
 
     def _compute_along(self, part: Part, step: int, progress: float) -> None:
         """Add zeros to the gradients: all processes gather divided weights, also one that has no part left."""
@@ -221,7 +223,7 @@ class Updater:
 
     def _gradients(
         self, parts: list[Part], numbers: list[int], step: int, progress: float, scales: Mapping[str, float] | None
-    ) -> Iterator[tuple[dict[str, Sums], list[Tensor | None]]]:
+    ) -> Iterator[tuple[PartSums, list[Tensor | None]]]:
         """Yield the sums and gradients of each part, in order; on a CPU, parts are computed at the same time.
 
         Dropout depends on the number of a part in the update, and not on the process that computes it.
@@ -261,13 +263,13 @@ class Updater:
 
     def _part_gradients(
         self, part: Part, call: Call, scales: Mapping[str, float] | None
-    ) -> tuple[dict[str, Sums], list[Tensor | None]]:
+    ) -> tuple[PartSums, list[Tensor | None]]:
         """Return the sums of one part, and the gradient of its loss for each parameter, None where there is none.
 
         Without `scales`, the loss is the sum over the real targets of the only head. With `scales`, it is Σ over heads
         of weight · scale · sum.
         """
-        batch = part.batch.to(self.device)
+        batch = on_device(self.compute_network, part.batch, self.device)
         head_losses = losses(self.compute_network, batch, call)
         if scales is None:
             ((total, _),) = head_losses.values()
@@ -277,8 +279,7 @@ class Updater:
             ).sum()
         gradients = self.weights.gradients(total)
         counts = part.batch.counts()
-        sums = {head: Sums(float(loss.detach()), float(nll), counts[head]) for head, (loss, nll) in head_losses.items()}
-        return sums, gradients
+        return {head: (loss.detach(), nll, counts[head]) for head, (loss, nll) in head_losses.items()}, gradients
 
     def _divide_and_clip(self, divisor: float, sums: Mapping[str, Sums], step: int) -> float:
         """Divide the gradients, check them and clip them in place; return their norm before clipping.

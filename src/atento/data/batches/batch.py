@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.algebra import Mask
+from atento.attention.cuda_kernels import RowMask
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.planning import CPU_PARTS, PartSize, least_parts, part_count, plan
 from atento.data.batches.store import EpochStores, Rows, Store
@@ -29,7 +30,8 @@ class Batch:
     Attributes:
         inputs: keyword arguments of the network's `forward`.
         labels: target ids or classes by head, -1 where there is no target.
-        mask: attention mask that replaces the network's own, but for its window; None: the network's own.
+        mask: attention mask that replaces the network's own, but for its window; a `RowMask`: how a GPU computes the
+            batch; None: the network's own.
         extras: other tensors that the loss of a head reads; "NAME texts" is the text of each row (W,) of the input
             NAME, where rows are windows of texts and labels are of texts.
         lengths: (B,) number of real tokens in each row of an input, by the input's name.
@@ -38,7 +40,7 @@ class Batch:
 
     inputs: Mapping[str, Tensor]
     labels: Mapping[str, Tensor]
-    mask: Mask | None = None
+    mask: Mask | RowMask | None = None
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     lengths: Mapping[str, Tensor] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def _mask(config: MaskConfig, kind: str) -> Mask:
 
 
 _LONG = 512  # keys from which on skipping some saves time
-MaskArgument = Mask | Tensor | Sequence[Mask] | None
+MaskArgument = Mask | Tensor | Sequence[Mask] | RowMask | None
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Stack(nn.Module):
         self.convolution = input_convolution(config) if kind == "encoder" else None
         self.recompute = False  # compute the blocks again in the backward pass instead of keeping their activations
         self.compiled = False  # in training, run the blocks with `torch.compile`
-        self.rows = without_padding(config)
+        self.rows = without_padding(config) and masks is None
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     @property
@@ -170,12 +170,11 @@ class Stack(nn.Module):
             (B,T,D).
         """
         depth = self.n_layers if depth is None else depth
-        row = None
-        if state is None and memory is None and layers is None and depth == self.n_layers and self._takes_rows(x):
-            layer_masks = self.masks if mask is None else [mask] if isinstance(mask, Mask | Tensor) else list(mask)
-            if isinstance(layer_masks[0], Mask) and all(each is layer_masks[0] for each in layer_masks):
-                row = RowMask.of(layer_masks[0], token_mask, x)
-        masks = [row] * self.n_layers if row is not None else self._masks(x, mask, token_mask, position_ids, state)
+        alone = state is None and memory is None and layers is None and depth == self.n_layers
+        if mask is None and token_mask is not None and alone and self.takes_rows(x.dtype, x.device):
+            mask = RowMask.of(self.masks[0], token_mask, x.device)
+        row = mask if isinstance(mask, RowMask) else None
+        masks = self._masks(x, mask, token_mask, position_ids, state)
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             real = None if memory_token_mask is None else padding(memory_token_mask)
@@ -214,10 +213,11 @@ class Stack(nn.Module):
             layers.append(x)
         return x if row is None else row.unpack(x, shape)
 
-    def _takes_rows(self, x: Tensor) -> bool:
-        """Whether the layers compute all real tokens of x (B,L,D) as one row now."""
-        learns = self.training and torch.is_grad_enabled() and x.dtype in (torch.bfloat16, torch.float16)
-        return x.is_cuda and learns and self.rows and not self.compiled and not observing(self) and has_rows(x.device)
+    def takes_rows(self, dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether the layers learn from all real tokens as one row now, which a `RowMask` says: in 16 bits on a GPU."""
+        learns = self.training and torch.is_grad_enabled() and dtype in (torch.bfloat16, torch.float16)
+        allowed = learns and self.rows and not self.compiled and device.type != "cpu"
+        return allowed and not observing(self) and has_rows(device)
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions | None:
         """Positions of queries and keys, None where no layer reads them; `position_ids` are stored in the state."""
@@ -243,6 +243,8 @@ class Stack(nn.Module):
         state: StackState | None,
     ) -> list[LoweredMask]:
         """The masks of the layers, joined with padding and learned spans, as kernels take them."""
+        if isinstance(mask, RowMask):
+            return [mask] * self.n_layers
         layer_masks = self.masks if mask is None else mask
         masks: list[Mask | Tensor] = list(layer_masks) if isinstance(layer_masks, Sequence) else [layer_masks]
         if isinstance(layer_masks, Sequence) and len(masks) != self.n_layers:
