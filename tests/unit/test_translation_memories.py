@@ -189,6 +189,8 @@ def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path)
         ("x.xlf", XLIFF.replace("<xliff", '<!DOCTYPE a [<!ENTITY a "b">]><xliff', 1), "x.xlf:2: the entity 'a' is"),
         ("x.xlf", XLIFF[:-20], r"x\.xlf:7: not XML"),
         ("x.po", PO.replace('msgid "new"', "msgid new"), r"x\.po:21: a line must begin with msgid, msgstr or #"),
+        ("x.xlf", "<xliff/>", r"x\.xlf: holds no translation unit"),
+        ("x.po", "", r"x\.po: holds no translation unit"),
         ("x.po", waiting, r"x\.po: holds no sentence pair \(2 untranslated or fuzzy, 0 bad\)"),
     ):
         with pytest.raises(DataError, match=message):

@@ -47,6 +47,8 @@ def units_in(
             raise DataError(f"{name}:{line}: {' and '.join(map(repr, languages))} are one language of the file")
         row = line, [texts.get(chosen.get(language, ""), "") for language in languages]
         yield DataError(f"{name}:{line}: a text of the unit has no `xml:lang`") if "" in texts else row
+    if not found:
+        raise DataError(f"{name}: holds no translation unit")
     for language in languages:
         if language not in chosen:
             others = listed(language, list(found.values()), what="the languages")
