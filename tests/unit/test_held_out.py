@@ -108,6 +108,11 @@ def test_pairs_stay_pairs_in_blocks_of_neighbours() -> None:
     assert min(numbers) < 1000 and max(numbers) > 4000
 
 
+def test_records_that_are_the_same_are_counted() -> None:
+    with pytest.raises(DataError, match=r"nothing to hold out .* of 8 training records \(2 different\); give more"):
+        held_out({"text": ["same"] * 8, "label": ["x", "y"] * 4}, 3, [["x"], ["y"]] * 4)
+
+
 def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join([*(f"line {i}" for i in range(60)), *["same"] * 40]), encoding="utf-8")
     data = DataConfig(train=(SourceConfig(file="a.txt"),), held_out=500)
@@ -121,7 +126,7 @@ def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     assert other.fingerprint != read.fingerprint
     (tmp_path / "one.txt").write_text("one\none\n", encoding="utf-8")
     with pytest.raises(
-        DataError, match=r"all 2 training records are equal, so `data.held_out` 5 leaves nothing to train on"
+        DataError, match=r"5 leaves nothing to train on of 2 training records, which are all equal; give"
     ):
         data = DataConfig(train=(SourceConfig(file="one.txt"),), held_out=5)
         read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)

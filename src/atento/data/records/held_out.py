@@ -36,10 +36,10 @@ def held_out(
     train = [row for row, record in enumerate(records) if record not in equal]
     if not train or not valid:
         left, of = "train on" if valid else "hold out (each label needs a training record)", len(records)
+        different = len(set(records))
+        same = "" if different == of else f" ({different:,} different)" if different > 1 else ", which are all equal"
         raise DataError(
-            f"all {counted(of, 'training record')} are equal, so `data.held_out` {count} leaves nothing to train on"
-            if of > 1 == len(set(records))
-            else f"`data.held_out` {count} leaves nothing to {left} of {counted(of, 'training record')}; give more "
+            f"`data.held_out` {count} leaves nothing to {left} of {counted(of, 'training record')}{same}; give more "
             "data, or `data.valid`"
         )
     return train, valid
