@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,7 +38,7 @@ def main(arguments: list[str]) -> int:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     sys.path[0] = str(Path(sys.executable).parent)
-    workers_are_forked(ancestor, forkserver.in_large_pages)
+    workers_are_forked(ancestor)
     return int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"], [Modules()]))
 
 
@@ -59,11 +58,8 @@ class Modules:
         gc.freeze()  # a collection in a worker would copy every page of what is imported
 
 
-def workers_are_forked(kept: int = 3, first: Callable[[], object] = list) -> None:
-    """From here on, the interpreter that xdist starts for a worker is a fork of this process.
-
-    `kept` is a file that it has, and `first` what it does before anything else.
-    """
+def workers_are_forked(kept: int = 3) -> None:
+    """From here on, the interpreter that xdist starts for a worker is a fork of this process; `kept`: a file it has."""
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(arguments: Any, *rest: Any) -> int:
@@ -72,7 +68,6 @@ def workers_are_forked(kept: int = 3, first: Callable[[], object] = list) -> Non
         pid = os.fork()
         if pid == 0:
             subprocess._fork_exec = real  # type: ignore[attr-defined]
-            first()
             become_worker(rest[5], rest[8], kept)
         return pid
 
