@@ -16,12 +16,14 @@ from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of
 from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import GPU_PARTS
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.labels import KIND, Labels, text_head
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
 from atento.networks.adapters import adapt
+from atento.networks.stack.stack import without_padding
 from atento.precision import threads
 from atento.training.allocator import keep_freed_memory
 from atento.training.selected_weights import trained_weights
@@ -110,13 +112,13 @@ class OurTuning:
             "label": Ragged([[label] for label in texts.labels]),
         }
         config = self.updater.network.config
-        return PlannedBatches(
-            MemoryStore(columns),
-            Labels(config, text_head(config)),
-            budget=texts.per_update,
-            seed=_SETTINGS.seed,
-            equal_examples=True,
-        )
+        objective, seed = Labels(config, text_head(config)), _SETTINGS.seed
+        store = MemoryStore(columns)
+        batches = PlannedBatches(store, objective, budget=texts.per_update, seed=seed, equal_examples=True)
+        if self.updater.device.type != "cpu":  # as a run has them
+            half = next(self.updater.compute_network.parameters()).dtype != torch.float32
+            batches.resize(GPU_PARTS._replace(padded=not (half and without_padding(config))))
+        return batches
 
 
 class Operations(OurTuning):
