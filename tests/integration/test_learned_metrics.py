@@ -43,7 +43,7 @@ def encoder() -> str:
 
 
 @pytest.fixture(scope="module")
-def comet(modules_are_forked: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def comet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `theirs-NAME` and `NAME`, for comet and comet-kiwi."""
     folder = tmp_path_factory.mktemp("comet")
     with pytest.MonkeyPatch.context() as patch:
@@ -163,7 +163,7 @@ def refused_checkpoint(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_checkpoint_that_is_not_comets_is_refused(modules_are_forked: None, files: Path) -> None:
+def test_a_checkpoint_that_is_not_comets_is_refused(files: Path) -> None:
     write_comet(files / "theirs", CASES["wmt22-comet-da"])
     checkpoint, hparams = files / "theirs" / "checkpoints" / "model.ckpt", files / "theirs" / "hparams.yaml"
     content = torch.load(checkpoint, weights_only=True)
