@@ -33,6 +33,7 @@ from atento.inference.plain import PlainStepFunction
 from atento.inspection.ablation import ablate
 from atento.networks import build_network
 from atento.networks.cross_entropy import cross_entropy
+from atento.runs.run_identity import parts_on
 from atento.training.faults import take_update
 from atento.training.journal import read_journal
 from atento.training.losses import on_device
@@ -256,6 +257,16 @@ def test_a_run_that_begins_on_a_gpu_keeps_its_parts_on_a_cpu(
         losses[folder] = [event["loss"] for event in events if event["event"] == "train"][-1]
     assert "part_tokens" not in json.loads((tmp_path / "cpu" / "run.json").read_text(encoding="utf-8"))
     assert losses["both"] == pytest.approx(losses["gpu"], rel=1e-5) and losses["cpu"] != losses["both"]
+
+
+def test_parts_of_a_run_by_its_device(twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger with more memory, smaller for each of several processes; other devices are not asked as CUDA's are."""
+    for gib, processes, tokens in ((16, 1, 16384), (80, 1, 32768), (80, 4, 8192), (16, 64, 2048)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, gib=gib: (0, gib << 30))
+        assert parts_on("cuda:0", "bfloat16", processes) == {"part_tokens": tokens, "rows": True}
+    assert not parts_on("cuda:0", "float32", 1)["rows"]
+    monkeypatch.delattr(torch.cuda, "mem_get_info")
+    assert parts_on("cpu", "bfloat16", 1) == parts_on("mps", "float32", 1) == {}
 
 
 def check_rows(place: str) -> None:

@@ -133,14 +133,23 @@ def identity_of(
         "device": device,
         "deterministic_from": torch.__version__,
     } | ({} if branch is None else {"from": dict(branch)})
-    if device != "cpu":  # fewer, larger parts of an update; of several processes, each has its share
-        large = torch.cuda.mem_get_info(device)[1] >= 40 << 30
-        identity["part_tokens"] = max(CPU_PARTS.tokens, (2 if large else 1) * GPU_PARTS.tokens // processes)
-        identity["rows"] = identity["precision"] != "float32" and has_rows(torch.device(device))
+    identity |= parts_on(device, str(identity["precision"]), processes)
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
     started_with = {} if processes == 1 else {"processes": processes}
     write_whole(path, json.dumps(identity | started_with, indent=2) + "\n")
     return identity
+
+
+def parts_on(device: str, precision: str, processes: int) -> dict[str, Any]:
+    """Return the size of the parts of updates on a CUDA device, and whether layers compute them as rows; else nothing.
+
+    Parts are fewer and larger there; of several processes, each has its share.
+    """
+    if not device.startswith("cuda"):
+        return {}
+    tokens = GPU_PARTS.tokens * (2 if torch.cuda.mem_get_info(device)[1] >= 40 << 30 else 1)
+    rows = precision != "float32" and has_rows(torch.device(device))
+    return {"part_tokens": max(CPU_PARTS.tokens, tokens // processes), "rows": rows}
 
 
 def keep_parts(batches: Batches, identity: Mapping[str, Any], config: NetworkConfig) -> None:

@@ -200,9 +200,9 @@ def round_length(lengths: NDArray[np.int64], limit: int | None = None) -> int:
     return rounded if limit is None else max(longest, min(rounded, limit))
 
 
-def part_count(tokens: int, size: PartSize = CPU_PARTS) -> int:
+def part_count(tokens: int) -> int:
     """Return the number of parts that an update of `tokens` target tokens is computed in."""
-    return max(1, round(tokens / size.tokens))
+    return max(1, round(tokens / CPU_PARTS.tokens))
 
 
 def least_parts(lengths: NDArray[np.int64], updates: int) -> int:
