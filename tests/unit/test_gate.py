@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[2]
@@ -177,3 +178,9 @@ def test_check_runs_what_fits_into_its_time_and_names_the_rest(tmp_path: Path) -
 
 def test_examples_have_no_deadline() -> None:
     assert settings().deadline is None
+
+
+def test_pytest_parses_no_package_that_brings_a_plugin(pytestconfig: pytest.Config) -> None:
+    """Two threads that parse at once fail before Python 3.11.8: a service in one, an imported package in the other."""
+    assert pytestconfig.getoption("disable_plugin_autoload")
+    assert not isinstance(importlib.util.find_spec("anyio").loader, AssertionRewritingHook)  # type: ignore[union-attr]
