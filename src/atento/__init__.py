@@ -35,7 +35,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'atento' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # so that this is asked once for each name
+    return found
 
 
 def __dir__() -> list[str]:

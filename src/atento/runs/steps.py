@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -372,7 +373,7 @@ def open_run(setup: Setup) -> Run:
         steps=steps,
         updater=updater,
         batches=setup.batches,
-        validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe, share),
+        validate=None if valid is None else partial(evaluate, network, tokenizer, valid, recipe, share),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(
             recipe,
