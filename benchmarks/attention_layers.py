@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from atento.attention.block_router import BlockRouter
 from atento.attention.dropout import Randomness
 from atento.attention.entmax import Entmax
-from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import attend, choose
-from atento.attention.lowering import LoweredMask, lower
+from atento.attention.lowering import AttentionArgs, LoweredMask, lower
 from atento.attention.masks import Mask, blocks, causal, documents, padding, prefix, window
 from atento.attention.positions import T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from atento.attention import attend, attention_weights, kernels
 from atento.attention.dropout import Randomness
-from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import KERNELS, choose, choose_for_reading
-from atento.attention.lowering import lower
+from atento.attention.lowering import AttentionArgs, lower
 from atento.attention.masks import (
     Mask,
     bidirectional,

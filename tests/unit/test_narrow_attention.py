@@ -7,9 +7,8 @@ from torch import Tensor
 
 from atento.attention import attend, multihead
 from atento.attention.dropout import Randomness, pair_dropout
-from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import choose
-from atento.attention.lowering import lower
+from atento.attention.lowering import AttentionArgs, lower
 from atento.attention.masks import Mask, causal, padding
 from atento.training.replica.gradient_sum import RunningSum, TreeSum
 

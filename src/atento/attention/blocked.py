@@ -16,8 +16,8 @@ from torch import Tensor
 
 from atento.attention.algebra import Context, KeyRange, TypedFunction, additive
 from atento.attention.dropout import fresh, pair_dropout
-from atento.attention.equation import AttentionArgs, normalise, widened
-from atento.attention.lowering import nothing_allowed, take
+from atento.attention.equation import normalise, widened
+from atento.attention.lowering import AttentionArgs, nothing_allowed, take
 from atento.attention.relative_terms import DistanceBias, RelativeTerms
 from atento.attention.strips import Part, Strip, StripCall, parts, strips
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Key, fresh
-from atento.attention.equation import AttentionArgs
-from atento.attention.lowering import LoweredMask
+from atento.attention.lowering import AttentionArgs, LoweredMask
 
 
 @cache

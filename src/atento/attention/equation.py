@@ -1,43 +1,11 @@
 """The attention weights as an equation: softmax(Q Kᵀ · scale + ...) over the allowed keys (docs/notes.md#a3)."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from atento.attention.dropout import Randomness
-from atento.attention.lowering import LoweredMask
 from atento.attention.relative_terms import RelativeTerms
-
-
-@dataclass(frozen=True)
-class AttentionArgs:
-    """What a kernel needs besides queries, keys and values; the fields are the arguments of `attend`."""
-
-    mask: LoweredMask
-    bias: Tensor | None
-    value_bias: Tensor | None
-    relative: RelativeTerms | None
-    scale: float
-    dropout: float
-    random: Randomness | None
-
-    @property
-    def only_biases(self) -> bool:
-        """True if the position terms only add to the scores, which every kernel supports."""
-        relative = self.relative
-        return relative is None or (not relative.adds_values and relative.sparsifier is None)
-
-    def score_bias(self, q: Tensor, k: Tensor) -> Tensor | None:
-        """The sum of all terms added to the scores of queries (B,H,T,K) and keys (B,H,S,K): (B|1,H|1,T|1,S).
-
-        None if there is none.
-        """
-        scores = None if self.relative is None else self.relative.scores(q * self.scale, k, self.scale)
-        if self.bias is None or scores is None:
-            return self.bias if scores is None else scores
-        return self.bias + scores
 
 
 def widened(x: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from atento.attention.algebra import Context, Mask, TypedFunction, additive
 from atento.attention.blocked import blocked
 from atento.attention.cuda_kernels import RowMask, flex, seeded, varlen
 from atento.attention.dropout import Key, Randomness, fresh, pair_dropout, share_kept
-from atento.attention.equation import AttentionArgs, weigh
-from atento.attention.lowering import LoweredMask, lower, nothing_allowed
+from atento.attention.equation import weigh
+from atento.attention.lowering import AttentionArgs, LoweredMask, lower, nothing_allowed
 from atento.attention.relative_terms import RelativeTerms
 from atento.errors import nearest
 

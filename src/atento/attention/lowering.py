@@ -1,4 +1,4 @@
-"""Turns a mask into the form that a kernel needs: a flag, a dense matrix, or strips of it computed on demand."""
+"""What a kernel gets besides queries, keys and values: a mask as a flag, dense or in strips, biases and a scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import KeyRange, Mask, additive
+from atento.attention.dropout import Randomness
+from atento.attention.relative_terms import RelativeTerms
 
 
 def check_boolean(mask: Tensor) -> Tensor:
@@ -123,6 +125,35 @@ class LoweredMask:
         if self.allowed is None or self.allowed.shape[0] == 1:
             return self
         return LoweredMask(self.allowed.index_select(0, rows), self.query_len, self.key_len, self.device)
+
+
+@dataclass(frozen=True)
+class AttentionArgs:
+    """What a kernel needs besides queries, keys and values; the fields are the arguments of `attend`."""
+
+    mask: LoweredMask
+    bias: Tensor | None  # (B|1,H|1,T|1,S), added to the scores after scaling
+    value_bias: Tensor | None  # (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted as values are
+    relative: RelativeTerms | None
+    scale: float
+    dropout: float  # of weights, never of scores
+    random: Randomness | None
+
+    @property
+    def only_biases(self) -> bool:
+        """True if the position terms only add to the scores, which every kernel supports."""
+        relative = self.relative
+        return relative is None or (not relative.adds_values and relative.sparsifier is None)
+
+    def score_bias(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """The sum of all terms added to the scores of queries (B,H,T,K) and keys (B,H,S,K): (B|1,H|1,T|1,S).
+
+        None if there is none.
+        """
+        scores = None if self.relative is None else self.relative.scores(q * self.scale, k, self.scale)
+        if self.bias is None or scores is None:
+            return self.bias if scores is None else scores
+        return self.bias + scores
 
 
 def joined(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
