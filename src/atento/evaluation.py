@@ -29,9 +29,9 @@ from atento.models.configuration import answering_config
 from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
-from atento.tasks.split_evaluation import metric_options, scored
+from atento.tasks.split_evaluation import metric_options, scored, usual_metrics
+from atento.tasks.task_model import labels_of
 from atento.tasks.translation_languages import LanguageOptions
-from atento.tasks.verb_table import labels_of, usual_metrics
 
 
 def columns_learned(

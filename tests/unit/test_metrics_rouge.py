@@ -21,7 +21,7 @@ from atento.metrics.rouge import (
     unicode_words,
     word_finder,
 )
-from atento.tasks.verb_table import usual_metrics
+from atento.tasks.split_evaluation import usual_metrics
 
 
 @pytest.mark.parametrize("stem", ["none", "porter"])

@@ -18,8 +18,8 @@ from atento.runs.prepare import Data, read_data, training_labels
 from atento.runs.simple_learners import learners_of
 from atento.splitmix import permutation
 from atento.tasks.learned_metrics import load_learned
-from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of
-from atento.tasks.verb_table import VERBS, usual_metrics
+from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of, usual_metrics
+from atento.tasks.verb_table import VERBS
 
 Scores = Mapping[str, Score]
 

@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.tables.task_spec import TaskSpec
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batch, Batches
 from atento.data.batches.special_tokens import template_for
@@ -33,8 +34,8 @@ from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.tag_sequences import scheme_of_labels
-from atento.tasks.task_model import TaskModel
-from atento.tasks.verb_table import VERBS, labels_of
+from atento.tasks.task_model import TaskModel, labels_of
+from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
 
@@ -246,6 +247,15 @@ def metric_scores(
         return partial(kept_metric(*learned).of_records, sources=sources) if learned else metric_named(name)
 
     return {name: scorer(name)(outputs, gold, **metric_options(name, language)) for name in metrics}
+
+
+def usual_metrics(spec: TaskSpec, labels: Collection[str], columns: Collection[str] = ()) -> tuple[str, ...]:
+    """The metrics of an evaluation that names none: by the labels of a model of tags, and the columns of the data."""
+    if spec.scored_metrics and "score" in columns:
+        return spec.scored_metrics
+    if spec.plain_metrics and scheme_of_labels(labels) is None:
+        return spec.plain_metrics
+    return spec.evaluated or spec.metrics
 
 
 def metric_options(metric: str, language: str | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.long_texts import LongTextConfig
+from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of_head
 from atento.errors import CapabilityError, TokenizerError, UsageError
@@ -119,3 +120,8 @@ def head_of(model: TaskModel, kind: str) -> HeadConfig:
             f"with `task: {task_of_head(kind)}` and `init: {model.requested}`"
         )
     return head
+
+
+def labels_of(network: NetworkConfig) -> set[str]:
+    """The labels of all heads of a network."""
+    return {label for head in network.heads for label in head.labels}

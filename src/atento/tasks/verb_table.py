@@ -1,15 +1,12 @@
 """The verbs: what a model of a task does with the records of a split, and what would be right."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.config.sections.network import NetworkConfig
-from atento.config.tables.task_spec import TaskSpec
 from atento.data.records.splits import Split
 from atento.tasks import classification, model_vectors, question_answering, regression, tagging, translation
 from atento.tasks.model_outputs import written
-from atento.tasks.tag_sequences import scheme_of_labels
 from atento.tasks.task_model import TaskModel
 
 
@@ -36,17 +33,3 @@ VERBS: dict[str, Verb] = {
     "embed": Verb(model_vectors.call, model_vectors.gold),
     "similarity": Verb(regression.call, regression.gold),
 }
-
-
-def usual_metrics(spec: TaskSpec, labels: Collection[str], columns: Collection[str] = ()) -> tuple[str, ...]:
-    """The metrics of an evaluation that names none: by the labels of a model of tags, and the columns of the data."""
-    if spec.scored_metrics and "score" in columns:
-        return spec.scored_metrics
-    if spec.plain_metrics and scheme_of_labels(labels) is None:
-        return spec.plain_metrics
-    return spec.evaluated or spec.metrics
-
-
-def labels_of(network: NetworkConfig) -> set[str]:
-    """The labels of all heads of a network."""
-    return {label for head in network.heads for label in head.labels}

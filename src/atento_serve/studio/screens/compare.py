@@ -15,8 +15,7 @@ from atento.metrics.text import chrf
 from atento.model import Model
 from atento.tasks.classification import classifications
 from atento.tasks.model_outputs import writer_of, writing_task
-from atento.tasks.task_model import tokenizer_of
-from atento.tasks.verb_table import labels_of
+from atento.tasks.task_model import labels_of, tokenizer_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields

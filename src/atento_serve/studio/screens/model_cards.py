@@ -9,7 +9,7 @@ from atento.model import Model
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq, parameter_count
 from atento.networks.describe import describe
 from atento.tasks.attending import mask_name
-from atento.tasks.verb_table import labels_of
+from atento.tasks.task_model import labels_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import Fields
 from atento_serve.settings import ModelSettings
