@@ -25,7 +25,7 @@ from atento.models.write import _generation_settings
 from atento.networks import build_network
 from atento.runs.train import train
 from atento.tasks.decoding_setup import RULES, constraints_of
-from atento.tasks.translation import translate
+from atento.tasks.model_outputs import translate
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.engine.requests import writer_for

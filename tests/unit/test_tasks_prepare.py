@@ -24,8 +24,8 @@ from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network
 from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
+from atento.tasks.model_outputs import translate
 from atento.tasks.split_evaluation import evaluate, held_out_batches, mean_losses
-from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
 

@@ -1,4 +1,4 @@
-"""The outputs that a loaded model writes: whether it does a task, the options of the call, the search."""
+"""What a model writes for sources and prompts: whether it does a task, the options of a call, the search."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,25 +7,92 @@ from typing import Any, overload
 
 from atento.config.sections.decoding import NGRAMS, DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.records.splits import Split
 from atento.decoding import Beam, Greedy, Sample
+from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
+from atento.decoding.source import Source
 from atento.errors import CapabilityError, UsageError
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
-from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.decoding_setup import Utility, decoding_for, one_output
+from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq, Seq2Seq
+from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output
 from atento.tasks.generation import Continuing, can_continue, prompt_template, prompt_writer
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
 from atento.tasks.length_warnings import check_lengths, watched
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.text_writing import Writer, WrittenText
-from atento.tasks.translation import source_writer
+from atento.tasks.text_writing import Writer, WrittenText, has_words
 from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed
+from atento.text.normalization import check_texts
+from atento.text.specials import Template
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
+
+
+def translate(
+    network: Seq2Seq,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    decoding: DecodingConfig,
+    *,
+    step_function: AnyStepFunction | None = None,
+    longest: int | None = None,
+) -> list[list[WrittenText]]:
+    """The n best translations of each text, best first; a blank text has one empty translation.
+
+    `step_function` replaces the network's plain one; a source of more than `longest` tokens is cut before its last one,
+    EOS.
+    """
+    steps = network if step_function is None else step_function
+    return source_writer(network, tokenizer, decoding, steps, longest=longest).write(texts)
+
+
+def source_writer(
+    network: Seq2Seq,
+    tokenizer: Tokenizer,
+    decoding: DecodingConfig,
+    steps: Source,
+    *,
+    special_tokens: Template | None = None,
+    longest: int | None = None,
+    words_only: bool = False,
+    **more: Any,
+) -> Writer:
+    """What writes the outputs of sources.
+
+    Args:
+        network, tokenizer: of the model.
+        decoding: the options of decoding.
+        steps: the step function.
+        special_tokens: those of a source, in place of the usual ones.
+        longest: as in `translate`.
+        words_only, more: attributes of `Writer`.
+    """
+    special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        check_texts(texts)
+        # without words there is nothing to search: the text is the output
+        searched = [text if not words_only or has_words(text) else "" for text in texts]
+        sources = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(searched)]
+        # the last token is EOS, or what ends a source
+        return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
+
+    return Writer(
+        steps,
+        network.config,
+        decoding,
+        tokenizer.target.decode,
+        next(network.parameters()).device,
+        encode,
+        n_special=special_tokens.added(False),
+        words_only=words_only,
+        constraints=constraints_of(decoding, tokenizer.target, network.config.writing),
+        **more,
+    )
 
 
 def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
@@ -221,6 +288,11 @@ def written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[s
         return [best[0].text for best in writer.write(split["source"])]
 
     return call
+
+
+def gold(split: Split) -> list[str]:
+    """The right outputs for a split: its targets."""
+    return split["target"]
 
 
 def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:

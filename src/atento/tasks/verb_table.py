@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.data.records.splits import Split
-from atento.tasks import classification, model_vectors, question_answering, regression, tagging, translation
-from atento.tasks.model_outputs import written
+from atento.tasks import classification, model_vectors, question_answering, regression, tagging
+from atento.tasks.model_outputs import gold, written
 from atento.tasks.task_model import TaskModel
 
 
@@ -24,9 +24,9 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
-    "translate": Verb(written("translate"), translation.gold),
-    "summarize": Verb(written("summarize"), translation.gold),
-    "generate": Verb(written("generate"), translation.gold),
+    "translate": Verb(written("translate"), gold),
+    "summarize": Verb(written("summarize"), gold),
+    "generate": Verb(written("generate"), gold),
     "classify": Verb(classification.call, classification.gold),
     "tag": Verb(tagging.call, tagging.gold),
     "answer": Verb(question_answering.call, question_answering.gold),

@@ -21,7 +21,7 @@ from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count
-from atento.tasks.translation import translate
+from atento.tasks.model_outputs import translate
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.allocator import keep_freed_memory
