@@ -104,7 +104,7 @@ def application(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
     # outermost: it also sees errors of the rest
-    return Observed(app, service.limits, service.metrics, service.log, tracing, hosts)
+    return Observed(app, service, tracing, hosts)
 
 
 class _Reload(Fields):
@@ -126,7 +126,7 @@ def admin_application(service: Service) -> ASGIApp:
             raise ServiceError(409, f"the model was not replaced: {error}", "reload_failed") from None
         return JSONResponse({"model": fields.model, "status": "reloaded"})
 
-    return Observed(app, service.limits, service.metrics, service.log)
+    return Observed(app, service)
 
 
 class _Refusal(Response):

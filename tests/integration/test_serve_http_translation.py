@@ -122,8 +122,8 @@ def test_a_number_of_any_length_and_an_open_declaration_are_answered(service: Se
 
 def test_the_end_is_heard_while_a_document_is_read(service: Served) -> None:
     with served([str(service.folders["en-pt"])]) as other, ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(translated, other, "<code></x>" * 100_000, format="html")
-        until(lambda: "atento_requests_in_flight 1.0" in other.get("/metrics").text or reading.done())
+        reading = pool.submit(translated, other, "<code></x>" * 100_000 + SOURCES[0], format="html")
+        until(lambda: "atento_requests_in_flight 2.0" in other.get("/metrics").text or reading.done())  # and this one
         assert other.end(seconds=10.0) == 0 and reading.result()["translatedText"]
 
 

@@ -75,6 +75,11 @@ def busy(message: str, seconds: float, code: str = "busy") -> ServiceError:
     return ServiceError(503, message, code, headers={"Retry-After": retry_after(seconds)})
 
 
+def stopping() -> ServiceError:
+    """503: the service is stopping."""
+    return busy("the service is stopping", 5, "stopping")
+
+
 def retry_after(seconds: float) -> str:
     """The value of `Retry-After`: whole seconds, 1 at least."""
     return str(max(1, int(-(-seconds // 1))))

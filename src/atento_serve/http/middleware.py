@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from atento_serve.http.errors import ServiceError
+from atento_serve.http.errors import ServiceError, stopping
 from atento_serve.http.hosts import Hosts
-from atento_serve.http.logs import Log
-from atento_serve.http.metrics import Metrics
-from atento_serve.settings import Limits
+from atento_serve.http.service import Service
 
 if TYPE_CHECKING:
     from atento_serve.http.tracing import Tracing
@@ -28,22 +26,16 @@ class Observed:
 
     Args:
         app: the routes.
-        limits, metrics, log: of the service.
+        service: its limits, metrics and log; once it is stopping, only GET and HEAD are answered.
         tracing: makes a span of each request; None: there is none.
         hosts: the names that are answered; None: all.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        limits: Limits,
-        metrics: Metrics,
-        log: Log,
-        tracing: "Tracing | None" = None,
-        hosts: Hosts | None = None,
+        self, app: ASGIApp, service: Service, tracing: "Tracing | None" = None, hosts: Hosts | None = None
     ) -> None:
-        self._app, self._limits, self._metrics, self._log, self._tracing = app, limits, metrics, log, tracing
-        self._hosts = hosts
+        self._app, self._service, self._tracing, self._hosts = app, service, tracing, hosts
+        self._limits, self._metrics, self._log = service.limits, service.metrics, service.log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -71,16 +63,24 @@ class Observed:
             return message
 
         self._metrics.begin()
+        is_late = self._service.stopping and scope["method"] not in ("GET", "HEAD")
         try:
             self._check_head(scope)
             if self._hosts is not None:
                 self._hosts.check(scope["headers"])
+            if is_late:
+                raise stopping()
             await self._app(scope, receive_noted, send_noted)
         except ClientDisconnect:
             status = CLOSED_BY_CLIENT
         except ServiceError as error:
             notes["code"] = error.code
-            await answer(error, scope, receive, send_noted)
+            await answer(error, scope, receive, send_noted, is_late=is_late)
+        except asyncio.CancelledError:  # the drain is over, and no job of the request tells it
+            notes["code"] = "stopping"
+            if status == 0:
+                await answer(stopping(), scope, receive, send_noted)
+            raise
         except Exception as error:
             notes.update(code="bug", error=type(error).__name__, where=_where(error))
             if status == 0:
@@ -130,12 +130,12 @@ def _large_head(rule: str, got: int) -> ServiceError:
     return ServiceError(431, f"{rule}: got {got:,}", "head_too_large", headers={"Connection": "close"})
 
 
-async def answer(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer(error: ServiceError, scope: Scope, receive: Receive, send: Send, *, is_late: bool = False) -> None:
     """Send the body of an error. A request whose body was not read to its end closes the connection."""
     body = json.dumps(error.body(scope), ensure_ascii=False).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    unread = error.status in (408, 413, 415)  # of these the body was not read
+    unread = is_late or error.status in (408, 413, 415)  # of these the body was not read
     if unread:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -179,13 +179,10 @@ class Work:
             ServiceError: 503 the queue is full or the worker ended; 422 the model refuses the items or options; 413 a
                 text has too many tokens; 504 the deadline passed.
         """
-        if not job.continues:  # jobs of a request that was accepted go on in a drain
-            self.service.check_open()
         try:
             events = self.service.engine.submit(job)
         except QueueFull as error:
-            if job.continues:  # never refused for the queue: the drain is over
-                self.service.check_open()
+            self.service.check_open()  # it may not: the drain is over
             limits = self.service.limits
             message = f"the model {job.model!r} has all the {limits.in_flight + limits.queue:,} requests that it takes"
             raise busy(message, error.retry_after) from None

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from atento_serve.engine.engine import Engine
 from atento_serve.http.clients import Clients
-from atento_serve.http.errors import ServiceError, busy
+from atento_serve.http.errors import ServiceError, stopping
 from atento_serve.http.logs import Log
 from atento_serve.http.metrics import Metrics
 from atento_serve.jobs import Description
@@ -84,7 +84,7 @@ class Service:
     def check_open(self) -> None:
         """Raises ServiceError: 503, the service is stopping."""
         if self.stopping:
-            raise busy("the service is stopping", 5, "stopping")
+            raise stopping()
 
 
 def note(request: Request, **values: object) -> None:

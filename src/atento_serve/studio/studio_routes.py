@@ -161,7 +161,6 @@ def add_routes(app: FastAPI, service: Service, studio: Studio) -> None:
     async def ask(request: Request) -> Response:
         key = service.clients.authenticate(request)
         with service.clients.share(request, key):
-            service.check_open()
             arguments = await read_object(request, service.limits)
             function = request.path_params["function"]
             named = arguments.get("model") if isinstance(arguments, dict) else None
