@@ -24,8 +24,8 @@ from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.replica.environment import rank, world_size
-from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.joined import joined
+from atento.training.replica.local import GradientSum
 from atento.training.step import Updater
 from benchmarks.training import SIZES, marian, marian_loss, natural_lengths, padded, pairs_of
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from atento.networks.cross_entropy import add_wide
-from atento.training.replica.gradient_sum import RunningSum, Tree, TreeSum, buckets, copy_from_flat, flat
+from atento.training.replica.gradient_sum import Tree, TreeSum, buckets, copy_from_flat, flat
+from atento.training.replica.local import RunningSum
 
 
 def parts_of(count: int) -> list[list[Tensor | None]]:

@@ -10,7 +10,8 @@ from atento.attention.dropout import Randomness, pair_dropout
 from atento.attention.kernels import choose
 from atento.attention.lowering import AttentionArgs, lower
 from atento.attention.masks import Mask, causal, padding
-from atento.training.replica.gradient_sum import RunningSum, TreeSum
+from atento.training.replica.gradient_sum import TreeSum
+from atento.training.replica.local import RunningSum
 
 B, H, L, K = 2, 3, 70, 16
 MASKS: dict[str, Mask | Tensor | None] = {

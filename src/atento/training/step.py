@@ -21,8 +21,7 @@ from atento.training.ema import MovingAverage, divide
 from atento.training.gradient_noise import GradientNoise
 from atento.training.losses import Call, Sums, losses, on_device
 from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
-from atento.training.replica.gradient_sum import GradientSum
-from atento.training.replica.local import Local, Replica
+from atento.training.replica.local import GradientSum, Local, Replica
 from atento.training.scheduled_sampling import own_tokens
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -27,8 +27,7 @@ from atento.training.replica.control_messages import (
     is_of_network,
 )
 from atento.training.replica.divided_weights import DividedSum, DividedWeights, SavingProcesses, shards_of
-from atento.training.replica.gradient_sum import GradientSum
-from atento.training.replica.local import Weights, WholeWeights, Writers
+from atento.training.replica.local import GradientSum, Weights, WholeWeights, Writers
 from atento.training.replica.lost import begin
 from atento.training.replica.sums import ExactSum, FastSum
 

@@ -1,66 +1,11 @@
-"""The sum of the gradients of an update: in the order of the parts, or in a fixed tree over their numbers."""
+"""The sum of the gradients of an update in a fixed tree over the numbers of its parts; gradients in buckets."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from atento.networks.cross_entropy import add_wide
-
 Gradients = Sequence[Tensor | None]  # of each parameter; None: the loss does not depend on it
-
-_CONVERTED = 1 << 26  # bytes of gradients that are held in full precision beside their sum
-
-
-class GradientSum(Protocol):
-    """Adds the gradients of the parts of an update, on one process or over several."""
-
-    def add(self, number: int, gradients: Gradients) -> None:
-        """Take in the gradients of a part, by its number in the update."""
-
-    def finish(self) -> None:
-        """Set `.grad` of each parameter to the sum over all parts of the update; None where no part has a gradient."""
-
-
-class RunningSum:
-    """Adds gradients to `.grad` as they come, in the order of the parts.
-
-    Args:
-        parameters: the parameters, whose `.grad` is None.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.parameters = parameters
-
-    def add(self, number: int, gradients: Gradients) -> None:
-        """Take in the gradients of a part."""
-        given = [(weight, gradient) for weight, gradient in zip(self.parameters, gradients) if gradient is not None]
-        further = [(weight.grad, gradient) for weight, gradient in given if weight.grad is not None]
-        first = [(weight, gradient) for weight, gradient in given if weight.grad is None]
-        # autograd may return one tensor twice, so the sums are copies
-        for (weight, _), copied in zip(first, _converted(first)):
-            weight.grad = copied
-        if further and further[0][0].is_cuda:  # one kernel adds many gradients, but only of the type of the sums
-            sums = [total for total, _ in further]
-            for group in buckets(sums, _CONVERTED):
-                part, further = further[: len(group)], further[len(group) :]
-                torch._foreach_add_(group, _converted(part))
-        for total, gradient in further:
-            add_wide(total, gradient)
-
-    def finish(self) -> None:
-        """`.grad` has the sum already; the gradient of a matrix may be a transposed view, which no optimizer takes."""
-        for weight in self.parameters:
-            weight.grad = None if weight.grad is None else weight.grad.contiguous()
-
-
-def _converted(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    """Copies of the second tensors in the data type of the first."""
-    copies = [torch.empty_like(gradient, dtype=like.dtype) for like, gradient in pairs]
-    if copies:
-        torch._foreach_copy_(copies, [gradient for _, gradient in pairs])
-    return copies
 
 
 class Tree:

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from atento.data.batches.batch import EVERY
+from atento.networks.cross_entropy import add_wide
 from atento.networks.interface import Network
 from atento.training.ema import MovingAverage
-from atento.training.replica.gradient_sum import GradientSum, RunningSum, TreeSum
+from atento.training.replica.gradient_sum import Gradients, TreeSum, buckets
 
 T = TypeVar("T")
 Tensors = Mapping[str, Tensor]
+_CONVERTED = 1 << 26  # bytes of gradients that are held in full precision beside their sum
 
 
 class Weights(Protocol):
@@ -51,6 +53,16 @@ class Weights(Protocol):
 
     def release(self) -> None:
         """Let the original network have all weights again, at the end of training."""
+
+
+class GradientSum(Protocol):
+    """Adds the gradients of the parts of an update, on one process or over several."""
+
+    def add(self, number: int, gradients: Gradients) -> None:
+        """Take in the gradients of a part, by its number in the update."""
+
+    def finish(self) -> None:
+        """Set `.grad` of each parameter to the sum over all parts of the update; None where no part has a gradient."""
 
 
 class Writers(Protocol):
@@ -208,6 +220,46 @@ class WholeWeights:
         """Free the copy that computes; the original network has its weights already."""
         self.network = self.original
         self._computed.clear()
+
+
+class RunningSum:
+    """Adds gradients to `.grad` as they come, in the order of the parts.
+
+    Args:
+        parameters: the parameters, whose `.grad` is None.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.parameters = parameters
+
+    def add(self, number: int, gradients: Gradients) -> None:
+        """Take in the gradients of a part."""
+        given = [(weight, gradient) for weight, gradient in zip(self.parameters, gradients) if gradient is not None]
+        further = [(weight.grad, gradient) for weight, gradient in given if weight.grad is not None]
+        first = [(weight, gradient) for weight, gradient in given if weight.grad is None]
+        # autograd may return one tensor twice, so the sums are copies
+        for (weight, _), copied in zip(first, _converted(first)):
+            weight.grad = copied
+        if further and further[0][0].is_cuda:  # one kernel adds many gradients, but only of the type of the sums
+            sums = [total for total, _ in further]
+            for group in buckets(sums, _CONVERTED):
+                part, further = further[: len(group)], further[len(group) :]
+                torch._foreach_add_(group, _converted(part))
+        for total, gradient in further:
+            add_wide(total, gradient)
+
+    def finish(self) -> None:
+        """`.grad` has the sum already; the gradient of a matrix may be a transposed view, which no optimizer takes."""
+        for weight in self.parameters:
+            weight.grad = None if weight.grad is None else weight.grad.contiguous()
+
+
+def _converted(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Copies of the second tensors in the data type of the first."""
+    copies = [torch.empty_like(gradient, dtype=like.dtype) for like, gradient in pairs]
+    if copies:
+        torch._foreach_copy_(copies, [gradient for _, gradient in pairs])
+    return copies
 
 
 class Local:

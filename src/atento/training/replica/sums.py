@@ -9,15 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from atento.training.replica.control_messages import Channel
-from atento.training.replica.gradient_sum import (
-    Gradients,
-    RunningSum,
-    Tree,
-    buckets,
-    copy_from_flat,
-    flat,
-    in_full_precision,
-)
+from atento.training.replica.gradient_sum import Gradients, Tree, buckets, copy_from_flat, flat, in_full_precision
+from atento.training.replica.local import RunningSum
 
 BUCKET = 1 << 26  # bytes that are sent at a time
 
