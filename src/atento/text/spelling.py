@@ -1,14 +1,94 @@
-"""From ids to text: the piece of each id, its spelling, and the text that ids decode to; which ids are words."""
+"""The kinds of tokenizer, how each cuts text into pieces and spells them again, and the text that ids decode to."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from atento.errors import TokenizerError
-from atento.text.pipelines import SPACE, kind_named
+from tokenizers import Regex, decoders, pre_tokenizers
+
+from atento.errors import TokenizerError, nearest
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer_folder import Backend
+
+SPACE = "▁"  # U+2581, a space in pieces
+BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
+_HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}\x{2f800}-\x{2fa1f}]"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of tokenizer.
+
+    Attributes:
+        model: the library's name for its model.
+        spaces: whether its pieces encode spaces.
+        bytes: whether it has byte pieces, so that no text is unknown.
+        pre_tokenizer: makes its pre-tokenizer. decoder: makes its decoder.
+        by_word: whether no piece reaches across a space.
+    """
+
+    model: str
+    spaces: bool
+    bytes: bool
+    pre_tokenizer: Callable[[], pre_tokenizers.PreTokenizer | None]
+    decoder: Callable[[], decoders.Decoder | None]
+    by_word: bool = True
+
+
+def _pieces() -> pre_tokenizers.PreTokenizer:
+    # Punctuation marks and digits are pieces of their own: "gato." is not a piece, numbers are spelled digit by digit,
+    # and strings of special and byte tokens, which begin with "<", are never a piece of user text.
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True),
+            pre_tokenizers.Punctuation("isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+        ]
+    )
+
+
+def _words() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Split(Regex(_HAN), "isolated"),
+            pre_tokenizers.Punctuation("isolated"),
+        ]
+    )
+
+
+def _spell() -> decoders.Decoder:
+    return decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+
+
+def _letters() -> decoders.Decoder:
+    return decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+
+
+KINDS: Mapping[str, Kind] = {
+    "unigram": Kind("Unigram", True, True, _pieces, _spell),
+    "bpe": Kind("BPE", True, True, _pieces, _spell),
+    "wordpiece": Kind("WordPiece", False, False, _words, lambda: decoders.WordPiece(prefix="##", cleanup=True)),
+    "word": Kind("WordLevel", False, False, _words, lambda: None),
+    "character": Kind("BPE", True, False, lambda: None, _letters, by_word=False),
+    "byte": Kind("BPE", True, True, lambda: None, _letters, by_word=False),
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name.
+
+    Raises:
+        TokenizerError: there is no such kind; the message lists the kinds.
+    """
+    if name not in KINDS:
+        raise TokenizerError(f"unknown kind of tokenizer {name!r}{nearest(name, list(KINDS))}")
+    return KINDS[name]
+
 
 _NO_SPACE_BEFORE = frozenset(",.!?;:)]}%»”’…ºª°")
 _NO_SPACE_AFTER = frozenset("([{«“‘¿¡$€£#@")

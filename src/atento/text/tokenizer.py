@@ -11,12 +11,12 @@ from atento.errors import CapabilityError, TokenizerError
 from atento.limits import path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.normalization import normalize_with_spans, require_texts, require_unicode
-from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
+from atento.text.pipelines import build, check_vocabulary
 from atento.text.read_tokenizer import read_tokenizer, with_markers
 from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, Template, is_sentinel, standard_specials, template_named
-from atento.text.spelling import UNREADABLE, Spelling
-from atento.text.tokenizer_folder import Backend, Parts, folder_files, write_folder
+from atento.text.spelling import UNREADABLE, Spelling, kind_named
+from atento.text.tokenizer_folder import Backend, Parts, folder_files, library_backend, mask_backend, write_folder
 from atento.text.words import Words, align_words, spelled_words
 
 

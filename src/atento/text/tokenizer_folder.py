@@ -1,17 +1,21 @@
-"""The parts of a tokenizer; read and write its files, and find the special tokens that they declare."""
+"""The parts of a tokenizer: its files, the special tokens that they declare, the library's tokenizer of them."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import tokenizers
+from tokenizers import Regex, pre_tokenizers
+
 from atento.errors import TokenizerError
 from atento.limits import read_plain
-from atento.text.specials import STANDARD, SpecialTokens, Template
+from atento.text.specials import STANDARD, SpecialTokens, Template, is_sentinel
 
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -269,3 +273,71 @@ class Parts:
     family: str | None = None
     truncation_side: Literal["right", "left"] = "right"
     markers: tuple[str, ...] = ()
+
+
+def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:
+    """The library's tokenizer of a `tokenizer.json`, without truncation and padding, and with
+    `protect_special_strings`.
+
+    Raises:
+        TokenizerError: the library cannot read it.
+    """
+    try:
+        backend = tokenizers.Tokenizer.from_str(definition)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises Exception, and its panics are BaseException
+        raise TokenizerError(f"tokenizer.json cannot be read as a tokenizer: {error}") from None
+    backend.no_truncation()
+    backend.no_padding()
+    protect_special_strings(backend, specials)
+    return backend
+
+
+def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> tokenizers.Tokenizer:
+    """The same tokenizer, except that the strings of its mask and of its sentinels in a text become those tokens.
+
+    Args:
+        definition: the parsed `tokenizer.json`.
+        specials: its special tokens.
+    """
+    hidden = {text for text in specials.ids if text == specials.roles.get("mask") or is_sentinel(text)}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = {token["content"]: token for token in definition.get("added_tokens") or []}
+    for text in hidden:
+        added[text] = {**added.get(text, {"id": specials.ids[text], "content": text, **plain}), "special": False}
+    tokens = sorted(added.values(), key=lambda token: int(token["id"]))
+    return library_backend(json.dumps({**definition, "added_tokens": tokens}), specials)
+
+
+def protect_special_strings(backend: tokenizers.Tokenizer, specials: SpecialTokens) -> None:
+    """Ensure that user text never becomes a special id, whatever the vocabulary.
+
+    The library leaves special strings in a text alone. Since some models (XLM-R) have them as ordinary pieces too, each
+    such string is split after its first character before the model sees it.
+    """
+    backend.encode_special_tokens = True
+    tails: dict[str, list[str]] = {}
+    for text in specials.ids:
+        if len(text) > 1:
+            tails.setdefault(text[0], []).append(text[1:])
+    if not tails or not _may_make(json.loads(backend.to_str())["model"], specials):
+        return
+    cuts = [f"{_quoted(head)}(?={'|'.join(map(_quoted, suffixes))})" for head, suffixes in tails.items()]
+    cut = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
+    before = backend.pre_tokenizer
+    backend.pre_tokenizer = cut if before is None else pre_tokenizers.Sequence([before, cut])
+
+
+def _may_make(model: Mapping[str, Any], specials: SpecialTokens) -> bool:
+    """Whether the model could make a special string of text after the usual pre-tokenization."""
+    if model["type"] == "BPE":
+        return any("".join(merge).replace(" ", "") in specials.ids for merge in model["merges"])
+    if model["type"] == "WordPiece":  # punctuation is split off before
+        return any(text.isalnum() for text in specials.ids)
+    return True
+
+
+def _quoted(text: str) -> str:
+    """Escape a string for Oniguruma."""
+    return re.sub(r"([^\w<>/])", r"\\\1", text)

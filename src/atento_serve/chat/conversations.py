@@ -10,8 +10,8 @@ from tokenizers import AddedToken
 
 from atento.errors import UsageError
 from atento.text.normalization import require_unicode
-from atento.text.pipelines import library_backend
 from atento.text.tokenizer import Tokenizer
+from atento.text.tokenizer_folder import library_backend
 from atento_serve.chat.folder import ChatTemplate, template_of
 from atento_serve.chat.template_process import RenderingProcess
 
