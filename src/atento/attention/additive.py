@@ -27,9 +27,9 @@ class AdditiveScore(nn.Module):
 
     def __init__(self, d_query: int, d_key: int, d_hidden: int) -> None:
         super().__init__()
-        self.query = nn.Linear(d_query, d_hidden, bias=False)
-        self.key = nn.Linear(d_key, d_hidden)
-        self.weigh = nn.Linear(d_hidden, 1, bias=False)
+        self.query = nn.Linear(d_query, d_hidden, bias=False)  # W of the paper; the bias of U serves both
+        self.key = nn.Linear(d_key, d_hidden)  # U
+        self.weigh = nn.Linear(d_hidden, 1, bias=False)  # v
 
     def project(self, keys: Tensor) -> Tensor:
         """U h_j: (B,S,Dk) -> (B,S,hidden)."""
@@ -39,7 +39,7 @@ class AdditiveScore(nn.Module):
     def forward(self, queries: Tensor, projected: Tensor) -> Tensor:
         """(B,T,Dq), (B,S,hidden) -> (B,T,S), through a (B,T,S,hidden) tensor."""
         hidden = torch.tanh(self.query(queries).unsqueeze(2) + projected.unsqueeze(1))  # (B,T,S,hidden)
-        out: Tensor = self.weigh(hidden).squeeze(-1)
+        out: Tensor = self.weigh(hidden).squeeze(-1)  # (B,T,S)
         return out
 
 
@@ -57,7 +57,7 @@ class BilinearScore(nn.Module):
 
     def forward(self, queries: Tensor, projected: Tensor) -> Tensor:
         """(B,T,Dq), (B,S,Dq) -> (B,T,S)."""
-        return queries @ projected.transpose(-2, -1)
+        return queries @ projected.transpose(-2, -1)  # (B,T,Dq) by (B,Dq,S)
 
 
 class DotScore(nn.Module):
@@ -91,10 +91,10 @@ def attend_scored(
         nothing is 0.
     """
     if isinstance(mask, Tensor) and mask.dim() == 3:
-        mask = mask.unsqueeze(1)
+        mask = mask.unsqueeze(1)  # (B,1,T,S): for all heads
     lowered = lower(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.unsqueeze(1)  # one head: (B,1,T,S)
     if lowered.bias is not None:
-        scores = scores + lowered.bias.to(scores.dtype)
+        scores = scores + lowered.bias.to(scores.dtype)  # -inf where masked
     weights = normalise(scores, lowered.empty).squeeze(1)
-    return weights @ values, weights
+    return weights @ values, weights  # (B,T,S) by (B,S,Dv)

@@ -30,7 +30,7 @@ def intersection(left: KeyRange, right: KeyRange) -> KeyRange:
     """The keys that are in both."""
     if not isinstance(left, Tensor) and not isinstance(right, Tensor):
         first = max(left[0], right[0])
-        return first, max(first, min(left[1], right[1]))
+        return first, max(first, min(left[1], right[1]))  # empty, not negative, where they do not meet
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return left[torch.isin(left, right)]
     listed, (first, last) = (left, right) if isinstance(left, Tensor) else (right, left)  # one of each kind
@@ -50,8 +50,8 @@ def reachable_in_window(before: int | None, after: int | None) -> RangeFunction:
     """The keys that some query may reach if each sees `before` and `after` positions around it (None: no limit)."""
 
     def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-        low = 0 if before is None else min(max(0, first - before), key_len)
-        return low, max(low, key_len if after is None else min(key_len, last + after))
+        low = 0 if before is None else min(max(0, first - before), key_len)  # the first query reaches lowest
+        return low, max(low, key_len if after is None else min(key_len, last + after))  # the last is last - 1
 
     return reachable
 
@@ -60,7 +60,7 @@ def unmasked_in_window(before: int | None, after: int | None) -> RangeFunction:
     """The keys that all queries see if each sees `before` and `after` positions around it (None: no limit)."""
 
     def unmasked(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-        low = 0 if before is None else min(max(0, last - 1 - before), key_len)
+        low = 0 if before is None else min(max(0, last - 1 - before), key_len)  # the last query sees the fewest
         return low, max(low, key_len if after is None else min(key_len, first + 1 + after))
 
     return unmasked
@@ -69,7 +69,7 @@ def unmasked_in_window(before: int | None, after: int | None) -> RangeFunction:
 def unmasked_by_both(left: RangeFunction | None, right: RangeFunction | None) -> RangeFunction | None:
     """The keys that all queries see under the conjunction of two masks."""
     if left is None or right is None:
-        return None
+        return None  # one of unknown range may hide any key
     return lambda first, last, key_len, row: intersection(
         left(first, last, key_len, row), right(first, last, key_len, row)
     )
@@ -150,7 +150,7 @@ class Mask:
     def __and__(self, other: "Mask") -> "Mask":
         check_compatible(self, other)
         if self.form == "full":
-            return other
+            return other  # it masks nothing
         if other.form == "full":
             return self
         limits = [mask.max_ahead for mask in (self, other) if mask.max_ahead is not None]  # None: no limit of its own
@@ -174,7 +174,7 @@ class Mask:
         return combined if documents is None else replace(combined, document_ids=documents)
 
     def __or__(self, other: "Mask") -> "Mask":
-        check_compatible(self, other)
+        check_compatible(self, other)  # fails before anything is built
         left, right = self.reachable, other.reachable
 
         def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
@@ -224,7 +224,7 @@ class Mask:
             Boolean (B or 1, H or 1, T, S), True = may attend.
         """
         key_len = query_len if key_len is None else key_len
-        queries = torch.arange(key_len - query_len, key_len, device=device)
+        queries = torch.arange(key_len - query_len, key_len, device=device)  # their positions among the keys, (T,)
         return self.tile(queries, torch.arange(key_len, device=device), key_len)
 
     def tile(self, queries: Tensor, keys: Tensor, key_len: int, row: int | None = None) -> Tensor:
@@ -235,7 +235,7 @@ class Mask:
         b = torch.arange(self.batch, device=device) if row is None else torch.tensor([row % self.batch], device=device)
         h = torch.arange(self.heads, device=device).view(1, -1, 1, 1)  # as the rule broadcasts: (B,H,T,S)
         allowed = self.rule(b.view(-1, 1, 1, 1), h, queries.view(1, 1, -1, 1), keys.view(1, 1, 1, -1))
-        return allowed.expand(len(b), self.heads, len(queries), len(keys))
+        return allowed.expand(len(b), self.heads, len(queries), len(keys))  # a view, without copies
 
     def additive(self, query_len: int, key_len: int | None = None) -> Tensor:
         """The mask in additive form: 0 where a query may attend, -inf elsewhere (docs/notes.md#a7)."""
@@ -260,8 +260,8 @@ class Mask:
         for first in range(key_len - query_len, key_len, size):
             strip = self.tile(torch.arange(first, min(first + size, key_len)), keys, key_len).any(dim=-2)
             padded = torch.nn.functional.pad(strip, (0, -key_len % size))  # with False
-            strips.append(padded.unflatten(-1, (-1, size)).any(dim=-1))
-        return torch.stack(strips, dim=-2)
+            strips.append(padded.unflatten(-1, (-1, size)).any(dim=-1))  # (B|1,H|1,⌈S/size⌉)
+        return torch.stack(strips, dim=-2)  # (B|1,H|1,⌈T/size⌉,⌈S/size⌉)
 
     def __repr__(self) -> str:
         return f"Mask({self.name})"

@@ -37,13 +37,13 @@ class RoutedBlocks:
         `masks.blocks(routed.block_mask(S)[0], size)` is the mask if one choice serves the whole batch.
         """
         chosen = self.blocks.new_zeros((*self.blocks.shape[:-1], -(-key_len // self.size)), dtype=torch.bool)
-        return chosen.scatter_(-1, self.blocks, True)
+        return chosen.scatter_(-1, self.blocks, True)  # (B,H,Tb,Sb)
 
     def dense(self, query_len: int, key_len: int) -> Tensor:
         """The chosen blocks as a boolean matrix of pairs (B,H,T,S), for inspection; it is a full (T,S) tensor."""
         front = (key_len - query_len) % self.size
         pairs = self.block_mask(key_len).repeat_interleave(self.size, dim=-2).repeat_interleave(self.size, dim=-1)
-        return pairs[..., front : front + query_len, :key_len]
+        return pairs[..., front : front + query_len, :key_len]  # without what pads the first and the last block
 
 
 class BlockRouter(nn.Module):
@@ -69,7 +69,7 @@ class BlockRouter(nn.Module):
         if size < 1 or n < 1:
             raise ValueError(f"`size` and `n` must be at least 1: got {size} and {n}")
         self.size, self.n = size, n
-        self.gate = nn.Parameter(torch.eye(d_head).repeat(n_heads, 1, 1))
+        self.gate = nn.Parameter(torch.eye(d_head).repeat(n_heads, 1, 1))  # (H,K,K), the W of the score
 
     def route(self, q: Tensor, k: Tensor, mask: AnyMask = None) -> RoutedBlocks:
         """Choose blocks of keys for queries q (B,H,T,K) and keys k (B,H,S,K).
@@ -88,7 +88,7 @@ class BlockRouter(nn.Module):
             block_queries = _block_means(q, size, front, None if real is None else real[..., key_len - query_len :])
         else:
             block_queries = q[..., first, :]  # (B,H,Tb,K)
-        block_queries = block_queries @ self.gate * width**-0.5
+        block_queries = block_queries @ self.gate * width**-0.5  # (B,H,Tb,K), with W and 1/√K
         chosen = []
         with torch.no_grad():
             for start in range(0, len(first), _ROUTED_AT_ONCE):
@@ -98,9 +98,9 @@ class BlockRouter(nn.Module):
                 rows = torch.arange(scores.shape[2], device=q.device)
                 scores[:, :, rows, own_block + start + rows] = float("inf")  # its own block is always chosen
                 chosen.append(scores.topk(min(self.n, scores.shape[-1]), dim=-1).indices.sort(dim=-1).values)
-        blocks = torch.cat(chosen, dim=2)
-        chosen_keys = block_keys.gather(2, blocks.flatten(2).unsqueeze(-1).expand(-1, -1, -1, width))
-        gates = (block_queries.unsqueeze(-2) * chosen_keys.unflatten(2, blocks.shape[2:])).sum(dim=-1)
+        blocks = torch.cat(chosen, dim=2)  # (B,H,Tb,n)
+        chosen_keys = block_keys.gather(2, blocks.flatten(2).unsqueeze(-1).expand(-1, -1, -1, width))  # (B,H,Tb·n,K)
+        gates = (block_queries.unsqueeze(-2) * chosen_keys.unflatten(2, blocks.shape[2:])).sum(dim=-1)  # (B,H,Tb,n)
         return RoutedBlocks(blocks, gates, size)
 
     def allowed(self, q: Tensor, k: Tensor, mask: AnyMask = None) -> Tensor:
@@ -145,9 +145,9 @@ def _block_means(x: Tensor, size: int, front: int, real: Tensor | None) -> Tenso
     """x (B,H,L,K) -> the mean of each block, (B,H,⌈(front+L)/size⌉,K), over positions that are `real` (B|1,H|1,1,L)."""
     counted = x.new_ones(1, 1, x.shape[-2], 1) if real is None else real.transpose(-2, -1).to(x.dtype)
     padding = (0, 0, front, -(front + x.shape[-2]) % size)  # whole blocks: `front` before, the rest behind
-    summed = x if real is None else x.masked_fill(counted == 0, 0.0)
+    summed = x if real is None else x.masked_fill(counted == 0, 0.0)  # padding adds nothing to a sum
     total, number = (F.pad(part, padding).unflatten(-2, (-1, size)).sum(dim=-2) for part in (summed, counted))
-    means: Tensor = total / number.clamp(min=1)
+    means: Tensor = total / number.clamp(min=1)  # a block without a real key has mean 0
     return means
 
 
@@ -158,8 +158,8 @@ def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor |
     """
     offset = lowered.key_len - lowered.query_len
     last = ((first + offset) // size * size + size - 1 - offset).clamp(max=lowered.query_len - 1)
-    low = torch.arange(0, lowered.key_len, size, device=first.device)
-    keys = torch.stack([low, (low + size - 1).clamp(max=lowered.key_len - 1)], dim=-1).flatten()
+    low = torch.arange(0, lowered.key_len, size, device=first.device)  # first and last key of each block, (2·Sb,)
+    keys = torch.stack([low, (low + size - 1).clamp(max=lowered.key_len - 1)], dim=-1).flatten()  # their corners
     pairs = lowered.strip(torch.stack([first, last], dim=-1).flatten(), keys)
     if pairs is None:
         return None
@@ -185,7 +185,7 @@ class _Call:
 
     def flat_blocks(self) -> Tensor:
         """The chosen blocks as indices among all blocks of a head, over all batch rows: (H,B·Tb,n)."""
-        n_blocks = -(-self.mask.key_len // self.size)
+        n_blocks = -(-self.mask.key_len // self.size)  # ⌈S/size⌉
         offset = torch.arange(len(self.blocks), device=self.blocks.device).view(-1, 1, 1, 1) * n_blocks
         return (self.blocks + offset).transpose(0, 1).flatten(1, 2)
 
@@ -200,7 +200,7 @@ class _Call:
 
 def _to_blocks(x: Tensor, size: int, front: int) -> Tensor:
     """(B,H,L,K) -> (H,B·Lb,size,K), padded with zeros."""
-    padded = F.pad(x, (0, 0, front, -(front + x.shape[-2]) % size))
+    padded = F.pad(x, (0, 0, front, -(front + x.shape[-2]) % size))  # `front` before, the rest behind
     blocks: Tensor = padded.unflatten(2, (-1, size)).transpose(0, 1).flatten(1, 2)
     return blocks
 
@@ -231,15 +231,15 @@ def _allowed_pairs(call: _Call, head: int, strip: slice) -> Tensor | None:
         keys = k.repeat_interleave(size, dim=0).view(1, 1, -1, k.shape[-1])
         allowed = mask.rule(b, h, q.view(1, 1, -1, 1), keys).expand(keys.shape).view(len(k), size, -1)
     else:
-        last_b, last_h, last_t = (n - 1 for n in mask.shape[:3])
-        q = (q - offset).clamp(max=last_t).unsqueeze(-1)
-        allowed = mask[row.clamp(max=last_b).view(-1, 1, 1), min(head, last_h), q, k.unsqueeze(1)]
+        last_b, last_h, last_t = (n - 1 for n in mask.shape[:3])  # sizes of 1 have index 0 alone
+        q = (q - offset).clamp(max=last_t).unsqueeze(-1)  # counted from 0, where the mask begins, (G,size,1)
+        allowed = mask[row.clamp(max=last_b).view(-1, 1, 1), min(head, last_h), q, k.unsqueeze(1)]  # (G,size,n·size)
     return allowed if real is None else allowed & real
 
 
 def _weights(call: _Call, head: int, strip: slice, q: Tensor, k: Tensor) -> Tensor:
     """q (G,size,K), k (G,n·size,K) -> weights (G,size,n·size), in float32 (float64 if q is)."""
-    scores = (q * call.scale) @ k.transpose(-2, -1)
+    scores = (q * call.scale) @ k.transpose(-2, -1)  # (G,size,n·size)
     scores = scores.float() if scores.dtype == torch.bfloat16 else scores
     allowed = _allowed_pairs(call, head, strip)
     return softmax(scores if allowed is None else scores.masked_fill_(~allowed, float("-inf")))
@@ -254,12 +254,12 @@ class _RoutedAttention(TypedFunction):
         ctx.save_for_backward(q, k, v)
         queries, chosen = _to_blocks(q, call.size, call.front), call.flat_blocks()  # (H,B·Tb,size,K); (H,B·Tb,n)
         keys, values = (_to_blocks(x, call.size, 0) for x in (k, v))
-        out = queries.new_empty(*queries.shape[:-1], v.shape[-1])
+        out = queries.new_empty(*queries.shape[:-1], v.shape[-1])  # (H,B·Tb,size,Kv)
         for head, strip in call.strips():
             chosen_k, chosen_v = (x[head].index_select(0, chosen[head, strip].flatten()) for x in (keys, values))
             shape = (strip.stop - strip.start, -1)  # (blocks of queries, all keys that each has chosen, width)
             weights = _weights(call, head, strip, queries[head, strip], chosen_k.view(*shape, k.shape[-1]))
-            out[head, strip] = weights.to(v.dtype) @ chosen_v.view(*shape, v.shape[-1])
+            out[head, strip] = weights.to(v.dtype) @ chosen_v.view(*shape, v.shape[-1])  # (G,size,Kv)
         return _from_blocks(out, len(q), call.front, q.shape[-2])
 
     @staticmethod
@@ -270,15 +270,15 @@ class _RoutedAttention(TypedFunction):
         keys, values = (_to_blocks(x, call.size, 0) for x in (k, v))
         wide = torch.promote_types(q.dtype, torch.float32)
         dq, dk, dv = (torch.zeros_like(x, dtype=wide) for x in (queries, keys, values))
-        dgates = torch.zeros(chosen.shape, dtype=wide, device=q.device)
+        dgates = torch.zeros(chosen.shape, dtype=wide, device=q.device)  # (H,B·Tb,n)
         for head, strip in call.strips():
             index, shape = chosen[head, strip].flatten(), (strip.stop - strip.start, -1)
             strip_q, dout = queries[head, strip], upstream[head, strip]
             chosen_k = keys[head].index_select(0, index).view(*shape, k.shape[-1])  # (G,n·size,K)
             chosen_v = values[head].index_select(0, index).view(*shape, v.shape[-1])
             weights = _weights(call, head, strip, strip_q, chosen_k)
-            dweights = (dout @ chosen_v.transpose(-2, -1)).to(weights.dtype)
-            dscores = weights * (dweights - (weights * dweights).sum(dim=-1, keepdim=True))
+            dweights = (dout @ chosen_v.transpose(-2, -1)).to(weights.dtype)  # (G,size,n·size)
+            dscores = weights * (dweights - (weights * dweights).sum(dim=-1, keepdim=True))  # p (dp - Σ p dp)
             # straight-through: a gate's gradient is that of a bias added to all pairs of its block
             dgates[head, strip] = dscores.sum(dim=1).unflatten(-1, (-1, call.size)).sum(dim=-1)
             dscores = (dscores * call.scale).to(q.dtype)
@@ -287,4 +287,4 @@ class _RoutedAttention(TypedFunction):
                 total[head].index_add_(0, index, gradient.view(len(index), call.size, -1).to(wide))
         sums = ((dq, call.front, q), (dk, 0, k), (dv, 0, v))
         gradients = [_from_blocks(x, len(q), front, like.shape[-2]).to(like.dtype) for x, front, like in sums]
-        return None, *gradients, dgates.unflatten(1, (len(q), -1)).transpose(0, 1)
+        return None, *gradients, dgates.unflatten(1, (len(q), -1)).transpose(0, 1)  # (H,B,Tb,n) -> (B,H,Tb,n)

@@ -44,9 +44,9 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     bias = args.bias
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)  # up to (B|1,H|1,T|1,S)
-    key = fresh(args.random).key() if args.dropout else 0
+    key = fresh(args.random).key() if args.dropout else 0  # 0: not read without dropout
     call = StripCall(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
-    wide = (widened(x) for x in (q, k, v))
+    wide = (widened(x) for x in (q, k, v))  # (B,H,T,K), (B,H,S,K), (B,H,S,Kv)
     out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)
     return out.to(v.dtype)
 
@@ -63,13 +63,13 @@ class _StripTerms:
         self.scores = None
         if self.relative is not None:
             with torch.set_grad_enabled(learns):
-                self.scores = self.relative.scores(self.queries, self.keys, call.scale)
-        self.bias = None if bias is None else take(strip.bias(bias), strip.keys, dim=-1)
+                self.scores = self.relative.scores(self.queries, self.keys, call.scale)  # of all heads at once
+        self.bias = None if bias is None else take(strip.bias(bias), strip.keys, dim=-1)  # (b|1,H|1,t|1,s)
         self.mask_bias = list(_mask_bias(call, strip))
         # with a range of unmasked keys no row is empty, and the mask has other entries than one for all keys
         self.empty = None
-        if len(self.mask_bias) == 1 and self.mask_bias[0][0] == slice(None):
-            self.empty = nothing_allowed(self.mask_bias[0][1] == 0)
+        if len(self.mask_bias) == 1 and self.mask_bias[0][0] == slice(None):  # one range for all keys of the strip
+            self.empty = nothing_allowed(self.mask_bias[0][1] == 0)  # (b|1,H|1,t|1,1)
         self.gradient = None if self.scores is None or not learns else torch.zeros_like(self.scores)
 
     def add_to(self, scores: Tensor, part: Part) -> Tensor:
@@ -93,8 +93,8 @@ def _mask_bias(call: StripCall, strip: Strip) -> Iterator[tuple[slice, Tensor]]:
     ranges: Sequence[tuple[slice, KeyRange]] = [(slice(None), strip.keys)]
     if not isinstance(strip.keys, Tensor):
         first, last = strip.keys
-        low, high = call.mask.unmasked(strip.queries.start, strip.queries.stop, strip.row)
-        low, high = max(low, first), min(high, last)
+        low, high = call.mask.unmasked(strip.queries.start, strip.queries.stop, strip.row)  # seen by all of them
+        low, high = max(low, first), min(high, last)  # both ranges count from key 0 of the call
         if low < high:  # mask only the keys before and after the unmasked range
             ends = [(first, low), (high, last)]
             ranges = [(slice(start - first, stop - first), (start, stop)) for start, stop in ends if start < stop]
@@ -106,7 +106,7 @@ def _mask_bias(call: StripCall, strip: Strip) -> Iterator[tuple[slice, Tensor]]:
 
 def _scores(queries: Tensor, keys: Tensor) -> Tensor:
     """q kᵀ, at least in float32, in which the softmax is exact."""
-    scores = _matmul(queries, keys, transpose="right")
+    scores = _matmul(queries, keys, transpose="right")  # (b,h,t,s)
     return scores.float() if scores.dtype == torch.bfloat16 else scores
 
 
@@ -126,12 +126,12 @@ def _add_at(total: Tensor, keys: KeyRange, gradient: Tensor, dim: int) -> None:
     if isinstance(keys, Tensor):
         total.index_add_(dim, keys.to(gradient.device), gradient)
     else:
-        total.narrow(dim, keys[0], keys[1] - keys[0]).add_(gradient)
+        total.narrow(dim, keys[0], keys[1] - keys[0]).add_(gradient)  # a range is a view: no indices are made
 
 
 def _dropout_mask(call: StripCall, strip: Strip, part: Part, weights: Tensor, n_heads: int) -> Tensor:
     """The dropout of a part, equal to that of the plain equation for the same pairs."""
-    row, heads = (strip.row or 0) + part.rows.start, (part.heads.start, n_heads)
+    row, heads = (strip.row or 0) + part.rows.start, (part.heads.start, n_heads)  # within the whole batch
     return pair_dropout(weights, call.dropout, call.key, strip.queries, strip.keys, row, call.lengths, heads)
 
 
@@ -145,13 +145,13 @@ class _Blocked(TypedFunction):
         ctx.call = call
         ctx.save_for_backward(q, k, v, bias)
         batch, n_heads = q.shape[:2]
-        out = q.new_zeros(*q.shape[:-1], v.shape[-1])
+        out = q.new_zeros(*q.shape[:-1], v.shape[-1])  # zeros: queries in no strip reach no key
         # the queries are scaled once, here and in the backward pass, rather than the scores of every part
         q, k, v = (q * call.scale).contiguous(), k.contiguous(), v.contiguous()
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=False)
         for strip in strips(call, batch, n_heads):
-            queries = strip.rows(q)[..., strip.queries, :]
-            keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
+            queries = strip.rows(q)[..., strip.queries, :]  # (b,H,t,K)
+            keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))  # (b,H,s,K), (b,H,s,Kv)
             terms = _StripTerms(call, strip, queries, keys, bias, False)
             for part in parts(call, strip, len(queries), n_heads):
                 scores = terms.add_to(_scores(part.of(queries), part.of(keys)), part)
@@ -160,7 +160,7 @@ class _Blocked(TypedFunction):
                 if call.dropout:
                     weights *= _dropout_mask(call, strip, part, weights, n_heads)
                 narrow = weights.to(v.dtype)
-                context = _matmul(narrow, part.of(values))
+                context = _matmul(narrow, part.of(values))  # (b,h,t,Kv)
                 added = None if terms.relative is None else terms.relative.values(narrow)
                 context = context if added is None else context + added
                 part.of(strip.rows(out))[..., strip.queries, :] = context
@@ -171,11 +171,11 @@ class _Blocked(TypedFunction):
     def backward(ctx: Context[StripCall], grad: Tensor) -> tuple[Tensor | None, ...]:
         call, (q, k, v, bias) = ctx.call, ctx.saved_tensors
         batch, n_heads = q.shape[:2]
-        grads = _Gradients(call, q, k, v, bias if ctx.needs_input_grad[4] else None)
+        grads = _Gradients(call, q, k, v, bias if ctx.needs_input_grad[4] else None)  # the fifth argument of `forward`
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=True)
         q, k, v, grad = (q * call.scale).contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
         for strip in strips(call, batch, n_heads):
-            queries, upstream = (strip.rows(x)[..., strip.queries, :] for x in (q, grad))
+            queries, upstream = (strip.rows(x)[..., strip.queries, :] for x in (q, grad))  # (b,H,t,K), (b,H,t,Kv)
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
             terms = _StripTerms(call, strip, queries, keys, bias, call.relative is not None)
             for part in parts(call, strip, len(queries), n_heads):
@@ -185,9 +185,9 @@ class _Blocked(TypedFunction):
                 distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
                 weights = _normalised(scores, terms, part)
                 dropout = _dropout_mask(call, strip, part, weights, n_heads) if call.dropout else None
-                dropped = (weights if dropout is None else weights * dropout).to(v.dtype)
+                dropped = (weights if dropout is None else weights * dropout).to(v.dtype)  # what multiplied the values
                 # from the output to the weights, to the scores, to what made them
-                ddropped = _matmul(dout, part.of(values), transpose="right").to(weights.dtype)
+                ddropped = _matmul(dout, part.of(values), transpose="right").to(weights.dtype)  # (b,h,t,s)
                 if terms.relative is not None and terms.relative.adds_values:
                     ddropped += grads.through_values(terms.relative, dropped, dout)
                 # in place: from here on the gradient of the dropped weights is not needed
@@ -199,7 +199,7 @@ class _Blocked(TypedFunction):
                 grads.add_bias(strip, part, dscores)
                 narrow = dscores.to(q.dtype)
                 # a query is in one strip, so that its gradient is set; keys and values are in many, and it is added
-                part.of(strip.rows(grads.q))[..., strip.queries, :] = _matmul(narrow, part_k)
+                part.of(strip.rows(grads.q))[..., strip.queries, :] = _matmul(narrow, part_k)  # (b,h,t,K)
                 _add_at(part.of(strip.rows(grads.k)), strip.keys, _matmul(narrow, part_q, transpose="left"), -2)
                 _add_at(part.of(strip.rows(grads.v)), strip.keys, _matmul(dropped, dout, transpose="left"), -2)
             grads.through_scores(strip, terms)
@@ -254,7 +254,7 @@ class _Gradients:
         """Add to the gradient of the bias."""
         if self.bias is not None:
             total = part.of(strip.bias(self.bias))
-            size = (*total.shape[:-1], dscores.shape[-1])
+            size = (*total.shape[:-1], dscores.shape[-1])  # (b|1,h|1,t|1,s)
             _add_at(total, strip.keys, dscores.sum_to_size(size), -1)
 
     def through_scores(self, strip: Strip, terms: _StripTerms) -> None:
@@ -265,11 +265,11 @@ class _Gradients:
             inputs = [terms.queries, terms.keys, *self.parameters]
             queries, keys, *learned = torch.autograd.grad(terms.scores, inputs, terms.gradient, allow_unused=True)
             self._add_learned(learned)
-            if queries is not None:
+            if queries is not None:  # None: no term reads the queries
                 dq += queries
             if keys is not None:
                 _add_at(strip.rows(self.k), strip.keys, keys, -2)
-        dq *= self.scale
+        dq *= self.scale  # of q, not of q · scale, which the strips read
 
     def through_distance_bias(self, distance_bias: DistanceBias) -> None:
         """The gradient of the schemes that depend on the distance alone."""

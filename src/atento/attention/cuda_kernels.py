@@ -50,7 +50,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     out: Tensor = kernel(
         q, k, v, score_mod=None if bias is None else score_mod, block_mask=block_mask, scale=args.scale
     )
-    return out if mask.mask is None or mask.empty is None else out.masked_fill(mask.empty, 0.0)
+    return out if mask.mask is None or mask.empty is None else out.masked_fill(mask.empty, 0.0)  # rows that see nothing
 
 
 def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
@@ -84,21 +84,21 @@ class PackedSequences:
     @classmethod
     def from_documents(cls, ids: Tensor) -> "PackedSequences":
         """One sequence for each document in each row of ids (B,L); positions with -1 are left out."""
-        rows = torch.arange(len(ids), device=ids.device).unsqueeze(1)
+        rows = torch.arange(len(ids), device=ids.device).unsqueeze(1)  # (B,1)
         numbers = torch.where(ids < 0, -1, ids + rows * (ids.max() + 1)).flatten()  # (B·L,), distinct across rows
-        index = torch.argsort(numbers, stable=True)[int((numbers < 0).sum()) :]
-        lengths = torch.unique_consecutive(numbers[index], return_counts=True)[1]
+        index = torch.argsort(numbers, stable=True)[int((numbers < 0).sum()) :]  # without padding, which sorts first
+        lengths = torch.unique_consecutive(numbers[index], return_counts=True)[1]  # (N,)
         return cls.from_lengths(index, lengths)
 
     @classmethod
     def from_lengths(cls, index: Tensor, lengths: Tensor) -> "PackedSequences":
         """Sequences of the given lengths (N,)."""
-        bounds = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        bounds = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)  # (N+1,), from 0
         return cls(index, bounds, int(lengths.max()) if len(lengths) else 0)
 
     def pack(self, x: Tensor) -> Tensor:
         """x (B,H,L,K) -> the long row (T,H,K)."""
-        return x.transpose(1, 2).flatten(0, 1)[self.index]
+        return x.transpose(1, 2).flatten(0, 1)[self.index]  # (B·L,H,K), then the T real ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ class RowMask(LoweredMask):
 
     def unpack(self, row: Tensor, shape: torch.Size) -> Tensor:
         """The row (1,T,D) -> (B,L,D) of that shape; padding is 0."""
-        flat = row.new_zeros(shape[0] * shape[1], shape[2])
+        flat = row.new_zeros(shape[0] * shape[1], shape[2])  # (B·L,D)
         return flat.index_copy(0, self.sequences.index, row.squeeze(0)).view(shape)
 
 
@@ -178,8 +178,8 @@ def has_rows(device: torch.device) -> bool:
     It needs a GPU from Ampere on.
     """
     if device.type != "cuda":
-        return False
-    bounds = torch.tensor([0, 1, 3], dtype=torch.int32, device=device)
+        return False  # two sequences, of 1 and 2 tokens
+    bounds = torch.tensor([0, 1, 3], dtype=torch.int32, device=device)  # 8: its narrowest head
     x = torch.ones(3, 1, 8, dtype=torch.bfloat16, device=device)
     try:
         with torch.enable_grad():
@@ -208,16 +208,16 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     queries, keys, causal = _packed(args.mask, q.shape[0])
     packed = (queries.pack(q), keys.pack(k), keys.pack(v))  # (real tokens of all rows, H, K)
     kernel = _varlen_cuda if q.is_cuda and len(queries.index) else _varlen_plain
-    packed_out = kernel(*packed, queries, keys, causal, args.scale)
+    packed_out = kernel(*packed, queries, keys, causal, args.scale)  # (T,H,Kv)
     out = packed_out.new_zeros(q.shape[0] * q.shape[2], q.shape[1], v.shape[-1])  # padding stays 0
     out = out.index_copy(0, queries.index, packed_out)
-    return out.view(q.shape[0], q.shape[2], q.shape[1], -1).transpose(1, 2)
+    return out.view(q.shape[0], q.shape[2], q.shape[1], -1).transpose(1, 2)  # (B·T,H,Kv) -> (B,H,T,Kv)
 
 
 def _packed(mask: LoweredMask, batch: int) -> tuple[PackedSequences, PackedSequences, bool]:
     """The sequences of the queries, those of the keys, and whether attention is causal."""
     device = mask.device
-    rows = torch.zeros(batch, mask.query_len, dtype=torch.long, device=device)
+    rows = torch.zeros(batch, mask.query_len, dtype=torch.long, device=device)  # one document a row
     documents = mask.mask.document_ids if isinstance(mask.mask, Mask) else None
     if isinstance(mask.mask, Mask) and documents is not None and mask.query_len == mask.key_len:
         sequences = PackedSequences.from_documents(documents.to(device).expand(batch, -1))
@@ -227,7 +227,7 @@ def _packed(mask: LoweredMask, batch: int) -> tuple[PackedSequences, PackedSeque
         return sequences, sequences, True
     if mask.is_per_key and (mask.allowed is None or mask.allowed.shape[1] == 1):  # the same for all heads
         real = torch.ones(batch, mask.key_len, dtype=torch.bool, device=device)
-        if mask.allowed is not None:
+        if mask.allowed is not None:  # (B,S)
             real = mask.allowed[:, 0, 0].expand(batch, -1)
         keys = PackedSequences.from_lengths(real.flatten().nonzero().flatten(), real.sum(dim=1))
         return PackedSequences.from_documents(rows), keys, False
@@ -257,8 +257,8 @@ def _varlen_plain(
     outputs = [q[:0, :, :1] + k[:0, :, :1] + v[:0]]  # empty, but with a gradient
     q_bounds, k_bounds = queries.bounds.tolist(), keys.bounds.tolist()
     for n in range(len(q_bounds) - 1):
-        query = q[q_bounds[n] : q_bounds[n + 1]].transpose(0, 1)
-        key, value = (x[k_bounds[n] : k_bounds[n + 1]].transpose(0, 1) for x in (k, v))
+        query = q[q_bounds[n] : q_bounds[n + 1]].transpose(0, 1)  # (H,t,K)
+        key, value = (x[k_bounds[n] : k_bounds[n + 1]].transpose(0, 1) for x in (k, v))  # (H,s,K), (H,s,Kv)
         if key.shape[1]:
             out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
         else:

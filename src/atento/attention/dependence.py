@@ -55,7 +55,7 @@ class NetworkUnderTest:
             if self.shifts:
                 return output + self.shifts[self.readers.index(module)] if module in self.readers else None
             if isinstance(output, Tensor) and output.shape[:-1] == first.shape and module not in self.readers:
-                self.readers.append(module)
+                self.readers.append(module)  # the first run: who reads the ids is found out
                 self.vectors.append(output.detach())
             return None
 
@@ -64,7 +64,7 @@ class NetworkUnderTest:
         try:
             if self.tokens:
                 with torch.no_grad():
-                    self.current_inputs = self.inputs.clone()
+                    self.current_inputs = self.inputs.clone()  # a copy: its memory tells the ids from equal ones
                     self.call(self.current_inputs)
                 if not self.readers:
                     raise UsageError("no module was found that embeds the ids: give `embedding`, or vectors as inputs")
@@ -108,11 +108,11 @@ class NetworkUnderTest:
         """The outputs for `base` with other inputs where `where` (B,S) is True."""
         where = where.to(base.device)
         if self.tokens:
-            index = torch.searchsorted(self.pool, base)
+            index = torch.searchsorted(self.pool, base)  # sorted, so that each token finds its place
             step = torch.randint(1, len(self.pool), base.shape, generator=generator).to(base.device)
             tokens = where if self.real is None else where & self.real
             base = self.pool[(index + step) % len(self.pool)].where(tokens, base)  # never the same token
-            where = where & ~tokens
+            where = where & ~tokens  # padding keeps its id: its vectors are shifted
         return self.run(
             base, [(_random(vectors, generator) * size).where(where[..., None], 0.0) for vectors in self.vectors]
         )
@@ -120,7 +120,7 @@ class NetworkUnderTest:
 
 def _random(like: Tensor, generator: torch.Generator) -> Tensor:
     """Normally distributed numbers with the deviation, shape, dtype and device of `like`."""
-    deviation = float(like.float().std()) if like.numel() > 1 else 0.0
+    deviation = float(like.float().std()) if like.numel() > 1 else 0.0  # one number has no deviation
     return (torch.randn(like.shape, generator=generator) * (deviation if deviation > 0 else 1.0)).to(like)
 
 
@@ -138,15 +138,15 @@ def output_len(tested: NetworkUnderTest, cross: bool) -> int:
 
 def _difference(left: Tensor, right: Tensor) -> Tensor:
     """The largest difference of outputs (B,T,F): (B,T) in float64, 0 only if all numbers are equal."""
-    equal = ((left == right) | (left.isnan() & right.isnan())).cpu()
+    equal = ((left == right) | (left.isnan() & right.isnan())).cpu()  # NaN equals NaN here
     difference = (left.cpu().double() - right.cpu().double()).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
-    return difference.clamp(min=_SMALLEST).masked_fill(equal, 0.0).amax(dim=-1)
+    return difference.clamp(min=_SMALLEST).masked_fill(equal, 0.0).amax(dim=-1)  # an underflow counts
 
 
 def _gradient_size(out: Tensor, leaves: list[Tensor], direction: Tensor, rows: Tensor, i: slice) -> Tensor:
     """The gradient of outputs `i` of these rows along `direction`: its largest element for each input, (B,S)."""
     upstream = torch.zeros_like(out)
-    upstream[rows, i] = direction[rows, i]
+    upstream[rows, i] = direction[rows, i]  # for other outputs 0, so that they do not count
     gradients = torch.autograd.grad(out, leaves, upstream, retain_graph=True, allow_unused=True)
     sizes = [gradient.abs().amax(dim=-1).cpu().double() for gradient in gradients if gradient is not None]
     return torch.stack(sizes).amax(dim=0) if sizes else torch.zeros(leaves[0].shape[:2], dtype=torch.float64)
@@ -182,12 +182,12 @@ def measure(
     all_rows = torch.arange(n_rows)
     mixed = n_rows > 1 and any(_rows_mix(tested, base, generator) for base in bases)
     groups = list(all_rows.split(1)) if mixed else [all_rows]  # independent rows are measured at once
-    gradients, changes = torch.zeros(2, n_rows, size, n_rows, keys, dtype=torch.float64)
+    gradients, changes = torch.zeros(2, n_rows, size, n_rows, keys, dtype=torch.float64)  # each (B,T,B,S)
     broken = torch.zeros(n_rows, size, dtype=torch.bool)
     for trial, base in enumerate(bases):
         for rows in groups:
             gradient, not_a_number = _gradients(tested, base, rows, generator)
-            change = _changes(tested, base, rows, generator, _SIZES[trial % len(_SIZES)])
+            change = _changes(tested, base, rows, generator, _SIZES[trial % len(_SIZES)])  # sizes take turns
             gradients, changes = torch.maximum(gradients, gradient), torch.maximum(changes, change)
             broken = broken | not_a_number
     return gradients, changes, broken
@@ -204,7 +204,7 @@ def _rows_mix(tested: NetworkUnderTest, base: Tensor, generator: torch.Generator
             gradient = _gradient_size(out, leaves, direction, row, slice(None))[is_other_row]
             if bool(gradient.nan_to_num(nan=0.0).any()):
                 return True
-        where = (~is_other_row)[:, None].expand(base.shape[:2])
+        where = (~is_other_row)[:, None].expand(base.shape[:2])  # the whole row is changed at once
         with torch.no_grad():
             for size in _SIZES:
                 if bool(_difference(before, tested.run_changed(base, where, size, generator))[is_other_row].any()):
@@ -217,15 +217,15 @@ def _gradients(
 ) -> tuple[Tensor, Tensor]:
     """Gradient sizes of each output of these rows, (B,T,B,S), and True where they are not a number, (B,T)."""
     out, leaves, direction = _run_with_graph(tested, base, generator)
-    sizes = torch.zeros(*out.shape[:2], *base.shape[:2], dtype=torch.float64)
+    sizes = torch.zeros(*out.shape[:2], *base.shape[:2], dtype=torch.float64)  # (B,T,B,S)
     broken = out.isnan().any(dim=-1).cpu()
     for i in range(out.shape[1] if out.requires_grad else 0):
         gradient = _gradient_size(out, leaves, direction, rows, slice(i, i + 1))
         broken[rows, i] |= ~gradient[rows].isfinite().all(dim=-1)
         gradient = gradient.nan_to_num(nan=0.0, posinf=0.0)  # proves nothing
-        sizes[rows, i, rows] = gradient[rows]
+        sizes[rows, i, rows] = gradient[rows]  # each row by its own inputs
         if len(rows) == 1:
-            sizes[rows, i] = gradient
+            sizes[rows, i] = gradient  # by the inputs of other rows too
     return sizes, broken
 
 
@@ -240,5 +240,5 @@ def _changes(tested: NetworkUnderTest, base: Tensor, rows: Tensor, generator: to
         change = _difference(before, tested.run_changed(base, where, size, generator))
         changes[rows, :, rows, j] = change[rows]  # each row's outputs by its own input, all rows at once
         if len(rows) == 1:
-            changes[:, :, int(rows), j] = change
+            changes[:, :, int(rows), j] = change  # the outputs of other rows too
     return changes

@@ -56,18 +56,18 @@ _counters: dict[torch.device, Tensor] = {}
 def _counter(count: int, device: torch.device) -> Tensor:
     """0, 1, 2 ... times the increment, cached by device: it is the same for all calls."""
     if torch.compiler.is_compiling():
-        return torch.arange(count, dtype=torch.int64, device=device) * _ODD
+        return torch.arange(count, dtype=torch.int64, device=device) * _ODD  # in compiled code nothing can be kept
     cached = _counters.get(device)
     if cached is None or cached.numel() < count:
-        size = 1 << max(16, (count - 1).bit_length())
+        size = 1 << max(16, (count - 1).bit_length())  # at least 65,536, then powers of two: seldom anew
         cached = torch.arange(size, dtype=torch.int64, device=device) * _ODD
         _counters[device] = cached
-    return cached[:count]
+    return cached[:count]  # the first numbers of a longer counter are the same
 
 
 def random_bytes(count: int, key: Key, device: torch.device) -> Tensor:
     """`count` uniformly distributed bytes (uint8), a function of `key` alone."""
-    return mix_(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]
+    return mix_(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]  # eight bytes a word of 64 bits
 
 
 def uniform(count: int, key: Key, device: torch.device) -> Tensor:
@@ -99,7 +99,7 @@ def dropout_mask(shape: torch.Size, p: float, key: Key, like: Tensor) -> Tensor:
 
 def _dropped(p: float) -> int:
     """How many of the 256 bytes drop their element: those below this number."""
-    return min(255, max(1, round(p * 256))) if p else 0
+    return min(255, max(1, round(p * 256))) if p else 0  # at least one byte, so that a small p is not 0
 
 
 def share_kept(p: float) -> float:
@@ -116,9 +116,9 @@ def _as_mask(random: Tensor, p: float, like: Tensor) -> Tensor:
         kept, zero = _two_values(256 / (256 - dropped), like.dtype, like.device)
         return torch.where(random >= dropped, kept, zero)
     integer = _INTEGER_TYPES[like.dtype]
-    kept_value = int(torch.tensor(256 / (256 - dropped), dtype=like.dtype).view(integer))
+    kept_value = int(torch.tensor(256 / (256 - dropped), dtype=like.dtype).view(integer))  # its bits
     below = random.to(integer).sub_(dropped)  # negative if dropped
-    sign = torch.iinfo(integer).bits - 1
+    sign = torch.iinfo(integer).bits - 1  # the shift that leaves the sign alone
     # the shift gives all ones if dropped, else 0; inverted, it selects 0 or the bits of the kept value
     bits = below.bitwise_right_shift_(sign).bitwise_not_().bitwise_and_(kept_value)
     return bits.view(like.dtype)
@@ -162,7 +162,7 @@ def _pair_counter(
     )
     if isinstance(words, range):
         words = torch.arange(words.start, words.stop, device=device)
-    return (lines.unsqueeze(-1) * all_words + words).mul_(_ODD).flatten()
+    return (lines.unsqueeze(-1) * all_words + words).mul_(_ODD).flatten()  # (rows·heads,t,words), then flat
 
 
 def pair_dropout(
@@ -199,20 +199,20 @@ def pair_dropout(
         words, word_index = torch.unique(keys.to(device) // 8, return_inverse=True)  # eight keys share one hash
     else:
         low, high = (0, key_len) if keys is None else keys
-        words = range(low // 8, (high + 7) // 8)
+        words = range(low // 8, (high + 7) // 8)  # the words that hold low ... high - 1
     first_query = 0 if queries is None else queries.start
     first_head, all_heads = (0, n_heads) if heads is None else heads
     place = ((row or 0, n_rows), (first_head, n_heads, all_heads), (first_query, t, query_len), (key_len + 7) // 8)
     few = isinstance(words, range) and n_rows * n_heads * t * len(words) <= _REPEATED
     if few and not torch.compiler.is_compiling():
-        counter = _pair_counter(*place, words, device) + key
+        counter = _pair_counter(*place, words, device) + key  # a new tensor: the cached one must not change
     else:
-        counter = _pair_counter.__wrapped__(*place, words, device).add_(key)
-    random = mix_(counter).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
+        counter = _pair_counter.__wrapped__(*place, words, device).add_(key)  # `__wrapped__`: without the cache
+    random = mix_(counter).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))  # (B,H,t,8·words)
     if isinstance(keys, Tensor):
         random = random.index_select(-1, word_index * 8 + keys.to(device) % 8)
     else:
-        random = random[..., low % 8 : low % 8 + high - low]
+        random = random[..., low % 8 : low % 8 + high - low]  # the first word may begin before `low`
     return _as_mask(random, p, weights)
 
 
@@ -220,7 +220,7 @@ def fresh(random: Randomness | None) -> Randomness:
     """The given randomness, or a new one seeded from PyTorch's global generator."""
     if random is not None:
         return random
-    return Randomness(int(torch.randint(0, 1 << 62, (1,)).item()))
+    return Randomness(int(torch.randint(0, 1 << 62, (1,)).item()))  # 62 bits: positive as int64
 
 
 def dropout(x: Tensor, p: float, random: Randomness) -> Tensor:

@@ -19,8 +19,8 @@ _MAX_ITERATIONS = 128  # enough to halve a bracket down to the last digit of flo
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     """Softmax; a row in which all scores are -inf gives 0 and has no gradient. Same shape."""
     empty = torch.isneginf(scores).all(dim=dim, keepdim=True)
-    if not bool(empty.any()):
-        return torch.softmax(scores, dim=dim)
+    if not bool(empty.any()):  # softmax of -inf alone is NaN
+        return torch.softmax(scores, dim=dim)  # the common case costs one look
     return torch.softmax(scores.masked_fill(empty, 0.0), dim=dim).masked_fill(empty, 0.0)
 
 
@@ -51,7 +51,7 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     if _tied(highest):
         above, equal = values > threshold, values == threshold
         n_equal = k - above.sum(dim=-1, keepdim=True)  # how many of those equal to the threshold are kept
-        is_kept = above | (equal & (equal.cumsum(dim=-1) <= n_equal))
+        is_kept = above | (equal & (equal.cumsum(dim=-1) <= n_equal))  # the first of them, in order
     return scores.masked_fill(~is_kept, float("-inf"))
 
 
@@ -59,16 +59,16 @@ def softmax_of_top_k(scores: Tensor, k: int) -> Tensor:
     """`softmax(top_k(scores, k))`, computed from the kept scores alone unless scores are equal. (...,S) -> (...,S)."""
     if k >= scores.shape[-1]:
         return softmax(scores)
-    highest, places = scores.topk(k + 1, dim=-1)
+    highest, places = scores.topk(k + 1, dim=-1)  # (...,k+1)
     if _tied(highest.detach()):
         return softmax(top_k(scores, k))
-    return torch.zeros_like(scores).scatter(-1, places[..., :k], softmax(highest[..., :k]))
+    return torch.zeros_like(scores).scatter(-1, places[..., :k], softmax(highest[..., :k]))  # the others are exactly 0
 
 
 def _tied(highest: Tensor) -> bool:
     """Whether of the k + 1 highest scores of a row the last two are equal, so that it is open which one is kept."""
     last, next_one = highest[..., -2], highest[..., -1]
-    return bool(((last == next_one) & ~torch.isneginf(last)).any())
+    return bool(((last == next_one) & ~torch.isneginf(last)).any())  # a tie among masked scores decides nothing
 
 
 def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
@@ -91,7 +91,7 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     """
     lowest = float(alpha.detach().min()) if isinstance(alpha, Tensor) else alpha
     if not lowest >= 1:
-        raise ValueError(f"`alpha` must be at least 1 (softmax): got {lowest}")
+        raise ValueError(f"`alpha` must be at least 1 (softmax): got {lowest}")  # `not >=` refuses NaN too
     if isinstance(alpha, Tensor):
         from_end = dim if dim < 0 else dim - scores.dim()  # α may have fewer dimensions
         if alpha.dim() >= -from_end and alpha.shape[from_end] != 1:
@@ -104,7 +104,7 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     )
     moved = wide.movedim(dim, -1)  # (...,S)
     gaps = gap.to(wide.dtype).expand(wide.narrow(dim, 0, 1).shape).movedim(dim, -1)  # (...,1)
-    rows: Tensor = _Entmax.apply(moved.reshape(-1, moved.shape[-1]), gaps.reshape(-1, 1))
+    rows: Tensor = _Entmax.apply(moved.reshape(-1, moved.shape[-1]), gaps.reshape(-1, 1))  # (R,S) in R rows, (R,1)
     return rows.view(moved.shape).movedim(-1, dim).to(scores.dtype)
 
 
@@ -118,7 +118,7 @@ class _Rows:
 
     def of(self, x: Tensor) -> Tensor:
         """(R,S) -> the chosen ones."""
-        return x if self.places is None else x.reshape(-1)[self.places]
+        return x if self.places is None else x.reshape(-1)[self.places]  # flat, (N,)
 
     def back(self, x: Tensor) -> Tensor:
         """The chosen ones -> (R,S), 0 elsewhere."""
@@ -134,7 +134,7 @@ class _Rows:
         """The chosen ones -> their sum by row, (R,1)."""
         if self.places is None:
             return x.sum(dim=1, keepdim=True)
-        return x.new_zeros(self.shape[0]).index_add_(0, self.rows, x).unsqueeze(1)
+        return x.new_zeros(self.shape[0]).index_add_(0, self.rows, x).unsqueeze(1)  # (R,1)
 
     def choose(self, z: Tensor, chosen: Tensor) -> Tensor:
         """Leave out the others, if that is worth it; return what is left of z."""
@@ -142,7 +142,7 @@ class _Rows:
             self.places, self.rows, z = self.places[chosen], self.rows[chosen], z[chosen]
         elif self.shape[1] >= _LONG and _FEW * int(torch.count_nonzero(chosen)) < chosen.numel():
             self.places = chosen.view(-1).nonzero().squeeze(1)
-            self.rows = self.places.div(self.shape[1], rounding_mode="floor")
+            self.rows = self.places.div(self.shape[1], rounding_mode="floor")  # the row of each, (N,)
             z = self.of(z)
         return z
 
@@ -157,29 +157,29 @@ def _solve(z: Tensor, gap: Tensor, rows: _Rows) -> Tensor:
 
     Only scores above -m^γ / γ have a weight. Those that the upper end of the bracket excludes are left out of `rows`.
     """
-    m = torch.ones_like(gap)
+    m = torch.ones_like(gap)  # (R,1), the upper end
     low, high, last_error = m / rows.shape[1], m, torch.full_like(m, float("inf"))  # 1 / S <= m <= 1: the bracket
     share, gaps = z, gap  # p / m
     for number in range(_MAX_ITERATIONS):
         if number in (0, 2, 3, 4):  # the bound falls fast, and not at the first step
-            chosen = z >= rows.each(high.pow(gap) / -gap)
+            chosen = z >= rows.each(high.pow(gap) / -gap)  # -m^γ / γ with the highest m
             z = rows.choose(z, chosen)
             gaps = rows.each(gap)
         factor = (gap * m.pow(-gap)).clamp_(max=torch.finfo(z.dtype).max)  # inf would make NaN of z = 0
-        share = (z * rows.each(factor)).clamp_(min=-1)
+        share = (z * rows.each(factor)).clamp_(min=-1)  # γ z / m^γ; below -1 the weight is 0
         slope = share + 1  # (p / m)^γ
-        share = share.log1p_().div_(gaps).exp_()
+        share = share.log1p_().div_(gaps).exp_()  # (1 + γ z / m^γ)^(1/γ) = p / m
         slope = rows.sum(torch.div(share, slope.clamp_(min=torch.finfo(z.dtype).tiny), out=slope))
-        total = rows.sum(share)
-        error = torch.log(m * total)
-        step = error * total / slope
+        total = rows.sum(share)  # Σ p / m
+        error = torch.log(m * total)  # log Σ p
+        step = error * total / slope  # Newton's in log m
         moving = step.abs() > 16 * torch.finfo(z.dtype).eps  # False for a row that has converged, and for NaN
         if not bool(moving.any()):
             break
         # Σ p / m grows with m: at an m that is too high, its inverse is too low, and the other way round
         above, other = error > 0, 1 / total
         low, high = torch.where(above, low.maximum(other), m), torch.where(above, m, high.minimum(other))
-        newton = m * torch.exp(-step)
+        newton = m * torch.exp(-step)  # the step is in log m
         good = (newton >= low) & (newton <= high) & (error.abs() <= last_error / 2)
         m, last_error = torch.where(moving, torch.where(good, newton, (low * high).sqrt()), m), error.abs()
     return share / rows.each(rows.sum(share))
@@ -187,10 +187,10 @@ def _solve(z: Tensor, gap: Tensor, rows: _Rows) -> Tensor:
 
 def _exp_remainder(x: Tensor) -> Tensor:
     """(eˣ - 1 - x) / x² for x >= 0, ½ at 0; by its power series for small x, where the difference would cancel."""
-    series = torch.ones_like(x)
-    for n in range(14, 2, -1):
+    series = torch.ones_like(x)  # Horner's scheme, from the highest term
+    for n in range(14, 2, -1):  # up to x^12, enough below ½ for float64
         series = 1 + series * x / n
-    large = x.clamp(min=0.5)
+    large = x.clamp(min=0.5)  # keeps the branch not taken finite, in gradients too
     return torch.where(x < 0.5, series / 2, (torch.expm1(large) - large) / large.square())
 
 
@@ -199,8 +199,8 @@ class _Entmax(TypedFunction):
 
     @staticmethod
     def forward(ctx: Context[_Rows], scores: Tensor, gap: Tensor) -> Tensor:
-        gap = gap.clamp(min=_MIN_GAP)
-        top = scores.amax(dim=1, keepdim=True)
+        gap = gap.clamp(min=_MIN_GAP)  # γ -> 0 is softmax
+        top = scores.amax(dim=1, keepdim=True)  # subtracted below: the highest is 0
         empty = torch.isneginf(top)
         if bool(empty.any()):
             top = top.masked_fill(empty, float("inf"))  # all its scores are too low
@@ -221,12 +221,12 @@ class _Entmax(TypedFunction):
         Correia et al. 2019, in a form that holds at α = 1 too, where l_i = -(log p_i)² / 2.
         """
         rows, (p, gap) = ctx.call, ctx.saved_tensors
-        grad, gaps = rows.of(grad), rows.each(gap)
+        grad, gaps = rows.of(grad), rows.each(gap)  # (R,S), or (N,) for a few
         is_positive = p > 0
-        log_p = torch.where(is_positive, p, 1.0).log()
-        s = torch.exp((1 - gaps) * log_p).masked_fill(~is_positive, 0.0)
+        log_p = torch.where(is_positive, p, 1.0).log()  # where p = 0, a log that is finite
+        s = torch.exp((1 - gaps) * log_p).masked_fill(~is_positive, 0.0)  # p^(2 - α), since 1 - γ = 2 - α
         total = rows.sum(s)
-        mean = s / rows.each(total.masked_fill(total == 0, 1.0))
+        mean = s / rows.each(total.masked_fill(total == 0, 1.0))  # s̄; a row without weights has sum 0
         dz = rows.back(s * (grad - rows.each(rows.sum(mean * grad)))) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return dz, None
@@ -284,11 +284,11 @@ def soft_span(distance: Tensor, behind: Tensor, ahead: Tensor | None, ramp: floa
     Returns:
         (H,...).
     """
-    by_head = (-1, *[1] * distance.dim())
-    d = distance.to(behind.dtype)
-    beyond = -d - behind.view(by_head)
+    by_head = (-1, *[1] * distance.dim())  # (H,1,...): heads before distances
+    d = distance.to(behind.dtype)  # in positions
+    beyond = -d - behind.view(by_head)  # how far a key lies beyond the span, R not counted
     beyond = torch.where(d > 0, -ramp if ahead is None else d - ahead.view(by_head), beyond)
-    return (1 - beyond / ramp).clamp(0, 1)
+    return (1 - beyond / ramp).clamp(0, 1)  # -ramp: m(d) = 1, no limit
 
 
 class AdaptiveSpan(nn.Module):
@@ -312,7 +312,7 @@ class AdaptiveSpan(nn.Module):
         self, n_heads: int, max_span: float, *, ramp: float = 32.0, initial: float | None = None, ahead: bool = True
     ) -> None:
         super().__init__()
-        initial = max_span / 2 if initial is None else initial
+        initial = max_span / 2 if initial is None else initial  # half: the slope of the sigmoid is greatest
         if not 0 < initial < max_span or ramp <= 0:
             raise ValueError(
                 f"a span must begin between 0 and `max_span`, and `ramp` must be above 0: "
@@ -350,7 +350,7 @@ class AdaptiveSpan(nn.Module):
         """The links inside the spans, as a window for each head. Combined with a call's mask, kernels skip the rest."""
         # m(d) > 0 for d < z + R
         left = [math.ceil(z + self.ramp) - 1 for z in self.behind.tolist()]
-        right = [_UNLIMITED] * len(left)
+        right = [_UNLIMITED] * len(left)  # no limit of its own: the mask decides
         if self.ahead is not None:
             right = [math.ceil(z + self.ramp) - 1 for z in self.ahead.tolist()]
         return per_head([window(*both) for both in zip(left, right)])

@@ -39,7 +39,7 @@ def weigh(
         (B,H,T,S).
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    q, k = widened(q) * scale, widened(k)
+    q, k = widened(q) * scale, widened(k)  # the queries are scaled: fewer numbers than the scores
     scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
     if scores.dtype == torch.bfloat16:
         scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there

@@ -64,7 +64,7 @@ def attention_weights(
     _check_shapes(q, k, k)
     lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
     _check_mask(lowered, q, k)
-    k = by_head(k, q.shape[1])
+    k = by_head(k, q.shape[1])  # (B,H,S,K)
     if rows is not None and not isinstance(rows, Tensor | slice):
         raise TypeError(f"`rows` must be a slice or a tensor of query indices: got {type(rows).__name__}")
     if rows is None:
@@ -89,10 +89,10 @@ def by_head(x: Tensor, n_heads: int) -> Tensor:
 def plain(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     """The equation as written: softmax(Q Kᵀ / √d_k) V (Vaswani et al. 2017, eq. 1)."""
     mask, relative, value_bias = args.mask, args.relative, args.value_bias
-    weights = weigh(q, k, mask.bias, mask.empty, args.bias, relative, args.scale)
+    weights = weigh(q, k, mask.bias, mask.empty, args.bias, relative, args.scale)  # (B,H,T,S), at least in float32
     if args.dropout:
         weights = weights * pair_dropout(weights, args.dropout, fresh(args.random).key())
-    weights = weights.to(v.dtype)
+    weights = weights.to(v.dtype)  # as narrow as the values, for the product
     out = weights @ v  # (B,H,T,Kv)
     if value_bias is not None:
         pattern = "bhts,tsk->bhtk" if value_bias.dim() == 3 else "bhts,bhtsk->bhtk"
@@ -151,7 +151,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
         )
     mask, bias = args.mask, args.score_bias(q, k)
     is_causal = mask.is_causal and bias is None
-    if not is_causal and mask.bias is not None:
+    if not is_causal and mask.bias is not None:  # one tensor, as PyTorch takes it
         bias = mask.bias if bias is None else bias + mask.bias.to(bias.dtype)
     empty = None if is_causal else mask.empty
     if bias is not None and empty is not None:
@@ -183,21 +183,21 @@ class _Narrow(TypedFunction):
     ) -> Tensor:
         ctx.call, (args, key), planes = call, call, q.shape[:2]
         q, k, v = (q * args.scale).flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)  # (B·H,L,K)
-        scores = torch.bmm(q, k.mT).unflatten(0, planes)
+        scores = torch.bmm(q, k.mT).unflatten(0, planes)  # (B,H,T,S)
         bias, empty = args.mask.bias, args.mask.empty
         if bias is not None:
             scores += bias.to(scores.dtype)  # 0 or -inf, which are exact
         if empty is not None:
-            scores.masked_fill_(empty, 0.0)
-        weights = kept = torch.softmax(scores, dim=-1)
+            scores.masked_fill_(empty, 0.0)  # finite scores, for a softmax without NaN
+        weights = kept = torch.softmax(scores, dim=-1)  # `kept`: what dropout leaves
         if empty is not None:
             weights.masked_fill_(empty, 0.0)
         if args.dropout:
-            bits = weights.view(torch.int16)
+            bits = weights.view(torch.int16)  # a view: what is written here is written in `weights`
             mask = pair_dropout(weights, args.dropout, key).view(torch.int16)
             inverts = mask.sub_(1).bitwise_right_shift_(15)  # all ones if dropped, else 0
-            bits ^= inverts
-            kept = inverts.bitwise_not_().bitwise_and_(bits).view(weights.dtype)
+            bits ^= inverts  # the sign bit marks what was dropped
+            kept = inverts.bitwise_not_().bitwise_and_(bits).view(weights.dtype)  # 0 where dropped
         ctx.save_for_backward(q, k, v, weights)
         out: Tensor = (torch.bmm(kept.flatten(0, 1), v) / share_kept(args.dropout)).unflatten(0, planes)
         return out
@@ -206,9 +206,9 @@ class _Narrow(TypedFunction):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Context[tuple[AttentionArgs, Key]], grad: Tensor) -> tuple[Tensor | None, ...]:
         (args, _), (q, k, v, weights) = ctx.call, ctx.saved_tensors
-        planes, weights = grad.shape[:2], weights.flatten(0, 1)
+        planes, weights = grad.shape[:2], weights.flatten(0, 1)  # (B·H,T,S)
         kept, grad = weights, (grad / share_kept(args.dropout)).flatten(0, 1)
-        dweights = torch.bmm(grad, v.mT)
+        dweights = torch.bmm(grad, v.mT)  # (B·H,T,S)
         if args.dropout:  # the sign of a weight tells whether it was dropped
             bits = weights.view(torch.int16)
             inverts = bits.bitwise_right_shift(15)  # all ones if dropped, else 0
@@ -216,7 +216,7 @@ class _Narrow(TypedFunction):
             selects = inverts.bitwise_not_()
             dweights.view(torch.int16).bitwise_and_(selects)  # no gradient where dropped
             kept = selects.bitwise_and_(bits).view(weights.dtype)
-        dv = torch.bmm(kept.mT, grad)
+        dv = torch.bmm(kept.mT, grad)  # (B·H,S,Kv)
         dscores = torch._softmax_backward_data(dweights, weights, -1, weights.dtype)
         dq, dk = torch.bmm(dscores, k) * args.scale, torch.bmm(dscores.mT, q)  # q is saved with its scale
         return None, *(x.unflatten(0, planes) for x in (dq, dk, dv))
@@ -243,7 +243,7 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     """The name of the kernel for a call. All callers choose here, by size, device, mask and position terms."""
     mask, relative, bias = args.mask, args.relative, args.bias
     pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
-    half = on_cpu and q.dtype in (torch.bfloat16, torch.float16)
+    half = on_cpu and q.dtype in (torch.bfloat16, torch.float16)  # types of 16 bits
     few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if half else _FEW) if on_cpu else pairs <= _LONG
     if isinstance(mask, RowMask):
         return "varlen"
@@ -306,7 +306,7 @@ def _check_mask(lowered: LoweredMask, q: Tensor, k: Tensor) -> None:
     mask, rows = lowered.mask, max(len(q), len(k))
     if isinstance(mask, Mask):
         for dimension, expected, actual in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
-            if expected not in (1, actual):
+            if expected not in (1, actual):  # 1: for all
                 raise ValueError(f"the mask {mask.name} is for {expected} {dimension}: got {actual}")
     elif mask is not None:
         _check_broadcast("mask", mask.shape, (rows, *q.shape[1:3], lowered.key_len))
@@ -365,8 +365,8 @@ def attend(
         q, k, v = (x.expand(max(len(q), len(k)), *x.shape[1:]) for x in (q, k, v))
     if bias is not None:
         _check_broadcast("bias", bias.shape, (*q.shape[:3], k.shape[-2]))
-        bias = bias.view((1,) * (4 - bias.dim()) + bias.shape)
-        bias = bias.expand(*bias.shape[:3], k.shape[-2])
+        bias = bias.view((1,) * (4 - bias.dim()) + bias.shape)  # to four dimensions, (B|1,H|1,T|1,S)
+        bias = bias.expand(*bias.shape[:3], k.shape[-2])  # kernels index its keys
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     if not math.isfinite(scale):
         raise ValueError(f"`scale` must be finite: got {scale}")

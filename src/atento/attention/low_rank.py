@@ -27,14 +27,14 @@ class LowRank(nn.Module):
 
     def __init__(self, d_in: int, start: int, rows: int, rank: int) -> None:
         super().__init__()
-        self.start, self.stop = start, start + rows
+        self.start, self.stop = start, start + rows  # one past the last row
         self.a = nn.Parameter(torch.empty(rank, d_in))
         self.b = nn.Parameter(torch.zeros(rows, rank))
         nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))  # as nn.Linear begins
 
     def product(self, scale: float) -> Tensor:
         """What the adapter adds to its rows of the weight: scale · B A (N,D), in float32 at least."""
-        wide = torch.promote_types(self.a.dtype, torch.float32)
+        wide = torch.promote_types(self.a.dtype, torch.float32)  # bfloat16 would round a sum of `rank` products
         return scale * (self.b.to(wide) @ self.a.to(wide))
 
 
@@ -74,16 +74,16 @@ class AdaptedLinear(Projection):
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
         if not all_rows:
-            weight, bias = weight[start:stop], None if bias is None else bias[start:stop]
+            weight, bias = weight[start:stop], None if bias is None else bias[start:stop]  # views, no copies
         out = F.linear(x, weight, bias)
         adapters = [adapter for adapter in self._low_ranks() if adapter.start < stop and adapter.stop > start]
         if not self.active or not adapters:
             return out
         if self.training and self.dropout:
-            x = dropout(x, self.dropout, fresh(random))
+            x = dropout(x, self.dropout, fresh(random))  # of the adapters alone: the map reads the whole x
         # one product for all A; one for all B, each padded with zeros to all the rows
-        down = F.linear(x, torch.cat([adapter.a for adapter in adapters]))
-        up = torch.cat([_padded(adapter, start, stop) for adapter in adapters], dim=1)
+        down = F.linear(x, torch.cat([adapter.a for adapter in adapters]))  # (...,A·R) for A adapters
+        up = torch.cat([_padded(adapter, start, stop) for adapter in adapters], dim=1)  # (stop - start,A·R)
         added = torch.addmm(out.flatten(0, -2), down.flatten(0, -2), up.t(), alpha=self.scale)
         return added.view(out.shape)
 
@@ -92,7 +92,7 @@ class AdaptedLinear(Projection):
         weight = self.weight.detach().clone()
         for adapter in self._low_ranks():
             rows = weight[adapter.start : adapter.stop]
-            rows.copy_(rows + adapter.product(self.scale).detach())
+            rows.copy_(rows + adapter.product(self.scale).detach())  # in place, through the view
         return weight
 
     def _low_ranks(self) -> Iterator[LowRank]:
@@ -101,11 +101,11 @@ class AdaptedLinear(Projection):
             yield adapter
 
 
-def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:
+def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:  # tells the type checker what the dictionary holds
     """B of an adapter (stop - start,R): its rows among those, zeros elsewhere."""
     first, last = max(adapter.start, start), min(adapter.stop, stop)
     b = adapter.b[first - adapter.start : last - adapter.start]
-    return F.pad(b, (0, 0, first - start, stop - last))
+    return F.pad(b, (0, 0, first - start, stop - last))  # rows before and behind its own
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class LoweredMask:
             return None
         if isinstance(mask, Mask):
             index = torch.arange(self.query_len, device=self.device)
-            index = index[queries] if mask.per_query else index[:1]
+            index = index[queries] if mask.per_query else index[:1]  # one row stands for all where no query differs
             key_index = (
                 keys if isinstance(keys, Tensor) else torch.arange(*((0, self.key_len) if keys is None else keys))
             ).to(self.device)
@@ -91,24 +91,24 @@ class LoweredMask:
     def reachable(self, first: int, last: int, row: int | None = None) -> KeyRange:
         """Keys outside of which the queries first ... last - 1 (indices from 0) see nothing."""
         if not isinstance(self.mask, Mask) or self.mask.reachable is None:
-            return 0, self.key_len
+            return 0, self.key_len  # any key may be seen
         offset = self.key_len - self.query_len
         return self.mask.reachable(first + offset, last + offset, self.key_len, row)
 
     def unmasked(self, first: int, last: int, row: int | None = None) -> tuple[int, int]:
         """A range of keys that all of the queries first ... last - 1 (indices from 0) see; empty if none is known."""
         if not isinstance(self.mask, Mask) or self.mask.unmasked is None:
-            return 0, 0
+            return 0, 0  # none is known: every key is masked by its rule
         offset = self.key_len - self.query_len
         keys = self.mask.unmasked(first + offset, last + offset, self.key_len, row)
-        return (0, 0) if isinstance(keys, Tensor) else keys
+        return (0, 0) if isinstance(keys, Tensor) else keys  # kernels want a range here
 
     def n_matrices(self, row: int | None = None) -> int:
         """How many different (T,S) matrices the mask holds, in batch row `row` or in all rows."""
         if self.mask is None or self.is_per_key:
             return 1
         heads, rows = (self.mask.heads, self.mask.batch) if isinstance(self.mask, Mask) else self.mask.shape[1::-1]
-        return heads * (rows if row is None else 1)
+        return heads * (rows if row is None else 1)  # a row has one of each head
 
     @property
     def limits_keys(self) -> bool:
@@ -122,7 +122,7 @@ class LoweredMask:
 
     def select(self, rows: Tensor) -> "LoweredMask":
         """The mask of these batch rows, in this order."""
-        if self.allowed is None or self.allowed.shape[0] == 1:
+        if self.allowed is None or self.allowed.shape[0] == 1:  # one for all rows needs no choice
             return self
         return LoweredMask(self.allowed.index_select(0, rows), self.query_len, self.key_len, self.device)
 
@@ -162,7 +162,7 @@ def joined(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
     S is the largest number of keys; where a batch has fewer, the keys behind them are hidden.
     """
     key_len, device = max(mask.key_len for mask in masks), masks[0].device
-    allowed = torch.zeros(sum(rows), 1, 1, key_len, dtype=torch.bool, device=device)
+    allowed = torch.zeros(sum(rows), 1, 1, key_len, dtype=torch.bool, device=device)  # (R,1,1,S)
     for part, mask in zip(allowed.split(list(rows)), masks):
         part[..., : mask.key_len] = True if mask.allowed is None else mask.allowed
     return LoweredMask(None if bool(allowed.all()) else allowed, 1, key_len, device)
@@ -171,7 +171,7 @@ def joined(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
 def nothing_allowed(allowed: Tensor) -> Tensor | None:
     """True for the rows (...,1) that may attend to nothing; None if there is none."""
     empty = ~allowed.any(dim=-1, keepdim=True)
-    return empty if bool(empty.any()) else None
+    return empty if bool(empty.any()) else None  # the common case is None: no work for kernels
 
 
 def take(x: Tensor, keys: KeyRange, dim: int) -> Tensor:
@@ -207,7 +207,7 @@ def lower(
     elif mask is not None:
         mask = check_boolean(mask)
         while mask.dim() < 4:
-            mask = mask.unsqueeze(0)
+            mask = mask.unsqueeze(0)  # up to (B|1,H|1,T|1,S)
         if mask.shape[-1] not in (1, key_len):
             raise ValueError(f"a mask over {mask.shape[-1]} keys does not fit: got {key_len} keys")
         mask = mask.expand(*mask.shape[:-1], key_len)  # kernels index its keys

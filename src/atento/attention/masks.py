@@ -45,7 +45,7 @@ def _check_int(name: str, value: object, minimum: int = 0) -> None:
 
 def bidirectional() -> Mask:
     """Every query may attend to every key, as in an encoder (docs/notes.md#a6)."""
-    return Mask(lambda b, h, q, k: k >= 0, "bidirectional", "full")
+    return Mask(lambda b, h, q, k: k >= 0, "bidirectional", "full")  # true of every key
 
 
 def causal() -> Mask:
@@ -98,11 +98,11 @@ def prefix(n: int | Tensor) -> Mask:
         lengths = _row_lengths("prefix", n)
 
         def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            return (k <= q) | (k < lengths.to(b.device)[b])
+            return (k <= q) | (k < lengths.to(b.device)[b])  # causal, or in the row's prefix
 
         def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
             prefix_len = int(lengths.max() if row is None else lengths[row % len(lengths)])
-            return 0, min(key_len, max(last, prefix_len, 0))
+            return 0, min(key_len, max(last, prefix_len, 0))  # exclusive end: the last query is last - 1
 
         return Mask(rule, "prefix(rows)", "any", None, len(lengths), reachable=reachable, per_row=len(lengths) > 1)
     _check_int("n", n)
@@ -142,7 +142,7 @@ def dilated(step: int, reach: int | None = None) -> Mask:
         _check_int("reach", reach)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        distance = k - q
+        distance = k - q  # negative for earlier keys
         return (distance % step == 0) & (True if reach is None else distance.abs() <= reach)
 
     name = f"dilated({step})" if reach is None else f"dilated({step}, {reach})"
@@ -167,7 +167,7 @@ def global_tokens(positions: int | Sequence[int]) -> Mask:
 
     def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
         has_global_query = bool(((chosen >= first) & (chosen < last)).any())  # which may attend to every key
-        return (0, key_len) if has_global_query else chosen[chosen < key_len]
+        return (0, key_len) if has_global_query else chosen[chosen < key_len]  # the global keys alone
 
     return Mask(rule, f"global_tokens({chosen.tolist()})", reachable=reachable)
 
@@ -178,7 +178,7 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
     `causal() | allowed_pairs({(0, 3)})` is causal, and query 0 may attend to key 3 too.
     """
     listed = _pairs(pairs)
-    ahead = max((k - q for q, k in listed), default=0)
+    ahead = max((k - q for q, k in listed), default=0)  # negative if all keys are earlier
     behind = max((q - k for q, k in listed), default=0)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ def blocks(allowed_blocks: Tensor, size: int) -> Mask:
         )
     allowed_blocks = allowed_blocks if allowed_blocks.dim() == 3 else allowed_blocks.unsqueeze(0)
     rows, columns = allowed_blocks.shape[1:]
-    by_any_head = allowed_blocks.any(dim=0).cpu()
+    by_any_head = allowed_blocks.any(dim=0).cpu()  # by some head, on the CPU, where `reachable` is asked
     farthest = (torch.arange(columns) + 1 - torch.arange(rows)[:, None]) * size - 1  # last key minus first query
     ahead = int(farthest[by_any_head].max()) if bool(by_any_head.any()) else 0
 
@@ -321,7 +321,7 @@ def documents(ids: Tensor) -> Mask:
 
     def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
         """From the first to the last key that shares a document with one of these queries."""
-        low, high = key_len, 0
+        low, high = key_len, 0  # empty until a key is found
         for row_ids in ids if row is None else ids[row % len(ids)].unsqueeze(0):
             queries = row_ids[max(0, first) : max(0, last)]
             keys = torch.isin(row_ids, queries[queries != -1]).nonzero().flatten()  # of the same documents, in order
@@ -333,9 +333,9 @@ def documents(ids: Tensor) -> Mask:
         """The document of these queries, if all are in the same one and it is contiguous."""
         low, high = 0, key_len
         for row_ids in ids if row is None else ids[row % len(ids)].unsqueeze(0):
-            document = row_ids[max(0, first)]
+            document = row_ids[max(0, first)]  # the first query's, of which all must be
             keys = (row_ids == document).nonzero().flatten()
-            start, end = int(keys[0]), int(keys[-1]) + 1
+            start, end = int(keys[0]), int(keys[-1]) + 1  # its first key, and one past its last
             if (
                 int(document) == -1 or end - start > len(keys) or first < start or last > end
             ):  # padding, a gap, or others too

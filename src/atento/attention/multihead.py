@@ -62,9 +62,9 @@ class _Linear(TypedFunction):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Context[None], grad: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight), (of_x, _, of_bias) = ctx.saved_tensors, ctx.needs_input_grad
-        inputs, outputs = x.flatten(0, -2), grad.flatten(0, -2)
+        inputs, outputs = x.flatten(0, -2), grad.flatten(0, -2)  # (B·L,D) and (B·L,N)
         wide = weight.shape[0] > weight.shape[1]
-        dweight = (inputs.t().contiguous() @ outputs).t() if wide else outputs.t().contiguous() @ inputs
+        dweight = (inputs.t().contiguous() @ outputs).t() if wide else outputs.t().contiguous() @ inputs  # (N,D)
         return (outputs @ weight).view(x.shape) if of_x else None, dweight, outputs.sum(dim=0) if of_bias else None
 
 
@@ -162,9 +162,9 @@ class MultiHeadAttention(nn.Module):
         """
         terms = PositionTerms() if position_terms is None else position_terms
         if memory is None:
-            q, k, v = self.split(self.input(x, random))
+            q, k, v = self.split(self.input(x, random))  # q (B,H,T,K), k and v (B,Hkv,T,K)
             for rotation in terms.rotations:
-                q, k = rotation(q), rotation(k)
+                q, k = rotation(q), rotation(k)  # keys and queries alike: their distance counts
             keys_values = KeyValues(k, v) if state is None else state.append(k, v)
         else:
             q = self.queries(x, random)
@@ -186,7 +186,7 @@ class MultiHeadAttention(nn.Module):
                 random=random,
                 relative=relative,
             )  # (B,H,T,K)
-        return self.output(out.transpose(1, 2).flatten(2), random), keys_values
+        return self.output(out.transpose(1, 2).flatten(2), random), keys_values  # (B,T,D)
 
     def queries(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """The queries of x (B,T,D) alone, as cross-attention reads it: (B,H,T,K)."""
@@ -196,14 +196,14 @@ class MultiHeadAttention(nn.Module):
         """Keys and values of `memory` (B,S,D), computed once for all steps of a decoder (docs/notes.md#a9)."""
         start, stop = (heads * self.d_head for heads in (self.n_heads, self.n_heads + 2 * self.n_kv_heads))
         both = self.input.rows(memory, start, stop, random)
-        k, v = both.split(self.n_kv_heads * self.d_head, dim=-1)
+        k, v = both.split(self.n_kv_heads * self.d_head, dim=-1)  # (B,S,Hkv·K) each
         return KeyValues(self._normed(self._by_head(k), self.key_norm), self._by_head(v))
 
     def project_positions(self, vectors: Tensor, random: Randomness | None = None) -> tuple[Tensor, Tensor]:
         """Vectors of positions (N,D) as queries and keys, (H,N,K) each; keys that heads share are repeated."""
         widths = [self.n_heads * self.d_head, self.n_kv_heads * self.d_head]
-        both = self.input.rows(vectors.unsqueeze(0), 0, sum(widths), random)
-        queries, keys = (self._by_head(part) for part in both.split(widths, dim=-1))
+        both = self.input.rows(vectors.unsqueeze(0), 0, sum(widths), random)  # (1,N,(H+Hkv)·K)
+        queries, keys = (self._by_head(part) for part in both.split(widths, dim=-1))  # (1,H,N,K) and (1,Hkv,N,K)
         return queries[0], by_head(keys, self.n_heads)[0]
 
     def head_weights(self) -> dict[str, Tensor]:
@@ -215,13 +215,13 @@ class MultiHeadAttention(nn.Module):
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
         matrices = zip(("query", "key", "value"), self.input.weight.split(sizes, dim=0))
         named = {name: weight.unflatten(0, (-1, self.d_head)).transpose(1, 2) for name, weight in matrices}
-        return named | {"output": self.output.weight.t().unflatten(0, (self.n_heads, self.d_head))}
+        return named | {"output": self.output.weight.t().unflatten(0, (self.n_heads, self.d_head))}  # (H,K,D)
 
     @torch.no_grad()
     def load_head_weights(self, weights: dict[str, Tensor]) -> None:
         """Copy the matrices in: the inverse of `head_weights` (docs/notes.md#a8)."""
         self.input.weight.copy_(
-            torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])
+            torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])  # (H·K,D)
         )
         self.output.weight.copy_(weights["output"].flatten(0, 1).t())  # (H,K,D) -> (D,H·K), as nn.Linear has it
 

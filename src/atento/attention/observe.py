@@ -68,7 +68,7 @@ class Observation:
                 f"no {kind!r} attention was observed, only: {', '.join(sorted(self.n_layers)) or 'nothing'}"
             )
         depth = self.n_layers[kind]
-        index = layer + depth if layer < 0 else layer
+        index = layer + depth if layer < 0 else layer  # -1 is the last
         if (kind, index) not in self.weights:
             raise UsageError(
                 f"no {kind} attention of layer {layer} was observed; the network has layers 0 to {depth - 1}"
@@ -123,7 +123,7 @@ def observe(
     modules = []
     for module in network.modules():
         if isinstance(module, Observable):
-            depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)
+            depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)  # layers of a kind count from 0
             modules.append(module)
     for name, values, size in (
         ("layers", layers, max(depth.values(), default=0)),
@@ -138,7 +138,7 @@ def observe(
         depth,
         frozenset(modules),
     )
-    token = current_observation.set(observation)
+    token = current_observation.set(observation)  # restores an outer observation at the end
     try:
         yield observation
     finally:
@@ -152,7 +152,7 @@ def _check_numbers(name: str, values: object, size: int | None) -> None:
     if not isinstance(values, Iterable) or isinstance(values, str):
         raise UsageError(f"`{name}` takes a list of numbers: got {values!r}; write {name}=[{values}]")
     for number in values if isinstance(values, Collection) else ():
-        if size is not None and not -size <= number < size:
+        if size is not None and not -size <= number < size:  # without a size the heads are checked as they run
             has = f"layers 0 to {size - 1}" if size else "no attention layers"
             raise UsageError(f"there is no layer {number} to observe; the network has {has}")
 
@@ -192,7 +192,7 @@ def record(
     with torch.no_grad():
         rows = None if observation.rows is None else torch.tensor(observation.rows, device=q.device)
         if block_router is not None:
-            mask = block_router.allowed(q, by_head(k, q.shape[1]), mask)
+            mask = block_router.allowed(q, by_head(k, q.shape[1]), mask)  # the chosen blocks as a mask
         weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relative=relative)
         _append(observation, kind, layer, weights)
 
@@ -220,5 +220,5 @@ def _active_observation(module: nn.Module, kind: str, layer: int) -> Observation
 
 def _append(observation: Observation, kind: str, layer: int, weights: Tensor) -> None:
     """Keep the weights (B,H,rows,S) of the requested heads."""
-    weights = weights if observation.heads is None else weights[:, observation.heads]
+    weights = weights if observation.heads is None else weights[:, observation.heads]  # (B,H',rows,S)
     observation.weights.setdefault((kind, layer), []).append(weights)

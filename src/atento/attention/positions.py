@@ -63,14 +63,14 @@ def sinusoids(
     if not interleaved:
         sines, cosines = slice(0, angles.shape[-1]), slice(angles.shape[-1], None)
     table[..., sines] = torch.sin(angles)
-    table[..., cosines] = torch.cos(angles[..., : d_model // 2])
+    table[..., cosines] = torch.cos(angles[..., : d_model // 2])  # one fewer where D is odd
     return table.to(dtype)
 
 
 def _rates(width: int, base: float, device: torch.device) -> Tensor:
     """The angle of each pair per position: base^(-2i/width), (⌈width/2⌉,) float64."""
-    pairs = torch.arange(0, width, 2, dtype=torch.float64, device=device)
-    return torch.exp(pairs * (-math.log(base) / width))
+    pairs = torch.arange(0, width, 2, dtype=torch.float64, device=device)  # 2i for each pair i
+    return torch.exp(pairs * (-math.log(base) / width))  # base^(-2i/width), in float64
 
 
 class Sinusoidal(nn.Module):
@@ -95,14 +95,14 @@ class Sinusoidal(nn.Module):
         """Compute the table again; it is not saved, so a network built on the meta device needs it after loading."""
         # on the meta device these few operations would import PyTorch's compiler, so they run on the CPU
         device = "cpu" if torch.get_default_device().type == "meta" else None
-        rows = self._rows(torch.arange(256, device=device), torch.get_default_dtype())
+        rows = self._rows(torch.arange(256, device=device), torch.get_default_dtype())  # grown on demand
         self.register_buffer("table", rows, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Sinusoidal":
         """Apply `fn` as any module does; for a new dtype compute the table again instead of rounding it."""
         before = self.table.dtype
         nn.Module._apply(self, fn, recurse)
-        if self.table.dtype != before and not self.table.is_meta:
+        if self.table.dtype != before and not self.table.is_meta:  # rounded values would not be those of the new dtype
             rows = self._rows(torch.arange(self.table.shape[0], device="cpu"), self.table.dtype)
             self.table = rows.to(self.table.device)
         return self
@@ -128,7 +128,7 @@ class Sinusoidal(nn.Module):
         offset += self.shift
         end = offset + length
         if exact != table.dtype:
-            return self._rows(torch.arange(offset, end, device=table.device), exact)
+            return self._rows(torch.arange(offset, end, device=table.device), exact)  # float64 is not kept as a table
         return self._grown(table, end)[offset:end]  # (L,D)
 
     def _rows_at(self, positions: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
@@ -143,7 +143,7 @@ class Sinusoidal(nn.Module):
     def _grown(self, table: Tensor, length: int) -> Tensor:
         """The table, with at least so many rows from now on."""
         if length > table.shape[0]:
-            more = torch.arange(max(length, 2 * table.shape[0]), device=table.device)
+            more = torch.arange(max(length, 2 * table.shape[0]), device=table.device)  # it grows seldom
             self.table = table = self._rows(more, table.dtype)
         return table
 
@@ -172,7 +172,7 @@ class Learned(nn.Module):
             raise ValueError(f"`shift` must not be negative: got {shift}")
         self.shift = shift
         self.weight = nn.Parameter(torch.empty(max_len + shift, d_model))
-        nn.init.normal_(self.weight, std=0.02)
+        nn.init.normal_(self.weight, std=0.02)  # as BERT begins
 
     @property
     def max_len(self) -> int:
@@ -185,7 +185,7 @@ class Learned(nn.Module):
         Raises:
             UsageError: a position is beyond the end of the table.
         """
-        end = offset + length if position_ids is None else int(position_ids.max()) + 1
+        end = offset + length if position_ids is None else int(position_ids.max()) + 1  # one past the last position
         if end > self.max_len:
             raise UsageError(
                 f"the table of learned positions holds {self.max_len}: got a text of {end} tokens; "
@@ -213,8 +213,8 @@ class Learned(nn.Module):
         longer = Learned(max_len, self.weight.shape[1], self.shift).to(self.weight)
         rows = self.weight[self.shift :].T.unsqueeze(0)  # (1,D,L)
         wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        interpolated = F.interpolate(wide, size=max_len, mode="linear", align_corners=True)
-        longer.weight[: self.shift] = self.weight[: self.shift]
+        interpolated = F.interpolate(wide, size=max_len, mode="linear", align_corners=True)  # ends stay
+        longer.weight[: self.shift] = self.weight[: self.shift]  # unused rows before position 0
         longer.weight[self.shift :] = interpolated[0].T.to(longer.weight.dtype)
         return longer
 
@@ -239,12 +239,12 @@ class Rotation:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate each pair of dimensions of x (B,H,L,K) by its angle. Same shape."""
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)  # the angles were computed wide and are rounded here
         width = 2 * cos.shape[-1]
         rotated, unrotated = x[..., :width], x[..., width:]  # a part of the width may keep no position
         if self.interleaved:
             a, b = rotated[..., 0::2], rotated[..., 1::2]
-            out = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
+            out = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)  # neighbours again
         else:
             a, b = rotated.chunk(2, dim=-1)
             out = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
@@ -253,7 +253,7 @@ class Rotation:
 
     def inverse(self) -> "Rotation":
         """The inverse rotation."""
-        square = self.scale * self.scale
+        square = self.scale * self.scale  # `scale` was multiplied in once, and once more by this
         return replace(self, cos=self.cos / square, sin=-self.sin / square, scale=1 / self.scale)
 
 
@@ -283,7 +283,7 @@ class Rotary(nn.Module):
         stretch: Stretch | None = None,
     ) -> None:
         super().__init__()
-        self.width = int(d_head * fraction) // 2 * 2
+        self.width = int(d_head * fraction) // 2 * 2  # an even number, rounded down
         if self.width < 2:
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
         self.base, self.interleaved, self.stretch = base, interleaved, stretch
@@ -312,9 +312,9 @@ class Rotary(nn.Module):
         """
         rates = self.rates(positions.device)
         rates = rates if self.stretch is None else self.stretch.for_length(rates, positions)
-        angles = positions.double().unsqueeze(-1) * rates
+        angles = positions.double().unsqueeze(-1) * rates  # (L,R/2) or (B,L,R/2)
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
-        wide = torch.promote_types(dtype, torch.float32)
+        wide = torch.promote_types(dtype, torch.float32)  # at least float32: far positions need its digits
         scale = self.scale
         cos, sin = (angles.cos() * scale).to(wide), (angles.sin() * scale).to(wide)
         return Rotation(cos, sin, self.interleaved, heads, scale)

@@ -165,8 +165,8 @@ def prove(
     by_gradient, by_change = _above(gradients, tolerance), _above(changes, tolerance)  # (B,T,B,S)
     rows = torch.arange(len(judged))
     across = (by_gradient | by_change).any(dim=-1) & judged[..., None]  # (B,T,B)
-    across[rows, :, rows] = False
-    within = by_gradient[rows, :, rows], by_change[rows, :, rows]
+    across[rows, :, rows] = False  # its own row is no leak
+    within = by_gradient[rows, :, rows], by_change[rows, :, rows]  # (B,T,S)
     return Proof(*within, declared, judged, _listed(across), _listed(broken & judged), cross)
 
 
@@ -182,7 +182,7 @@ def _counted(noun: str, items: list[str], tail: str = "") -> str:
 
 def _above(strength: Tensor, tolerance: float) -> Tensor:
     """True where a dependence is more than `tolerance` times the largest one."""
-    largest = float(strength.where(strength.isfinite(), 0.0).max())
+    largest = float(strength.where(strength.isfinite(), 0.0).max())  # inf would hide all others
     return strength > tolerance * largest
 
 
@@ -196,15 +196,15 @@ def _declared(
         raise UsageError(f"`layers` must be at least 1, and as many as the masks: got {layers}, masks: {len(masks)}")
     if cross and len(masks) > 1:
         raise UsageError(f"with `cross` one mask is the whole declaration: got {len(masks)} layers")
-    cpu, identity = torch.device("cpu"), torch.eye(keys, dtype=torch.bool)
+    cpu, identity = torch.device("cpu"), torch.eye(keys, dtype=torch.bool)  # (S,S)
     reach = identity
     for layer_mask in masks:
         layer_mask = layer_mask.cpu() if isinstance(layer_mask, Tensor) else layer_mask
-        allowed = lower(layer_mask, size, keys, cpu).allowed
+        allowed = lower(layer_mask, size, keys, cpu).allowed  # (B|1,H|1,T|1,S)
         layer = torch.ones(1, size, keys, dtype=torch.bool) if allowed is None else allowed.any(dim=1)  # by any head
         if layer.shape[0] not in (1, rows) or layer.shape[1] not in (1, size):
             raise UsageError(f"a mask of shape {tuple(layer.shape)} does not fit {rows} rows of {size} outputs")
         # the residual connection passes a position's own input on
-        layer = layer.expand(-1, size, keys) if cross else layer.expand(-1, size, keys) | identity
+        layer = layer.expand(-1, size, keys) if cross else layer.expand(-1, size, keys) | identity  # (B|1,T,S)
         reach = (layer.double() @ reach.double()).bool()  # through the layers below, then this one
     return reach.expand(rows, size, keys).clone()

@@ -27,15 +27,15 @@ def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectiona
     """
     first = torch.zeros_like(distance)
     if bidirectional:
-        n_buckets //= 2
+        n_buckets //= 2  # half for each direction
         first = (distance > 0).to(distance.dtype) * n_buckets
         distance = distance.abs()
     else:
         distance = (-distance).clamp(min=0)  # later keys: 0
-    exact = n_buckets // 2
+    exact = n_buckets // 2  # distances with a bucket each
     grown = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (n_buckets - exact)
-    logarithmic = (exact + grown.to(distance.dtype)).clamp(max=n_buckets - 1)
-    return first + torch.where(distance < exact, distance, logarithmic)
+    logarithmic = (exact + grown.to(distance.dtype)).clamp(max=n_buckets - 1)  # rounded down, as T5 does
+    return first + torch.where(distance < exact, distance, logarithmic)  # the other direction's half begins at `first`
 
 
 class T5Bias(DistanceScheme):
@@ -65,7 +65,7 @@ class T5Bias(DistanceScheme):
     def at(self, distance: Tensor) -> Tensor:
         """Biases of the distances: (...) -> (H,...)."""
         buckets = t5_buckets(distance, self.n_buckets, self.max_distance, self.bidirectional)
-        return self.weight.t()[:, buckets]
+        return self.weight.t()[:, buckets]  # (buckets,H) -> (H,buckets) -> (H,...)
 
 
 def alibi_slopes(n_heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -74,8 +74,8 @@ def alibi_slopes(n_heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
     Otherwise the slopes of the next lower power of two, then every second slope of twice that power, as in the paper.
     """
     power = 2 ** math.floor(math.log2(n_heads))
-    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
-    between = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (n_heads - power), 2)]
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]  # 2^(-8/n), squared, cubed ...
+    between = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (n_heads - power), 2)]  # of 2·power heads, odd ones
     return torch.tensor(slopes + between, dtype=dtype)
 
 
@@ -105,7 +105,7 @@ class ALiBi(DistanceScheme):
     def at(self, distance: Tensor) -> Tensor:
         """Biases of the distances: (...) -> (H,...)."""
         slopes = self.slopes.to(torch.promote_types(self.slopes.dtype, torch.float32))  # bfloat16 rounds long distances
-        return -slopes.view(-1, *[1] * distance.dim()) * distance.abs()
+        return -slopes.view(-1, *[1] * distance.dim()) * distance.abs()  # (H,...)
 
 
 class RelativeMatrix(DistanceScheme):
@@ -118,12 +118,12 @@ class RelativeMatrix(DistanceScheme):
     def __init__(self, n_heads: int, max_distance: int = 128, *, scaled: bool = True) -> None:
         super().__init__()
         self.max_distance, self.scaled = max_distance, scaled
-        self.weight = nn.Parameter(torch.empty(2 * max_distance + 1, n_heads))
+        self.weight = nn.Parameter(torch.empty(2 * max_distance + 1, n_heads))  # -max ... max, and 0
         nn.init.normal_(self.weight, std=0.02)
 
     def at(self, distance: Tensor) -> Tensor:
         """Biases of the distances: (...) -> (H,...)."""
-        return self.weight.t()[:, _clipped(distance, self.max_distance)]
+        return self.weight.t()[:, _clipped(distance, self.max_distance)]  # (2m+1,H) -> (H,2m+1) -> (H,...)
 
 
 def _clipped(distance: Tensor, limit: int) -> Tensor:
@@ -143,7 +143,7 @@ class Shaw(nn.Module):
         super().__init__()
         self.max_distance, self.adds_values = max_distance, values
         self.keys = nn.Parameter(torch.empty(2 * max_distance + 1, d_head))
-        nn.init.normal_(self.keys, std=d_head**-0.5)
+        nn.init.normal_(self.keys, std=d_head**-0.5)  # q·a then begins about as large as a number of q
         self.value_table = nn.Parameter(torch.empty(2 * max_distance + 1, d_head)) if values else None
         if self.value_table is not None:
             nn.init.normal_(self.value_table, std=d_head**-0.5)
@@ -151,14 +151,14 @@ class Shaw(nn.Module):
     def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """q_i · a_ij, (B,H,T,S): one product with the table, then a gather by distance."""
         products = positions.unrotated(q) @ self.keys.to(q.dtype).t()  # (B,H,T,2c+1)
-        return products.gather(-1, self._index(positions, q.shape))
+        return products.gather(-1, self._index(positions, q.shape))  # (B,H,T,S)
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """Σ_j α_ij b_ij, (B,H,T,Kv): the weights summed by distance, then one product with the table."""
         assert self.value_table is not None
-        by_distance = weights.new_zeros(*weights.shape[:-1], len(self.value_table))
+        by_distance = weights.new_zeros(*weights.shape[:-1], len(self.value_table))  # (B,H,T,2c+1)
         by_distance = by_distance.scatter_add(-1, self._index(positions, weights.shape), weights)
-        return by_distance @ self.value_table.to(weights.dtype)
+        return by_distance @ self.value_table.to(weights.dtype)  # (B,H,T,2c+1) by (2c+1,Kv)
 
     def _index(self, positions: QueryKeyPositions, shape: torch.Size) -> Tensor:
         """The row of each pair in the tables, an expanded view of shape (B,H,T,S)."""
@@ -182,10 +182,10 @@ class Gated(nn.Module):
     def _factor(self, like: Tensor) -> Tensor:
         enabled = torch.ones(self.n_heads) if self.heads is None else torch.zeros(self.n_heads)
         if self.heads is not None:
-            enabled[list(self.heads)] = 1.0
+            enabled[list(self.heads)] = 1.0  # other heads get no term
         enabled = enabled.to(like)
         factor = enabled if self.gate is None else enabled * self.gate.to(like.dtype)
-        return factor.view(-1, 1, 1)
+        return factor.view(-1, 1, 1)  # (H,1,1)
 
     def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """The gated term of the scores, (B or 1, H, T, S)."""

@@ -24,9 +24,9 @@ def log_buckets(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
         (...), integers.
     """
     middle = n_buckets // 2
-    length = distance.abs().clamp(min=middle)
+    length = distance.abs().clamp(min=middle)  # shorter ones are chosen below, and log stays finite
     grown = torch.log(length / middle) / torch.log(torch.tensor((max_distance - 1) / middle)) * (middle - 1)
-    far = (torch.ceil(grown) + middle).to(distance.dtype) * distance.sign()
+    far = (torch.ceil(grown) + middle).to(distance.dtype) * distance.sign()  # rounded up, as in the code of version 2
     return torch.where(distance.abs() <= middle, distance, far)
 
 
@@ -61,7 +61,7 @@ class Disentangled(ProjectedScheme):
         if n_buckets and not 4 <= n_buckets <= max_distance:
             raise ValueError(f"`n_buckets` must be 0, or from 4 to `max_distance`, {max_distance}: got {n_buckets}")
         self.max_distance, self.n_buckets, self.dropout = max_distance, n_buckets, dropout
-        self.weight = nn.Parameter(torch.empty(2 * (n_buckets or max_distance), d_model))
+        self.weight = nn.Parameter(torch.empty(2 * (n_buckets or max_distance), d_model))  # both directions
         nn.init.normal_(self.weight, std=0.02)
         self.norm = None if norm_eps is None else nn.LayerNorm(d_model, eps=norm_eps)
 
@@ -71,7 +71,7 @@ class Disentangled(ProjectedScheme):
         if self.training and self.dropout:
             vectors = dropout(vectors, self.dropout, fresh(random))
         queries, keys = project(vectors, random)
-        return ProjectedDisentangled(queries, keys, self.max_distance, self.n_buckets)
+        return ProjectedDisentangled(queries, keys, self.max_distance, self.n_buckets)  # (H,2c,K) each
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,6 @@ class ProjectedDisentangled:
     def _row(self, distance: Tensor) -> Tensor:
         """The row of each distance, key minus query, in the vectors: (...) -> (1,...)."""
         half = self.keys.shape[-2] // 2
-        behind = -distance
+        behind = -distance  # i - j, as in the paper
         bucket = log_buckets(behind, self.n_buckets, self.max_distance) if self.n_buckets else behind
-        return (bucket + half).clamp(0, 2 * half - 1).unsqueeze(0)
+        return (bucket + half).clamp(0, 2 * half - 1).unsqueeze(0)  # farther ones share the first or the last vector

@@ -37,7 +37,7 @@ class QueryKeyPositions:
     def arange(query_len: int, key_len: int, device: torch.device | str = "cpu") -> "QueryKeyPositions":
         """Keys at 0 ... S - 1 and query i at S - T + i, as in a sequence or in a cached step."""
         keys = torch.arange(key_len, device=device)
-        return QueryKeyPositions(torch.arange(key_len - query_len, key_len, device=device), keys, True)
+        return QueryKeyPositions(torch.arange(key_len - query_len, key_len, device=device), keys, True)  # consecutive
 
     def strip(
         self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None
@@ -63,7 +63,7 @@ class QueryKeyPositions:
     def unrotated(self, q: Tensor) -> Tensor:
         """Queries (B,H,T,K) as they were before rotary positions rotated them. Same shape."""
         for inverse in reversed(self.inverse_rotations):
-            q = inverse(q, self.queries)
+            q = inverse(q, self.queries)  # the last rotation is undone first
         return q
 
     def unrotated_keys(self, k: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class QueryKeyPositions:
         t, s = len(self.queries), len(self.keys)
         if t == 0 or s == 0:
             return function(self.distances).unsqueeze(0)
-        lowest = self.keys[0] - self.queries[-1]
+        lowest = self.keys[0] - self.queries[-1]  # of the last query and the first key
         by_distance = function(lowest + torch.arange(t + s - 1, device=self.keys.device))  # (H,T+S-1)
         return toeplitz(by_distance, t).unsqueeze(0)
 
@@ -120,7 +120,7 @@ class RelativeScheme(Protocol):
 
     def parameters(self) -> Iterable[Tensor]:
         """The tensors through which gradients reach what the scheme has learned."""
-        ...
+        ...  # s columns: width + 2 - t = s
 
 
 class DistanceScheme(nn.Module):
@@ -224,7 +224,7 @@ class RelativeTerms:
             distance = positions.keys[0] - positions.queries[-1] + torch.arange(count, device=positions.keys.device)
             for scheme in self.schemes:
                 if isinstance(scheme, DistanceScheme):
-                    term = scheme.at(distance) * (scale if scheme.scaled else 1.0)
+                    term = scheme.at(distance) * (scale if scheme.scaled else 1.0)  # (H,T+S-1)
                     total = term if total is None else total + term
         return total
 
@@ -279,19 +279,19 @@ class DistanceBias:
         self.query_len = lengths[0]
         with torch.set_grad_enabled(learns):
             self.table = None if relative is None else relative.distance_bias(scale)
-        self.values = None if self.table is None else self.table.detach()
+        self.values = None if self.table is None else self.table.detach()  # without a graph, for the strips
         self.gradient = torch.zeros_like(self.values) if learns and self.values is not None else None
 
     def add_to(self, scores: Tensor, queries: slice, keys: KeyRange, heads: slice) -> None:
         """Add the bias to scores (b,h,t,s) of some queries, keys and heads, in place."""
         if self.values is None:
             return
-        values, (t, s) = self.values[heads], scores.shape[-2:]
+        values, (t, s) = self.values[heads], scores.shape[-2:]  # (h,T+S-1)
         if isinstance(keys, Tensor):
-            scores += values[:, self._index(queries, keys)]
+            scores += values[:, self._index(queries, keys)]  # (h,t,s)
         else:
             lowest = self._lowest(queries, keys)
-            scores += toeplitz(values[:, lowest : lowest + t + s - 1], t)
+            scores += toeplitz(values[:, lowest : lowest + t + s - 1], t)  # (h,t,s)
 
     def accumulate_gradient(self, dscores: Tensor, queries: slice, keys: KeyRange, heads: slice) -> None:
         """Add the gradient of those scores to `gradient`, summed by distance."""
@@ -299,17 +299,17 @@ class DistanceBias:
             return
         total, dscores = self.gradient[heads], dscores.sum(dim=0)  # (h,t,s)
         if isinstance(keys, Tensor):
-            total.index_add_(-1, self._index(queries, keys).flatten(), dscores.flatten(1))
+            total.index_add_(-1, self._index(queries, keys).flatten(), dscores.flatten(1))  # (h,t·s)
             return
         h, t, s = dscores.shape
         width, lowest = t + s - 1, self._lowest(queries, keys)
         shifted = dscores.new_zeros(h, t, width)  # each row is shifted by one, so that a column is one distance
         shifted.as_strided((h, t, s), (t * width, width - 1, 1), t - 1).copy_(dscores)
-        total[:, lowest : lowest + width] += shifted.sum(dim=-2)
+        total[:, lowest : lowest + width] += shifted.sum(dim=-2)  # (h,t,t+s-1) -> (h,t+s-1)
 
     def _lowest(self, queries: slice, keys: tuple[int, int]) -> int:
         """The index in `table` of the distance from the last of these queries to the first of these keys."""
-        return int(keys[0] - queries.stop + self.query_len)
+        return int(keys[0] - queries.stop + self.query_len)  # 0: the last query and key 0
 
     def _index(self, queries: slice, keys: Tensor) -> Tensor:
         """The index in `table` of the distance of each pair, (t,s)."""

@@ -102,7 +102,7 @@ def kept_links(
     *,
     allowed: Tensor | None = None,
     learned: dict[str, Tensor] | None = None,
-) -> KeptLinks:
+) -> KeptLinks:  # up to the last range that has a link
     """Report which links have a weight above 0.
 
     Args:
@@ -132,7 +132,7 @@ def kept_links(
     divisor = total.clamp(min=1)
     return KeptLinks(
         total / count(torch.ones_like(has_weight) if allowed is None else allowed).clamp(min=1),
-        count(has_weight * distance.abs()) / divisor,
+        count(has_weight * distance.abs()) / divisor,  # sum of distances by number of links
         count(has_weight & (distance > 0)) / divisor,
         tuple(names[:used]),
         by_bucket[:, :used] / divisor.unsqueeze(-1),

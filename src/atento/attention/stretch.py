@@ -43,7 +43,7 @@ class Stretch:
         (B,1,R/2)."""
         if not (self.dynamic or self.long) or not positions.shape[-1]:
             return self.scaled(rates)
-        length = positions.amax(dim=-1, keepdim=True).unsqueeze(-1) + 1
+        length = positions.amax(dim=-1, keepdim=True).unsqueeze(-1) + 1  # (1,1) or (B,1,1)
         return self._by_length(rates, length if positions.dim() > 1 else length[0])
 
     def _by_length(self, rates: Tensor, length: Tensor) -> Tensor:
@@ -65,11 +65,11 @@ class Stretch:
         if self.trained_len is None:
             return rates / self.factor
         if self.yarn:
-            first, last = self._pairs(rates)
+            first, last = self._pairs(rates)  # the pairs between which angles are scaled in part
             place = (torch.arange(len(rates), device=rates.device) - first) / max(last - first, 1e-3)
-            unscaled = 1.0 - place.clamp(0.0, 1.0)
+            unscaled = 1.0 - place.clamp(0.0, 1.0)  # share that keeps its angle
         else:
-            n_turns = self.trained_len * rates / (2 * math.pi)
+            n_turns = self.trained_len * rates / (2 * math.pi)  # full turns in `trained_len` positions
             unscaled = ((n_turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
         return rates * (unscaled + (1.0 - unscaled) / self.factor)
 

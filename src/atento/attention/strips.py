@@ -36,7 +36,7 @@ class StripCall:
     @property
     def budget(self) -> int:
         """How many scores are computed at once."""
-        return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES
+        return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES  # scores in a part
 
     @property
     def has_strip_terms(self) -> bool:
@@ -95,7 +95,7 @@ def strips(call: StripCall, batch: int, n_heads: int) -> Iterator[Strip]:
             n_matrices = n_heads * (batch if row is None else 1)
         else:
             n_matrices = call.mask.n_matrices(row)  # the mask of a strip is made for these at once
-        width = max(1, count(middle)) * n_matrices
+        width = max(1, count(middle)) * n_matrices  # scores of one query
         n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
         size = max(_TINY, min(n_queries, call.budget // width))
         first = 0
@@ -114,11 +114,11 @@ def strips(call: StripCall, batch: int, n_heads: int) -> Iterator[Strip]:
 
 def parts(call: StripCall, strip: Strip, rows: int, n_heads: int) -> Iterator[Part]:
     """Divides a strip into parts of about the budget: several batch rows, one row, or some heads of one row."""
-    pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)
-    n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)
+    pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)  # of one plane
+    n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)  # planes in a part
     # a plane is the (t,s) scores of one head of one row; whole rows are taken where all their heads fit
     if n_planes >= n_heads:
-        size = n_planes // n_heads
+        size = n_planes // n_heads  # rows in a part
         yield from (Part(slice(i, min(i + size, rows)), slice(0, n_heads)) for i in range(0, rows, size))
     else:
         for row in range(rows):

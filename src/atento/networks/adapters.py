@@ -25,11 +25,11 @@ def parts_of(name: str, config: NetworkConfig) -> dict[str, tuple[int, int]]:
     match = _MAP.fullmatch(name)
     if match is None:
         return {}
-    part = match["map"].rpartition(".")[2]
+    part = match["map"].rpartition(".")[2]  # the last word of the map's name
     if part == "input":
         queries, keys = config.n_heads * config.head_width, config.kv_heads * config.head_width
         rows = {"query": (0, queries), "key": (queries, keys), "value": (queries + keys, keys)}
-        return rows | {"input": (0, queries + 2 * keys)}
+        return rows | {"input": (0, queries + 2 * keys)}  # `input`: one adapter for all three
     if part == "inner":
         return {"inner": (0, config.d_ff)} | ({"gate": (config.d_ff, config.d_ff)} if config.feed_forward.gated else {})
     return {part: (0, config.d_model)}
@@ -48,10 +48,10 @@ def adapt(network: Network, lora: LoraConfig) -> None:
     for name, linear in maps:
         rows = {part: span for part, span in parts_of(name, network.config).items() if part in part_names}
         if rows:
-            parent, _, own = name.rpartition(".")
+            parent, _, own = name.rpartition(".")  # the module that holds the map
             adapter = AdaptedLinear(linear, rows, rank=lora.rank, scale=lora.scale, dropout=lora.dropout)
             setattr(network.get_submodule(parent), own, adapter)
-            adapted |= rows.keys()
+            adapted |= rows.keys()  # parts of any layer
     missing = [target for target in lora.maps if target not in adapted]
     if missing:
         raise RecipeError(
@@ -79,14 +79,14 @@ def join_adapters(weights: Mapping[str, Tensor], lora: LoraConfig, config: Netwo
         if match is None or match["factor"] == "a":
             continue
         start, count = parts_of(match["map"], config)[match["part"]]  # q, k and v are rows of one map
-        a = weights[f"{match['map']}.adapters.{match['part']}.a"]
+        a = weights[f"{match['map']}.adapters.{match['part']}.a"]  # (R,D); `b` is (N,R)
         add_to_rows(plain, f"{match['map']}.weight", start, start + count, lora.scale * (b.float() @ a.float()))
     return plain
 
 
 def add_to_rows(weights: dict[str, Tensor], name: str, start: int, stop: int, product: Tensor) -> None:
     """Replace a weight by a copy with `product` added to its rows; the sum is taken in the type of `product`."""
-    weight = weights[name].clone()
+    weight = weights[name].clone()  # a copy: the caller keeps the old one
     weight[start:stop] = (weight[start:stop].to(product.dtype) + product).to(weight.dtype)
     weights[name] = weight
 

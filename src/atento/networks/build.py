@@ -30,7 +30,7 @@ ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
     "elmo": ELMo,
     "cbow": CBOW,
 }
-_turn = threading.RLock()
+_turn = threading.RLock()  # held while numbers are drawn
 if hasattr(os, "register_at_fork"):  # a forked process has no thread that could give it back
     os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
 
@@ -50,7 +50,7 @@ class WithoutDraws(TorchFunctionMode):
     ) -> object:
         """Call a function of PyTorch, but for the draws."""
         if func in _DRAWS:
-            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]  # the tensor as it is
         return func(*args, **(kwargs or {}))
 
 
@@ -60,7 +60,7 @@ def own_draws(seed: int | None = None) -> Iterator[None]:
 
     One thread at a time: its generator is that of all threads.
     """
-    with _turn, torch.random.fork_rng(devices=[]):
+    with _turn, torch.random.fork_rng(devices=[]):  # `devices=[]`: the CPU's generator alone
         if seed is not None:
             torch.manual_seed(seed)
         yield

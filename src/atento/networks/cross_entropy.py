@@ -33,7 +33,7 @@ def add_wide(total: Tensor, narrow: Tensor) -> Tensor:
     """
     if total.dtype == narrow.dtype or total.is_cuda or not (total.is_contiguous() and narrow.is_contiguous()):
         return total.add_(narrow)
-    for part, added in zip(total.view(-1).split(_ADDED), narrow.view(-1).split(_ADDED)):
+    for part, added in zip(total.view(-1).split(_ADDED), narrow.view(-1).split(_ADDED)):  # views of the same memory
         part.add_(added.to(total.dtype))
     return total
 
@@ -54,7 +54,7 @@ def plain_cross_entropy(
         The summed loss, and the summed negative log-likelihood without smoothing, of two passes its mean; scalars in
         nats.
     """
-    logits = at_least_float32(F.linear(hidden, weight, bias))
+    logits = at_least_float32(F.linear(hidden, weight, bias))  # (N,V), or (2,N,V)
     log_probs = torch.log_softmax(logits, dim=-1)  # (N,V), or (2,N,V)
     nll = -log_probs.gather(-1, targets.expand(log_probs.shape[:-1]).unsqueeze(-1)).sum()
     loss = (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum()
@@ -68,7 +68,7 @@ def plain_cross_entropy(
 def divergences(scores: Tensor, probs: Tensor) -> Tensor:
     """Return Σ KL(p || q) + KL(q || p) = Σ (p - q)·(a - b) of probabilities p, q (2,...) by the scores a, b (2,...)."""
     a, b = scores.unbind()
-    p, q = probs.unbind()
+    p, q = probs.unbind()  # log Z vanishes, since Σ (p - q) = 0
     return ((p - q) * (a - b)).sum()
 
 
@@ -100,18 +100,18 @@ class _ChunkedCrossEntropy(TypedFunction):
         bias_sum = 0.0 if bias is None else at_least_float32(bias[:vocab_size]).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
-        rows = max(1, _rows_of_block(hidden, vocab_size) // passes)
+        rows = max(1, _rows_of_block(hidden, vocab_size) // passes)  # of each pass
         for start in range(0, hidden.shape[1], rows):
-            h = hidden[:, start : start + rows].flatten(0, 1)
-            y = targets[start : start + rows, None].repeat(passes, 1)
-            missing = -len(y) % _ROW_MULTIPLE
+            h = hidden[:, start : start + rows].flatten(0, 1)  # (passes·n,D)
+            y = targets[start : start + rows, None].repeat(passes, 1)  # (passes·n,1)
+            missing = -len(y) % _ROW_MULTIPLE  # rows of zeros
             h = F.pad(h, (0, 0, 0, missing)) if missing else h  # full blocks are faster
             logits = at_least_float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
-            probs = torch.softmax(logits, dim=-1)
+            probs = torch.softmax(logits, dim=-1)  # (passes·n,V)
             log_z = logits.amax(dim=-1, keepdim=True) - probs.amax(dim=-1, keepdim=True).log()  # (n,1), without exp
             # -log p(y) = log Z - logit(y); the mean of -log p over the vocabulary = log Z - mean logit
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
-            loss += (1 - smoothing) * nll
+            loss += (1 - smoothing) * nll  # smoothing's part follows below
             if weight_sum is not None:
                 logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
                 loss += smoothing * (log_z.sum(dtype=torch.float64) - logit_sum / vocab_size)
@@ -121,7 +121,7 @@ class _ChunkedCrossEntropy(TypedFunction):
             del logits  # frees the block before the next one is allocated
             if of_hidden or of_weight or of_bias:
                 probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))  # p - (1-ε)·onehot(y), in place
-                d_logits = probs.to(h.dtype)
+                d_logits = probs.to(h.dtype)  # the type of the product's other side
                 d_logits = F.pad(d_logits, (0, 0, 0, missing)) if missing else d_logits
                 # d loss / d logit = p - (1-ε)·onehot(y) - ε/V; the last is one number, so it needs no (n,V) tensor
                 uniform = smoothing / vocab_size
@@ -131,15 +131,15 @@ class _ChunkedCrossEntropy(TypedFunction):
                     product = d_logits.t() @ h  # rows of padding are 0, so they add nothing
                     d_weight = product if d_weight is None else add_wide(at_least_float32(d_weight), product)
                 if d_bias is not None:
-                    d_bias += probs.sum(dim=0) - uniform * len(y)
+                    d_bias += probs.sum(dim=0) - uniform * len(y)  # Σ over rows of p - (1-ε)·onehot(y) - ε/V
                 del d_logits
             del probs
         if of_weight and d_weight is None:  # there are no targets
             d_weight = torch.zeros_like(weight)
         if weight_sum is not None:
-            _smooth(d_hidden, smoothing / vocab_size * weight_sum)
+            _smooth(d_hidden, smoothing / vocab_size * weight_sum)  # (D,), ε/V · Σ_v w_v, for each row
             d_weight = None if d_weight is None else at_least_float32(d_weight)
-            _smooth(d_weight, smoothing / vocab_size * at_least_float32(hidden).sum(dim=(0, 1)))
+            _smooth(d_weight, smoothing / vocab_size * at_least_float32(hidden).sum(dim=(0, 1)))  # ε/V · Σ h, (D,)
         if of_hidden or of_weight or of_bias:
             converted = [None if x is None else x.to(weight.dtype) for x in (d_weight, d_bias)]
             ctx.save_for_backward(d_hidden, *converted)
@@ -148,7 +148,7 @@ class _ChunkedCrossEntropy(TypedFunction):
 
     @staticmethod
     def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
-        by = grads[0]
+        by = grads[0]  # of the loss alone: the other sum has no gradient
         if by.device.type == "cpu" and by == 1:  # as in an update of one head, whose gradient is divided at the end
             return *ctx.saved_tensors, None, None, None, None
         scaled = [None if saved is None else saved * by.to(saved.dtype) for saved in ctx.saved_tensors]
@@ -166,12 +166,12 @@ def _add_divergences(logits: Tensor, probs: Tensor, factor: float) -> Tensor:
 
     With δ = a - b, the gradient by a is p·(δ - Σ p·δ) + p - q, and that by b is q·(Σ q·δ - δ) + q - p.
     """
-    (delta, spare), (p, q) = logits.chunk(2), probs.chunk(2)
+    (delta, spare), (p, q) = logits.chunk(2), probs.chunk(2)  # `delta` and `spare` are views of `logits`
     delta -= spare
-    difference, means = p - q, [(each * delta).sum(dim=-1, keepdim=True) for each in (p, q)]
+    difference, means = p - q, [(each * delta).sum(dim=-1, keepdim=True) for each in (p, q)]  # (n,1) each
     for each, mean, sign in zip((p, q), means, (factor, -factor)):
         each.addcmul_(each, torch.sub(delta, mean, out=spare), value=sign).add_(difference, alpha=sign)
-    return (means[0] - means[1]).sum(dtype=torch.float64)
+    return (means[0] - means[1]).sum(dtype=torch.float64)  # Σ (p - q)·δ
 
 
 def cross_entropy(
@@ -203,7 +203,7 @@ def cross_entropy(
         loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0, vocab_size)
         return loss, nll
     loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop, vocab_size)
-    return loss / 2, nll / 2
+    return loss / 2, nll / 2  # half of both passes: their mean
 
 
 def _scaled_cross_entropy(

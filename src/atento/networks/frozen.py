@@ -50,7 +50,7 @@ class FrozenVectors:
             pooled = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
             return pooled.unsqueeze(1).expand(-1, ids.shape[1], -1)
         values = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
-        hidden = values.new_zeros(*ids.shape, values.shape[-1])
+        hidden = values.new_zeros(*ids.shape, values.shape[-1])  # 0 at padding
         hidden[real] = values  # in the order of rows, and of tokens in a row, as they were joined
         return hidden
 
@@ -91,4 +91,4 @@ def _key(ids: Tensor, segments: Tensor | None) -> bytes:
     parts = [ids.cpu().numpy().astype("<i4").tobytes()]
     if segments is not None and bool(segments.any()):
         parts.append(segments.cpu().numpy().astype("<i4").tobytes())
-    return sha256(b"|".join(parts)).digest()[:16]
+    return sha256(b"|".join(parts)).digest()[:16]  # 16 of 32 bytes: no two texts of a corpus share them

@@ -20,7 +20,7 @@ _NEVER = -1e4  # a logit whose probability is 0, and so its gradient
 
 def generator_config(config: NetworkConfig, size: float) -> NetworkConfig:
     """Return the configuration of the layers of a generator: heads of the same width, `size` times as many."""
-    n_heads = max(1, round(config.n_heads * size))
+    n_heads = max(1, round(config.n_heads * size))  # whole heads, of the same width
     return changed(
         config,
         n_heads=n_heads,
@@ -82,7 +82,7 @@ class Generator(Head):
 @torch.no_grad()
 def sampled(vectors: Tensor, weight: Tensor, bias: Tensor | None, random: Randomness | None) -> Tensor:
     """Sample from softmax(W x + b) for each of the vectors (N,E) -> ids (N,), with one block of logits in memory."""
-    draws = uniform(len(vectors), fresh(random or Randomness(0)).key(), vectors.device)
+    draws = uniform(len(vectors), fresh(random or Randomness(0)).key(), vectors.device)  # (N,), in [0, 1)
     ids = torch.empty(len(vectors), dtype=torch.long, device=vectors.device)
     rows = max(1, _BLOCK_LOGITS // len(weight))
     for start in range(0, len(vectors), rows):

@@ -41,9 +41,9 @@ def mean_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     """The mean over each row's real tokens: (B,L,D) -> (B,D); a row without any gives 0."""
     if token_mask is None:
         return hidden.mean(dim=1)
-    real = token_mask.unsqueeze(-1).to(hidden.dtype)
+    real = token_mask.unsqueeze(-1).to(hidden.dtype)  # (B,L,1)
     total: Tensor = (hidden * real).sum(dim=1)
-    return total / real.sum(dim=1).clamp_min(1)
+    return total / real.sum(dim=1).clamp_min(1)  # at least 1: no division by 0
 
 
 def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
@@ -53,7 +53,7 @@ def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     """
     if token_mask is None:
         return hidden[:, -1]
-    positions = torch.arange(token_mask.shape[1], device=token_mask.device)
+    positions = torch.arange(token_mask.shape[1], device=token_mask.device)  # (L,)
     last = torch.where(token_mask, positions, -1).amax(dim=1).clamp_min(0)  # 0 for a row without real tokens
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
@@ -61,14 +61,14 @@ def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
 def max_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     """The maximum of each dimension over each row's real tokens: (B,L,D) -> (B,D)."""
     if token_mask is not None:
-        hidden = hidden.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))
+        hidden = hidden.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))  # padding is never the largest
     return hidden.amax(dim=1)
 
 
 def sqrt_mean_token(hidden: Tensor, token_mask: Tensor) -> Tensor:
     """The sum over each row's real tokens, divided by the square root of their number: (B,L,D) -> (B,D)."""
     count = token_mask.sum(dim=1, keepdim=True).to(hidden.dtype)
-    return mean_token(hidden, token_mask) * count.sqrt()
+    return mean_token(hidden, token_mask) * count.sqrt()  # Σ / n · √n = Σ / √n
 
 
 def weighted_mean_token(hidden: Tensor, weights: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class SpanBoundaryHead(Head):
 
     def read(self, left: Tensor, right: Tensor, positions: Tensor) -> Tensor:
         """left, right (N,D), the vectors next to the spans; positions (N,) in the spans, from 0 -> (N,D)."""
-        x = torch.cat([left, right, F.embedding(positions, self.positions)], dim=-1)
+        x = torch.cat([left, right, F.embedding(positions, self.positions)], dim=-1)  # (N,2D+200)
         x = self.norms[0](F.gelu(self.first(x)))
         out: Tensor = self.norms[1](F.gelu(self.second(x)))
         return out
@@ -182,9 +182,9 @@ def pool_windows(windows: TextWindows, vectors: Tensor, query: Tensor | None = N
     if windows.pooling == "max":
         apart = vectors.unsqueeze(0).masked_fill(~member.unsqueeze(-1), float("-inf"))  # (N,W,D)
         return apart.amax(dim=1)
-    scores = vectors.new_zeros(len(vectors)) if query is None else vectors @ query.to(vectors.dtype)
+    scores = vectors.new_zeros(len(vectors)) if query is None else vectors @ query.to(vectors.dtype)  # (W,)
     weights = scores.expand(member.shape).masked_fill(~member, float("-inf")).softmax(dim=1)  # (N,W)
-    return weights @ vectors
+    return weights @ vectors  # (N,W) by (W,D)
 
 
 class LinearHead(Head):
@@ -202,12 +202,12 @@ class LinearHead(Head):
         self.dense = nn.Linear(d_model, d_model, bias=config.hidden_bias) if config.hidden else None
         self.norm = norm
         self.activation = ACTIVATIONS[config.activation or "tanh"]
-        self.out = nn.Linear(d_model, config.outputs, bias=config.out_bias)
+        self.out = nn.Linear(d_model, config.outputs, bias=config.out_bias)  # (...,D) -> (...,C)
         self.window_query = nn.Parameter(torch.zeros(d_model)) if config.window_query else None
 
     def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
         """The input of the head, from an output: (B,D), or (B,L,D) without pooling; `token_mask` (B,L) of that text."""
-        source = output.encoded if self.config.side == "encoder" else None
+        source = output.encoded if self.config.side == "encoder" else None  # None: of the decoder, or of the only stack
         if self.config.side != "encoder" and output.hidden is output.encoded:
             raise ValueError(f"head {self.config.name!r} is on the decoder: give the network a target to read")
         hidden = output.hidden if source is None else source

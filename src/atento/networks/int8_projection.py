@@ -42,7 +42,7 @@ class Int8Projection(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weights (N,D) that the integers stand for."""
-        return self.integers * self.scales.unsqueeze(1) * self.rates
+        return self.integers * self.scales.unsqueeze(1) * self.rates  # (N,D): the integers by row and by input channel
 
     def packed(self) -> Tensor:
         """The integers as oneDNN multiplies them, in place of `codes`, which is empty from then on."""
@@ -58,7 +58,7 @@ class Int8Projection(nn.Module):
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,N); `random` is that of `Projection`, which has no effect here."""
-        scaled = x * self.rates + self.zero
+        scaled = x * self.rates + self.zero  # codes before they are rounded
         codes = scaled + (scaled.round().clamp(0, LEVELS) - scaled).detach()  # the gradient passes through rounding
         out = F.linear(codes - self.zero, self.integers.to(x.dtype)) * self.scales
         return out if self.bias is None else out + self.bias
@@ -81,9 +81,9 @@ class Int8Table(nn.Module):
     def __init__(self, weight: Tensor, scale: float = 1.0) -> None:
         super().__init__()
         weight = weight.detach().float()
-        largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
-        scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)
-        scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32)
+        largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))  # max |row|, (V,)
+        scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)  # never 0, by which rows are divided
+        scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32)  # clears the last 7 of 24 digits
         rounded = [  # a slice at a time, so that no second table is held in float32
             (rows / by).round_().to(torch.int8)
             for rows, by in zip(weight.split(_ROWS), scales.unsqueeze(1).split(_ROWS))
@@ -91,7 +91,7 @@ class Int8Table(nn.Module):
         self.register_buffer("codes", torch.cat(rounded), persistent=False)
         self.register_buffer("factors", scales.unsqueeze(1) * scale, persistent=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
-        self.held = weight.numel() - len(scales)
+        self.held = weight.numel() - len(scales)  # integers that no parameter counts
 
     @property
     def weight(self) -> Tensor:
@@ -100,7 +100,7 @@ class Int8Table(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B,L) -> (B,L,D)."""
-        return F.embedding(ids, self.codes) * F.embedding(ids, self.factors)
+        return F.embedding(ids, self.codes) * F.embedding(ids, self.factors)  # integers times their row's scale
 
     def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.weight
@@ -136,6 +136,6 @@ def with_int8_maps(stack: Stack, weights: Mapping[str, Tensor], prefix: str) -> 
     for owner, name in linear_maps(stack):
         linear = getattr(owner, name)
         rates = weights.get(f"{prefix}{names[id(linear)]}.rates")
-        uniform = rates is None or len(rates) == 1
+        uniform = rates is None or len(rates) == 1  # as saved: one rate, or one a channel
         new = Int8Projection(linear.in_features, linear.out_features, bias=linear.bias is not None, uniform=uniform)
         setattr(owner, name, new)

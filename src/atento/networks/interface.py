@@ -169,7 +169,7 @@ def layer_count(layer: int, n_layers: int) -> int:
     """
     if not -n_layers <= layer < n_layers:
         raise UsageError(f"`layer` must lie between {-n_layers} and {n_layers - 1}: got {layer}")
-    return layer % n_layers + 1
+    return layer % n_layers + 1  # -1 is `n_layers` - 1, and so all of them
 
 
 def refuse_inner_layer(layer: int, n_layers: int, what: str) -> None:

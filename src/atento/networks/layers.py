@@ -59,7 +59,7 @@ class RMSNormPlusOne(nn.Module):
         """(...,D) -> (...,D)."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
-        return (normed * (1.0 + self.weight.to(wide.dtype))).to(x.dtype)
+        return (normed * (1.0 + self.weight.to(wide.dtype))).to(x.dtype)  # the factor in float32 too, as Gemma has it
 
 
 def make_norm(kind: str, d_model: int, eps: float, *, bias: bool = True) -> nn.Module:
@@ -97,7 +97,7 @@ class FeedForward(nn.Module):
         """(B,L,D) -> (B,L,D)."""
         x = self.inner(x, random)  # (B,L,D) -> (B,L,F), or (B,L,2F)
         if self.gated:
-            x, gate = x.chunk(2, dim=-1)
+            x, gate = x.chunk(2, dim=-1)  # W1's part, then W3's
             x = self.activation(x) * gate
         else:
             x = self.activation(x)
@@ -142,7 +142,7 @@ class TokenEmbedding(nn.Module):
     def __init__(self, vocab_size: int, d_model: int, *, scale: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
-        self.scale = d_model**0.5 if scale else 1.0
+        self.scale = d_model**0.5 if scale else 1.0  # √D: vectors of deviation 1/√D become about 1
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B,L) -> (B,L,D)."""
@@ -203,7 +203,7 @@ class LayerMix(nn.Module):
 
     def forward(self, layers: Tensor) -> Tensor:
         """layers (N,B,L,W) -> (B,L,W)."""
-        return self._mixed(F.layer_norm(layers, layers.shape[-1:]) if self.norm else layers)
+        return self._mixed(F.layer_norm(layers, layers.shape[-1:]) if self.norm else layers)  # without scale and shift
 
     def joined(self, layers: Sequence[Tensor]) -> Tensor:
         """N layers (B,L,W), normalised if the mix does so -> (B,L,N·W), each token's layers one behind the other.
@@ -215,10 +215,10 @@ class LayerMix(nn.Module):
 
     def of_joined(self, layers: Tensor) -> Tensor:
         """layers (B,L,N·W) as `joined` returns them -> (B,L,W)."""
-        return self._mixed(layers.unflatten(-1, (len(self.weights), -1)).movedim(-2, 0))
+        return self._mixed(layers.unflatten(-1, (len(self.weights), -1)).movedim(-2, 0))  # (B,L,N·W) -> (N,B,L,W)
 
     def _mixed(self, layers: Tensor) -> Tensor:
-        mixed: Tensor = torch.tensordot(torch.softmax(self.weights, dim=0), layers, dims=1)
+        mixed: Tensor = torch.tensordot(torch.softmax(self.weights, dim=0), layers, dims=1)  # Σ over layers, (B,L,W)
         return self.gamma * mixed
 
 
@@ -231,7 +231,7 @@ class InputConvolution(nn.Module):
             config.d_model,
             config.d_model,
             convolution.width,
-            padding=(convolution.width - 1) // 2,
+            padding=(convolution.width - 1) // 2,  # as many positions out as in
             groups=convolution.groups,
         )
         self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
@@ -244,7 +244,7 @@ class InputConvolution(nn.Module):
         Padding in `token_mask` (B,L) counts as zeros.
         """
         if token_mask is not None:
-            inputs = inputs.masked_fill(~token_mask.unsqueeze(-1), 0.0)
+            inputs = inputs.masked_fill(~token_mask.unsqueeze(-1), 0.0)  # as beyond the ends of a row
         local = self.conv(inputs.transpose(-2, -1)).transpose(-2, -1)  # over positions
         if self.training and self.dropout:
             local = dropout(local, self.dropout, fresh(random))
@@ -298,4 +298,4 @@ def _attention(stacked: nn.Parameter, config: NetworkConfig) -> None:
     for part in (queries, *keys_values):
         nn.init.xavier_uniform_(part)
     if config.attention.scale is not None:
-        queries.mul_(width**-0.5 / config.attention.scale)
+        queries.mul_(width**-0.5 / config.attention.scale)  # scores begin as large as with 1/√K

@@ -79,7 +79,7 @@ class VocabularyHead(Head):
         """hidden (...,D) -> the input of the output matrix, (...,D)."""
         if self.transform is not None:
             hidden = self.transform(hidden)
-        return hidden * self.scale if self.scale != 1.0 else hidden
+        return hidden * self.scale if self.scale != 1.0 else hidden  # 1.0 costs no pass
 
     def forward(self, hidden: Tensor, table: TokenEmbedding | None) -> Tensor:
         """hidden (...,D) -> logits (...,V)."""
@@ -110,11 +110,11 @@ class AdaptiveSoftmax(Head):
             raise RecipeError(
                 f"`output.adaptive` must be below the {vocab_size} words of the vocabulary: got {list(cutoffs)}"
             )
-        self.vocab_size, self.bounds = vocab_size, (*cutoffs, vocab_size)
+        self.vocab_size, self.bounds = vocab_size, (*cutoffs, vocab_size)  # where frequent words and each cluster end
         self.first = nn.Linear(d_model, cutoffs[0] + len(cutoffs), bias=False)  # frequent words, and the clusters
         self.clusters = nn.ModuleList(  # the rarer their words, the narrower
             nn.Sequential(nn.Linear(d_model, width, bias=False), nn.Linear(width, end - begin, bias=False))
-            for (begin, end), width in zip(
+            for (begin, end), width in zip(  # (begin, end): the words of a cluster
                 zip(cutoffs, self.bounds[1:]), (max(1, d_model // _SHRINKS**i) for i in range(1, len(cutoffs) + 1))
             )
         )
@@ -128,17 +128,17 @@ class AdaptiveSoftmax(Head):
 
     def forward(self, hidden: Tensor, table: TokenEmbedding | None = None) -> Tensor:
         """hidden (...,D) -> log-probabilities (...,V), of which softmax gives the probabilities; `table` is ignored."""
-        first = torch.log_softmax(self.first(hidden), dim=-1)
+        first = torch.log_softmax(self.first(hidden), dim=-1)  # (...,first cutoff + clusters)
         words, clusters = first[..., : self.bounds[0]], first[..., self.bounds[0] :]  # frequent ones; a place a cluster
         inside = [torch.log_softmax(cluster(hidden), dim=-1) for cluster in self.clusters]  # log p(word | cluster)
         return torch.cat([words, *(clusters[..., i, None] + log_probs for i, log_probs in enumerate(inside))], dim=-1)
 
     def nats(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """vectors (N,D), targets (N,) -> the sum of -log p, without the clusters that no target is in."""
-        total, _ = cross_entropy(vectors, self.first.weight, self._in_first(targets))
+        total, _ = cross_entropy(vectors, self.first.weight, self._in_first(targets))  # of the word or its cluster
         cluster: Any
         for cluster, begin, end in zip(self.clusters, self.bounds, self.bounds[1:]):
-            rows = ((targets >= begin) & (targets < end)).nonzero()[:, 0]
+            rows = ((targets >= begin) & (targets < end)).nonzero()[:, 0]  # (n,), rows whose target is in this cluster
             if len(rows):
                 narrow, matrix = cluster  # two linear layers
                 total = total + cross_entropy(narrow(vectors[rows]), matrix.weight, targets[rows] - begin)[0]
@@ -146,7 +146,7 @@ class AdaptiveSoftmax(Head):
 
     def _in_first(self, targets: Tensor) -> Tensor:
         """The column of the first matrix for each target: the word, or its cluster."""
-        starts = torch.tensor(self.bounds[:-1], device=targets.device)
+        starts = torch.tensor(self.bounds[:-1], device=targets.device)  # the first word of each cluster
         cluster = torch.searchsorted(starts, targets, right=True)  # 0 for the words below the first cutoff
         return torch.where(cluster == 0, targets, self.bounds[0] + cluster - 1)
 
@@ -166,9 +166,9 @@ def sampled_nats(vectors: Tensor, targets: Tensor, matrix: Tensor, bias: Tensor 
         sampled: (S,), the drawn words.
     """
     numbers = sampled.to(torch.float64)
-    share = torch.log((numbers + 2) / (numbers + 1)) / math.log(len(matrix) + 1)
+    share = torch.log((numbers + 2) / (numbers + 1)) / math.log(len(matrix) + 1)  # P(k)
     wide = torch.promote_types(vectors.dtype, torch.float32)
-    drawn_bias = -torch.log(len(sampled) * share)
+    drawn_bias = -torch.log(len(sampled) * share)  # -log (S · P(k)), added to a logit
     drawn_bias = (drawn_bias if bias is None else drawn_bias + bias[sampled]).to(wide)
 
     def nats(vectors: Tensor, targets: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def sampled_nats(vectors: Tensor, targets: Tensor, matrix: Tensor, bias: Tensor 
         right = right if bias is None else right + bias[targets, None]
         wrong = (vectors @ F.embedding(sampled, matrix).T).to(wide) + drawn_bias  # (n,S)
         wrong = wrong.masked_fill(sampled == targets.unsqueeze(1), -torch.inf)
-        return (torch.logsumexp(torch.cat([right, wrong], dim=1), dim=1) - right[:, 0]).sum()
+        return (torch.logsumexp(torch.cat([right, wrong], dim=1), dim=1) - right[:, 0]).sum()  # log Z - logit, summed
 
     rows = max(1, _BLOCK_LOGITS // len(sampled))
     if len(vectors) <= rows:

@@ -32,7 +32,7 @@ def levels_of(network: Network, *, reads_only: bool = False) -> Levels:
     names = [name for name, _ in network.named_parameters()]
     below = 0  # layers under those of the decoder
     if network.config.architecture in ("encoder-decoder", "recurrent-seq2seq"):
-        below = 1 + max(_layer(name) for name in names if name.startswith("encoder."))
+        below = 1 + max(_layer(name) for name in names if name.startswith("encoder."))  # layers of the encoder
     unused = {name for name in names if below and reads_only and name.startswith("decoder.")}
     layers = max(
         (_above(name, below) + _layer(name) + 1 for name in names if _layer(name) >= 0 and name not in unused),
@@ -43,7 +43,7 @@ def levels_of(network: Network, *, reads_only: bool = False) -> Levels:
 
 def _layer(name: str) -> int:
     """The number of the layer that a weight belongs to, in its own stack; -1: to none."""
-    match = _LAYER.match(name) or _SCHEME.match(name)
+    match = _LAYER.match(name) or _SCHEME.match(name)  # a weight of a block, or a scheme of one layer
     return int(match["layer"]) if match else -1
 
 

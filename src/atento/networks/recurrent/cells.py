@@ -23,8 +23,8 @@ def lstm_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
     """c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), gates affine in x and h (Hochreiter & Schmidhuber 1997)."""
     h, c = state
     i, f, g, o = (F.linear(x, weights[0], weights[2]) + F.linear(h, weights[1], weights[3])).chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)  # forget, input, candidate
+    return torch.sigmoid(o) * torch.tanh(c), c  # h, then c
 
 
 def gru_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
@@ -32,9 +32,9 @@ def gru_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
     (h,) = state
     r, z, n = F.linear(x, weights[0], weights[2]).chunk(3, dim=-1)  # reset, update, new: the order of PyTorch's weights
     r_h, z_h, n_h = F.linear(h, weights[1], weights[3]).chunk(3, dim=-1)
-    new = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)
+    new = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)  # the reset gate after the product U h
     update = torch.sigmoid(z + z_h)
-    return ((1 - update) * new + update * h,)
+    return ((1 - update) * new + update * h,)  # z near 1 keeps the old state
 
 
 def rnn_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
@@ -73,7 +73,7 @@ class PackedRows:
         """From a token mask (B,L), True = a real token; None if nothing is padded."""
         if token_mask is None or bool(token_mask.all()):
             return None
-        on_the_right = bool((token_mask[:, 1:] <= token_mask[:, :-1]).all())
+        on_the_right = bool((token_mask[:, 1:] <= token_mask[:, :-1]).all())  # real tokens are never behind padding
         order = None if on_the_right else (~token_mask).to(torch.uint8).argsort(dim=1, stable=True)
         return PackedRows(token_mask, token_mask.sum(dim=1).cpu(), order)
 
@@ -99,7 +99,7 @@ class RecurrentStack(nn.Module):
     ) -> None:
         super().__init__()
         self.cell, self.d_model, self.dropout = CELLS[cell], d_model, dropout
-        width = d_model // 2 if bidirectional else d_model
+        width = d_model // 2 if bidirectional else d_model  # two directions make D together
         self.layers = nn.ModuleList(
             self.cell.layer(d_model if index else d_input, width, batch_first=True, bidirectional=bidirectional)
             for index in range(n_layers)
@@ -141,7 +141,7 @@ class RecurrentStack(nn.Module):
 
     def zeros(self, like: Tensor) -> LayerState:
         """The initial state of a layer, with the rows, dtype and device of `like`."""
-        return tuple(like.new_zeros(like.shape[0], self.d_model) for _ in range(self.cell.parts))
+        return tuple(like.new_zeros(like.shape[0], self.d_model) for _ in range(self.cell.parts))  # h, and c of an LSTM
 
     def _between(self, index: int, x: Tensor, random: Randomness | None) -> Tensor:
         """The input of layer `index`, with dropout if it is the output of another layer."""
@@ -161,7 +161,7 @@ class RecurrentStack(nn.Module):
             length = x.shape[1]
             packed = pack_padded_sequence(x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
             packed, last = layer(packed, begin)
-            x, _ = pad_packed_sequence(packed, batch_first=True, total_length=length)
+            x, _ = pad_packed_sequence(packed, batch_first=True, total_length=length)  # (B,L,D), zeros behind the ends
         parts = last if isinstance(last, tuple) else (last,)
         after = tuple(part.transpose(0, 1).flatten(1) for part in parts)  # (directions,B,D/directions) -> (B,D)
         if lengths is not None and bool((lengths == 0).any()):

@@ -21,7 +21,7 @@ class Highway(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., W) -> (..., W)."""
         gate = torch.sigmoid(self.gate(x))
-        return gate * torch.relu(self.transform(x)) + (1 - gate) * x
+        return gate * torch.relu(self.transform(x)) + (1 - gate) * x  # g near 0 passes x on
 
 
 class CharacterCNN(nn.Module):
@@ -53,9 +53,9 @@ class CharacterCNN(nn.Module):
         self.embedding[0].zero_()  # no word has no characters
         for name, parameter in self.named_parameters():
             if name.endswith("weight"):
-                nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+                nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)  # 1/√ of the inputs of one output
             elif name.endswith("bias"):
-                nn.init.constant_(parameter, -2.0 if "gate" in name else 0.0)
+                nn.init.constant_(parameter, -2.0 if "gate" in name else 0.0)  # -2: g = 0.12
 
     def forward(self, characters: Tensor) -> Tensor:
         """characters (B,L,C) -> (B,L,D), C = `max_characters`.

@@ -58,28 +58,28 @@ class ProjectedLSTM(nn.Module):
         """x (B,L,D), token mask (B,L) or None -> h (B,L,D); padding does not change the state, and its h is 0."""
         length = x.shape[1]
         gates = self.input(x).unbind(1)  # L of (B,4C)
-        hidden, cell = x.new_zeros(x.shape[0], x.shape[2]), x.new_zeros(x.shape[0], self.d_cell)
+        hidden, cell = x.new_zeros(x.shape[0], x.shape[2]), x.new_zeros(x.shape[0], self.d_cell)  # h (B,D) and c (B,C)
         outputs = [hidden] * length  # filled by position, so that reading backward keeps the order
         for t in reversed(range(length)) if self.backward else range(length):
             new_hidden, new_cell = self.step(gates[t], hidden, cell)
             if token_mask is None:
                 hidden, cell = new_hidden, new_cell
             else:
-                is_real = token_mask[:, t, None]
+                is_real = token_mask[:, t, None]  # (B,1)
                 hidden, cell = torch.where(is_real, new_hidden, hidden), torch.where(is_real, new_cell, cell)
             outputs[t] = hidden
         if not outputs:
             return x
-        h = torch.stack(outputs, dim=1)
+        h = torch.stack(outputs, dim=1)  # (B,L,D)
         return h if token_mask is None else torch.where(token_mask.unsqueeze(-1), h, torch.zeros_like(h))
 
     def step(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One token: its x W + b (B,4C), h (B,D), c (B,C) -> the next h and c."""
         i, f, g, o = (gates + self.recurrent(hidden)).chunk(4, dim=-1)  # each (B,C)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # c' before it is clipped
         if self.cell_clip is not None:
             cell = cell.clamp(-self.cell_clip, self.cell_clip)
-        hidden = self.projection(torch.sigmoid(o) * torch.tanh(cell))
+        hidden = self.projection(torch.sigmoid(o) * torch.tanh(cell))  # (B,C) -> (B,D)
         if self.projection_clip is not None:
             hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
         return hidden, cell
@@ -166,7 +166,7 @@ class ELMo(Network):
         Returns:
             Output with hidden (B,L,2D), the mix of all layers; 0 at padding.
         """
-        return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))
+        return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))  # (N+1,B,L,2D) -> (B,L,2D)
 
     def layers(self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None) -> Tensor:
         """All layers, forward and backward concatenated, (N+1,B,L,2D); the lowest is the word vector, twice."""
@@ -188,12 +188,12 @@ class ELMo(Network):
                     f"`token_mask` must be boolean {tuple(x.shape[:2])}: got {token_mask.dtype} "
                     f"{tuple(token_mask.shape)}"
                 )
-            x = torch.where(token_mask.unsqueeze(-1), x, torch.zeros_like(x))
+            x = torch.where(token_mask.unsqueeze(-1), x, torch.zeros_like(x))  # padding reads as zeros
         both = [(x, x)]
         ahead, behind = x, x
         for number, layers in enumerate(zip(self.forward_layers, self.backward_layers)):
             ahead, behind = self.dropped(ahead, random), self.dropped(behind, random)
-            outputs = layers[0](ahead, token_mask), layers[1](behind, token_mask)
+            outputs = layers[0](ahead, token_mask), layers[1](behind, token_mask)  # each reads its own direction alone
             carried = self.skip and number > 0  # a residual connection from the second layer on
             ahead, behind = (outputs[0] + ahead, outputs[1] + behind) if carried else outputs
             both.append((ahead, behind))
@@ -227,11 +227,11 @@ class ELMo(Network):
             random: the random numbers of dropout in training.
         """
         ahead, behind = self.directions(ids, token_mask=token_mask, random=random)[-1]
-        pairs = torch.ones_like(words, dtype=torch.bool) if token_mask is None else token_mask
+        pairs = torch.ones_like(words, dtype=torch.bool) if token_mask is None else token_mask  # (B,L)
         pairs = pairs[:, 1:] & pairs[:, :-1]  # (B,L-1)
         count = int(pairs.sum())
-        forward = self._nats(ahead[:, :-1][pairs], words[:, 1:][pairs], sampled, random)
-        backward = self._nats(behind[:, 1:][pairs], words[:, :-1][pairs], sampled, random)
+        forward = self._nats(ahead[:, :-1][pairs], words[:, 1:][pairs], sampled, random)  # word t + 1 from state t
+        backward = self._nats(behind[:, 1:][pairs], words[:, :-1][pairs], sampled, random)  # word t - 1 from state t
         return BidirectionalLoss(forward, backward, count, count)
 
     def _nats(self, states: Tensor, targets: Tensor, sampled: Tensor | None, random: Randomness | None) -> Tensor:

@@ -95,7 +95,7 @@ class RecurrentLM(Network):
         random = fresh(random) if self.training and self.config.dropout else random
         # the mask may cover the tokens in the state too: the last T columns are those of `ids`
         new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
-        x = self.dropped(self.embedding(ids), random)
+        x = self.dropped(self.embedding(ids), random)  # (B,T,D)
         hidden, layers = self.stack(
             x, None if state is None else state.layers, token_mask=new_token_mask, random=random
         )

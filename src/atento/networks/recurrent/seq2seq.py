@@ -42,7 +42,7 @@ class Memory:
 
     def select(self, rows: Tensor) -> Memory:
         """Only those batch rows, in that order."""
-        values = self.values.index_select(0, rows)
+        values = self.values.index_select(0, rows)  # (B,S,D)
         ready = values if self.ready is self.values else self.ready.index_select(0, rows)
         return Memory(self.context.index_select(0, rows), ready, values, self.mask.select(rows))
 
@@ -83,7 +83,7 @@ class Seq2SeqState:
         """The rows of this state, then those of the others, which may have read more or fewer tokens."""
         states = [self, *others]
         memories = [state.memory for state in others if state.memory is not None]
-        fed = [state.fed for state in states if state.fed is not None]
+        fed = [state.fed for state in states if state.fed is not None]  # (B,D) each
         return Seq2SeqState(
             None if self.memory is None else self.memory.joined(memories),
             joined_layers([state.layers for state in states]),
@@ -116,7 +116,7 @@ class SourceAttention(nn.Module):
 
     def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """queries (B,T,D) -> context (B,T,D), weights (B,T,S); padded source positions weigh exactly 0."""
-        return attend_scored(self.score(queries, memory.ready), memory.values, memory.mask)
+        return attend_scored(self.score(queries, memory.ready), memory.values, memory.mask)  # keys come projected
 
 
 class RecurrentDecoder(nn.Module):
@@ -153,14 +153,14 @@ class RecurrentDecoder(nn.Module):
 
     def begin(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
         """The decode state after the source: encoded (B,S,D), token mask (B,S)."""
-        context = last_state(encoded, token_mask, bidirectional=self.recurrent.bidirectional)
+        context = last_state(encoded, token_mask, bidirectional=self.recurrent.bidirectional)  # (B,D)
         parts = self.stack.cell.parts
         first = torch.tanh(self.bridge(context)).chunk(len(self.stack.layers) * parts, dim=-1)
-        layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]
+        layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]  # (h,) or (h, c) each
         ready, values = (encoded, encoded) if self.attention is None else self.attention.keys_values(encoded)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         mask = lower(real, 1, encoded.shape[1], encoded.device)  # the same for every query: one row is enough
-        fed = torch.zeros_like(context) if self.recurrent.input_feeding else None
+        fed = torch.zeros_like(context) if self.recurrent.input_feeding else None  # (B,D): nothing has been fed yet
         return Seq2SeqState(Memory(context, ready, values, mask), layers, fed)
 
     def forward(
@@ -189,7 +189,7 @@ class RecurrentDecoder(nn.Module):
         context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
         inputs = torch.cat([x, context], dim=-1) if self.queries_before_step else x
         states, state.layers = self.stack(inputs, state.layers, token_mask=token_mask, random=random)
-        weights = x.new_zeros(x.shape[0], x.shape[1], 0)
+        weights = x.new_zeros(x.shape[0], x.shape[1], 0)  # (B,T,0), without attention
         if self.attention is not None:
             context, weights = self.attention(states, state.memory)
         return self._join(states, x, context), weights
@@ -209,14 +209,14 @@ class RecurrentDecoder(nn.Module):
                 assert state.fed is not None
                 after = self.stack.step(torch.cat([token, state.fed], dim=-1), before, random)
                 context, row = self.attention(after[-1][0].unsqueeze(1), state.memory)
-                fed.append(self._join(after[-1][0], token, context.squeeze(1)))
+                fed.append(self._join(after[-1][0], token, context.squeeze(1)))  # Luong's output, (B,D)
                 state.fed = fed[-1] if token_mask is None else torch.where(token_mask[:, t, None], fed[-1], state.fed)
             state.layers = after if token_mask is None else advance_real_rows(token_mask[:, t], after, before)
             states.append(after[-1][0])  # h of the last layer, (B,D)
             contexts.append(context)
             weights.append(row)
         if fed:
-            return torch.stack(fed, dim=1), torch.cat(weights, dim=1)
+            return torch.stack(fed, dim=1), torch.cat(weights, dim=1)  # (B,T,D), (B,T,S)
         hidden = self._join(torch.stack(states, dim=1), x, torch.cat(contexts, dim=1))
         return hidden, torch.cat(weights, dim=1)
 
@@ -224,7 +224,7 @@ class RecurrentDecoder(nn.Module):
         """The vector that is projected, (...,D): maxout of state, token and context, or Luong's tanh of context and
         state."""
         if not self.queries_before_step:
-            return torch.tanh(self.join(torch.cat([context, state], dim=-1)))
+            return torch.tanh(self.join(torch.cat([context, state], dim=-1)))  # W [c; s]
         pieces: Tensor = self.join(torch.cat([state, token, context], dim=-1))  # (...,2D)
         return pieces.view(*pieces.shape[:-1], -1, 2).amax(dim=-1)  # the larger of each pair
 
@@ -243,11 +243,11 @@ def last_state(encoded: Tensor, token_mask: Tensor | None, *, bidirectional: boo
         rows = torch.arange(encoded.shape[0], device=encoded.device)
         real = token_mask.to(torch.uint8)
         first = encoded[rows, real.argmax(dim=1)]  # argmax of 0 and 1 is the first 1
-        last = encoded[rows, encoded.shape[1] - 1 - real.flip(1).argmax(dim=1)]
+        last = encoded[rows, encoded.shape[1] - 1 - real.flip(1).argmax(dim=1)]  # the last 1, as the first from behind
     if not bidirectional:
         return last
     half = encoded.shape[-1] // 2
-    return torch.cat([last[:, :half], first[:, half:]], dim=-1)
+    return torch.cat([last[:, :half], first[:, half:]], dim=-1)  # each direction where it ends
 
 
 class RecurrentSeq2Seq(Network):

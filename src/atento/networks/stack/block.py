@@ -80,7 +80,7 @@ class Block(nn.Module):
         Returns:
             (B,T,D).
         """
-        cache = None if state is None else state.self_attention
+        cache = None if state is None else state.self_attention  # keys and values of earlier positions
         queries = self.self_attention_residual.before(x)
         out, keys_values = self.self_attention(
             queries, mask=mask, position_terms=position_terms, state=cache, random=random, layer=layer

@@ -27,11 +27,11 @@ def run_compiled(
     """Call a block as `Block.forward` takes it, compiled; the same dropout masks are drawn as without."""
     for lowered in (mask, memory_mask):
         if lowered is not None:  # whether a row is empty decides what is computed: found before the compiled code
-            _ = lowered.bias, lowered.empty
+            _ = lowered.bias, lowered.empty  # cached in the lowered mask
     traced = None if random is None else random.as_tensor(x.device)
     out: Tensor = _compiled()(block, x, mask=mask, memory_mask=memory_mask, random=traced, **others)
     if random is not None and traced is not None:
-        random.use += traced.use
+        random.use += traced.use  # as if the masks had been drawn here
     return out
 
 
@@ -59,7 +59,7 @@ def recomputed(run: Callable[..., Tensor], x: Tensor, random: Randomness | None)
         x: its input (B,T,D).
         random: the randomness of dropout; it is advanced once.
     """
-    start = None if random is None else replace(random)
+    start = None if random is None else replace(random)  # a copy from before the first run
     calls = 0
 
     def forward(x: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ def recomputed(run: Callable[..., Tensor], x: Tensor, random: Randomness | None)
         calls += 1
         if calls == 1:
             return run(x, random=random)
-        with unobserved():
-            return run(x, random=None if start is None else replace(start))
+        with unobserved():  # the second run records nothing
+            return run(x, random=None if start is None else replace(start))  # again from the same counters
 
     output: Tensor = checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
     return output

@@ -24,7 +24,7 @@ class Projections(nn.ModuleList):
     """Linear maps one after the other, each with an activation or none."""
 
     def __init__(self, d_model: int, configs: Sequence[ProjectionConfig]) -> None:
-        widths = [d_model, *(config.width for config in configs)]
+        widths = [d_model, *(config.width for config in configs)]  # E of a map is the input of the next
         super().__init__(
             nn.Linear(config.inputs or width, config.width, bias=config.bias)
             for width, config in zip(widths, configs, strict=False)
@@ -36,7 +36,7 @@ class Projections(nn.ModuleList):
         for part, activation in zip(self, self.activations, strict=True):
             assert isinstance(part, nn.Linear)
             bias = None if part.bias is None else part.bias.to(vectors.dtype)
-            vectors = F.linear(vectors, part.weight.to(vectors.dtype), bias)
+            vectors = F.linear(vectors, part.weight.to(vectors.dtype), bias)  # (N,D) -> (N,E)
             vectors = vectors if activation is None else ACTIVATIONS[activation](vectors)
         return vectors
 
@@ -103,7 +103,7 @@ class Encoder(OneStack):
         vectors = self.inputs.summed(
             self.embedding(inputs["ids"]), segment_ids=inputs.get("segment_ids"), token_mask=token_mask, random=random
         )
-        predicted = generator.read(generator(vectors, token_mask, random)[labelled])
+        predicted = generator.read(generator(vectors, token_mask, random)[labelled])  # (n,G) -> (n,E)
         weight, ids = generator.matrix(self.table), inputs["ids"].clone()
         ids[labelled] = sampled(predicted, weight, generator.bias, random)  # (n), in the order of `labelled`
         output: Output = self(**dict(inputs) | {"ids": ids}, random=random, project=False)

@@ -34,7 +34,7 @@ def without_padding(config: NetworkConfig) -> bool:
     added = all(scheme.kind in ADDED and scheme.layers is None for scheme in config.schemes)
     others = (config.attention.sparse, config.convolution, config.mask)
     width = config.head_width
-    return added and others == (None, None, None) and width % 8 == 0 and width <= 256
+    return added and others == (None, None, None) and width % 8 == 0 and width <= 256  # as FlashAttention takes heads
 
 
 _ALL = 2**30  # neighbours: more than any text has
@@ -118,7 +118,7 @@ class Stack(nn.Module):
         """`masks` are the default masks of self-attention, one a layer; None: those of `config`."""
         super().__init__()
         self.n_layers = n_layers
-        numbers = [n_layers - 1] if config.shared_layers else range(n_layers)
+        numbers = [n_layers - 1] if config.shared_layers else range(n_layers)  # known as the last layer
         self.blocks = nn.ModuleList(
             make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in numbers
         )
@@ -136,7 +136,7 @@ class Stack(nn.Module):
     def layers(self) -> list[Block]:
         """The block of each layer: all the same where layers are shared (Lan et al. 2020)."""
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
-        return blocks if len(blocks) == self.n_layers else blocks * self.n_layers
+        return blocks if len(blocks) == self.n_layers else blocks * self.n_layers  # the same block at every depth
 
     def forward(
         self,
@@ -180,15 +180,15 @@ class Stack(nn.Module):
             real = None if memory_token_mask is None else padding(memory_token_mask)
             memory_mask = lower(real, 1, memory.shape[1], x.device)  # the same for every query: one row is enough
         offset = 0 if state is None else state.length
-        terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
-        shape, x = x.shape, x if row is None else row.pack(x)
-        inputs = x
+        terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)  # once for all layers
+        shape, x = x.shape, x if row is None else row.pack(x)  # (1,T,D) if it is a row
+        inputs = x  # the convolution reads what the first layer read
         compiled = self.compiled and self.training and state is None and torch.is_grad_enabled()
         for index, block in enumerate(self.layers):
             if layers is not None:
                 layers.append(x)
             if index == depth:
-                return x
+                return x  # without the final norm
             run = partial(
                 partial(run_compiled, block) if compiled else block,
                 mask=masks[index],
@@ -216,7 +216,7 @@ class Stack(nn.Module):
     def takes_rows(self, dtype: torch.dtype, device: torch.device) -> bool:
         """Whether the layers learn from all real tokens as one row now, which a `RowMask` says: in 16 bits on a GPU."""
         learns = self.training and torch.is_grad_enabled() and dtype in (torch.bfloat16, torch.float16)
-        allowed = learns and self.rows and not self.compiled and device.type != "cpu"
+        allowed = learns and self.rows and not self.compiled and device.type != "cpu"  # code for rows is not compiled
         return allowed and not observing(self) and has_rows(device)
 
     def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions | None:
@@ -251,7 +251,7 @@ class Stack(nn.Module):
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {self.n_layers} layers")
         if all(layer_mask is masks[0] for layer_mask in masks):  # lowered once for all layers
             masks = masks[:1]
-        key_len = x.shape[1] + (0 if state is None else state.length)
+        key_len = x.shape[1] + (0 if state is None else state.length)  # cached and new
         joined: list[Mask | Tensor] = []
         for layer_mask in masks:
             if state is not None and not (isinstance(layer_mask, Mask) and not layer_mask.looks_ahead):
@@ -266,13 +266,13 @@ class Stack(nn.Module):
                 if isinstance(layer_mask, Mask):
                     layer_mask = layer_mask & real
                 else:
-                    layer_mask = check_boolean(layer_mask) & real.dense(1, key_len, x.device)
+                    layer_mask = check_boolean(layer_mask) & real.dense(1, key_len, x.device)  # (B,1,1,S)
             joined.append(layer_mask)
         # spans that heads have learned are masks too: joined to the mask, a kernel skips keys that no head reaches;
         # they count positions in a row, so not where `position_ids` say otherwise
         spans = {} if position_ids is not None or key_len <= _LONG else self.positions.spans()
         if spans and len(joined) == 1:
-            joined = joined * self.n_layers
+            joined = joined * self.n_layers  # a list of its own for each layer's span
         for layer, span in spans.items():
             layer_mask = joined[layer]
             joined[layer] = layer_mask & span if isinstance(layer_mask, Mask) else layer_mask
@@ -341,7 +341,7 @@ class OneStack(StackNetwork):
                 0 if state is None else state.length,
                 position_ids=position_ids,
                 segment_ids=segment_ids,
-                token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],
+                token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],  # those of the new tokens
                 random=random,
             )
             layers: list[Tensor] = []

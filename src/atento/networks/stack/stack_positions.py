@@ -66,7 +66,7 @@ class AddedPositions(nn.Module):
             else:
                 added = scheme.vectors(x.shape[1], offset, positions).to(x.dtype)
             if str(number) in self.gates:
-                added = added * self.gates[str(number)].to(x.dtype)
+                added = added * self.gates[str(number)].to(x.dtype)  # () a scheme, 1 at first
             x = x + added
         return x
 
@@ -78,7 +78,7 @@ def _number(scheme: PositionConfig, config: NetworkConfig) -> int:
 
 def real_positions(token_mask: Tensor) -> Tensor:
     """Positions that count real tokens alone: token mask (B,L) -> (B,L); padding before the first has position 0."""
-    return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)
+    return (token_mask.long().cumsum(dim=1) - 1).clamp_min_(0)  # the n-th real token has position n - 1
 
 
 def input_positions(config: NetworkConfig) -> AddedPositions:
@@ -109,10 +109,10 @@ class LayerPositions(nn.Module):
                 scheme.kind in ("t5", "rotary", "alibi", "disentangled") if scheme.shared is None else scheme.shared
             )
             for count, layer in enumerate(layers):
-                if count == 0 or not shared:
+                if count == 0 or not shared:  # once for all layers if shared, else once a layer
                     self.schemes.append(_make(scheme, config, kind))
                     self.numbers.append(_number(scheme, config))
-                index = len(self.schemes) - 1
+                index = len(self.schemes) - 1  # the one just made, or the shared one
                 if scheme.kind == "rotary":
                     self.rotary[layer].append((index, scheme.heads))
                 else:
@@ -168,9 +168,9 @@ class LayerPositions(nn.Module):
             head_mask = None
             if heads is not None:
                 head_mask = torch.zeros(self.n_heads, 1, 1, dtype=torch.bool, device=positions.queries.device)
-                head_mask[list(heads)] = True
-            rotations[key] = rotary.at(positions.queries, head_mask, dtype)
-            inverses[key] = partial(_unrotated, rotary, head_mask)
+                head_mask[list(heads)] = True  # (H,1,1)
+            rotations[key] = rotary.at(positions.queries, head_mask, dtype)  # (T,R/2), or (B,1,T,R/2)
+            inverses[key] = partial(_unrotated, rotary, head_mask)  # asks for the positions of its strip later
         terms: list[PositionTerms | None] = []
         for layer, rotary_keys in enumerate(self.rotary):
             schemes = self.relative_schemes(layer)
@@ -204,7 +204,7 @@ def total_cost(network: nn.Module) -> Tensor | None:
 
 def _unrotated(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
     """Queries (B,H,T,K) at positions (T,) or (B,T), as they were before rotation. Same shape."""
-    return rotary.at(positions, heads, q.dtype).inverse()(q)
+    return rotary.at(positions, heads, q.dtype).inverse()(q)  # the rotation of -angle, and 1/scale
 
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
@@ -232,7 +232,7 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
         module = ALiBi(config.n_heads)
     else:
         module = RelativeMatrix(config.n_heads, max_distance, scaled=scheme.scaled)
-    if scheme.heads is None and not scheme.gate:
+    if scheme.heads is None and not scheme.gate:  # all heads, always on
         return module
     return Gated(cast(RelativeScheme, module), config.n_heads, scheme.heads, scheme.gate)
 

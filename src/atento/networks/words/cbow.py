@@ -73,7 +73,7 @@ class CBOW(Network):
             pooled = hidden.mean(dim=1)
         else:
             hidden = hidden * token_mask.unsqueeze(-1)
-            pooled = hidden.sum(dim=1) / token_mask.sum(dim=1, keepdim=True).clamp(min=1)
+            pooled = hidden.sum(dim=1) / token_mask.sum(dim=1, keepdim=True).clamp(min=1)  # a row without words gives 0
         if self.training and self.config.dropout:
             pooled = dropout(pooled, self.config.dropout, fresh(random))
         return Output(hidden, self.project(pooled) if project else None, pooled=pooled)
@@ -114,15 +114,15 @@ class CBOW(Network):
         """
         targets_shape = context.shape if self.skip_gram else centre.shape
         expected = (*targets_shape, self.negatives) if self.negatives else None
-        if (None if negatives is None else tuple(negatives.shape)) != expected:
+        if (None if negatives is None else tuple(negatives.shape)) != expected:  # both None, or the same shape
             shape = None if negatives is None else tuple(negatives.shape)
             raise ValueError(f"`negatives` must have the shape {expected}: got {shape}")
         real = context >= 0  # (B,2C)
         if self.skip_gram:
             pooled = _pooled(self(centre.unsqueeze(1), random=random, project=False))  # (B,D)
-            rows = real.nonzero()[:, 0]
+            rows = real.nonzero()[:, 0]  # the window of each real neighbour, (N,)
             pooled, targets = pooled[rows], context[real]  # (N,D) (N,)
-            negatives = None if negatives is None else negatives[real]
+            negatives = None if negatives is None else negatives[real]  # (N,K)
         else:
             output = self(context.clamp(min=0), token_mask=real, random=random, project=False)
             pooled, targets = _pooled(output), centre
@@ -144,7 +144,7 @@ class CBOW(Network):
         """
         blocks = Blocks(ids, neighbours, negatives, self.negatives / negatives.shape[1], self.skip_gram)
         if self.training and self.config.dropout:
-            ones = self.input_weight.new_ones(*blocks.centre.shape, self.config.d_model)
+            ones = self.input_weight.new_ones(*blocks.centre.shape, self.config.d_model)  # (B,N,D)
             keep = dropout(ones, self.config.dropout, fresh(random))
             return plain_window_loss(self.input_weight, self.output_weight, blocks, keep), blocks.targets
         return window_loss(self.input_weight, self.output_weight, blocks), blocks.targets
@@ -155,8 +155,8 @@ class CBOW(Network):
             return cross_entropy(pooled, self.output_weight, targets)[0]
         right = (pooled * F.embedding(targets, self.output_weight)).sum(dim=-1)  # (N,)
         wrong = torch.einsum("nd,nkd->nk", pooled, F.embedding(negatives, self.output_weight))  # (N,K)
-        drawn = negatives != targets.unsqueeze(1)
-        return -F.logsigmoid(right).sum() - (F.logsigmoid(-wrong) * drawn).sum()
+        drawn = negatives != targets.unsqueeze(1)  # a drawn word that is the target counts nothing
+        return -F.logsigmoid(right).sum() - (F.logsigmoid(-wrong) * drawn).sum()  # log σ(-u·v_k) only of those
 
 
 def _pooled(output: Output) -> Tensor:
@@ -215,13 +215,13 @@ def train_vectors(
     step = 0
     for epoch in range(epochs):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * (1 - epoch / epochs)
+            group["lr"] = learning_rate * (1 - epoch / epochs)  # from the full rate towards 0
         nats, count = 0.0, 0
         for window in sentences.epoch(epoch):
             loss, targets = network.loss(window.centre, window.context, window.negatives, Randomness(seed, step))
             optimizer.zero_grad()
             torch.autograd.backward(loss / targets)
             optimizer.step()
-            nats, count, step = nats + float(loss.detach()), count + targets, step + 1
+            nats, count, step = nats + float(loss.detach()), count + targets, step + 1  # sums, for means by target
         losses.append(nats / max(1, count))
     return TrainedVectors(network.vectors.detach().clone(), losses)

@@ -33,7 +33,7 @@ class Blocks:
     @property
     def centre(self) -> Tensor:
         """The words in the middle, (B,N)."""
-        side = self.neighbours.shape[-1] // 2
+        side = self.neighbours.shape[-1] // 2  # C
         return self.ids[:, side : self.ids.shape[1] - side]
 
     @property
@@ -49,7 +49,7 @@ class Blocks:
     def band(self, dtype: torch.dtype) -> Tensor:
         """`neighbours` as (B,N,M): 1 where the word of a column is a neighbour of the centre of a row, else 0."""
         n_blocks, rows, width = self.neighbours.shape
-        columns = rows + width - 1
+        columns = rows + width - 1  # N + 2C
         band = torch.zeros(n_blocks, rows, columns, dtype=dtype, device=self.ids.device)
         band.as_strided(self.neighbours.shape, (rows * columns, columns + 1, 1)).copy_(self.neighbours)
         return band
@@ -69,7 +69,7 @@ def plain_window_loss(inputs: Tensor, outputs: Tensor, blocks: Blocks, keep: Ten
     if blocks.skip_gram:
         vectors = F.embedding(centre, inputs)  # (B,N,D)
     else:
-        vectors = (band / counts.clamp(min=1)) @ F.embedding(blocks.ids, inputs)
+        vectors = (band / counts.clamp(min=1)) @ F.embedding(blocks.ids, inputs)  # the mean of its neighbours, (B,N,D)
     vectors = vectors if keep is None else vectors * keep
     wrong = vectors @ F.embedding(blocks.negatives, outputs).mT  # (B,N,K)
     if blocks.skip_gram:
@@ -77,8 +77,8 @@ def plain_window_loss(inputs: Tensor, outputs: Tensor, blocks: Blocks, keep: Ten
         drawn = counts - band @ (blocks.ids.unsqueeze(2) == blocks.negatives.unsqueeze(1)).to(band.dtype)
     else:
         right = (vectors * F.embedding(centre, outputs)).sum(dim=-1, keepdim=True)  # (B,N,1)
-        real = (counts > 0).to(band.dtype)
-        drawn = (centre.unsqueeze(2) != blocks.negatives.unsqueeze(1)) * real
+        real = (counts > 0).to(band.dtype)  # (B,N,1), 0 for a centre without neighbours
+        drawn = (centre.unsqueeze(2) != blocks.negatives.unsqueeze(1)) * real  # (B,N,K)
     return -(F.logsigmoid(right) * real).sum() - blocks.factor * (F.logsigmoid(-wrong) * drawn).sum()
 
 
@@ -108,7 +108,7 @@ def window_loss(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> Tensor:
 def _scores(scores: Tensor, weights: Tensor, sign: float) -> tuple[Tensor, Tensor]:
     """The sum of -log σ(sign · scores) · weights, and its gradient; `weights` is overwritten by it."""
     loss = -torch.dot(F.logsigmoid(scores if sign > 0 else -scores).flatten(), weights.flatten())
-    return loss, weights.mul_(scores.mul_(-sign).sigmoid_()).mul_(-sign)
+    return loss, weights.mul_(scores.mul_(-sign).sigmoid_()).mul_(-sign)  # d (-log σ(s·x)) / dx = -s · σ(-s·x)
 
 
 def _cbow(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -117,17 +117,17 @@ def _cbow(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> tuple[Tensor, tupl
     share = blocks.band(inputs.dtype).div_(counts.clamp(min=1))  # (B,N,M)
     vectors = share @ F.embedding(blocks.ids, inputs)  # (B,N,D)
     targets = torch.cat([blocks.centre, blocks.negatives], dim=1)  # (B,N+K)
-    of_targets = F.embedding(targets, outputs)
+    of_targets = F.embedding(targets, outputs)  # (B,N+K,D), one gather for both
     right_vectors, drawn_vectors = of_targets[:, :words], of_targets[:, words:]
     real = (counts > 0).to(inputs.dtype)
     right = (vectors * right_vectors).sum(dim=-1, keepdim=True)  # (B,N,1)
     wrong = vectors @ drawn_vectors.mT  # (B,N,K)
-    drawn = (blocks.centre.unsqueeze(2) != blocks.negatives.unsqueeze(1)) * (real * blocks.factor)
+    drawn = (blocks.centre.unsqueeze(2) != blocks.negatives.unsqueeze(1)) * (real * blocks.factor)  # (B,N,K)
     right_loss, d_right = _scores(right, real, 1.0)
     wrong_loss, d_wrong = _scores(wrong, drawn, -1.0)
-    d_targets = torch.empty_like(of_targets)
-    torch.mul(vectors, d_right, out=d_targets[:, :words])
-    d_targets[:, words:] = d_wrong.mT @ vectors
+    d_targets = torch.empty_like(of_targets)  # (B,N+K,D)
+    torch.mul(vectors, d_right, out=d_targets[:, :words])  # d loss / d the right vectors
+    d_targets[:, words:] = d_wrong.mT @ vectors  # (B,K,N) by (B,N,D)
     d_vectors = torch.baddbmm(right_vectors.mul_(d_right), d_wrong, drawn_vectors)
     d_words = share.mT @ d_vectors  # (B,M,D)
     gradients = _summed(d_words, blocks.ids, inputs), _summed(d_targets, targets, outputs)
@@ -144,10 +144,10 @@ def _skip_gram(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> tuple[Tensor,
     scores = vectors @ of_targets.mT  # (B,N,M+K)
     right_loss, d_right = _scores(scores[:, :, :columns].contiguous(), band, 1.0)
     wrong_loss, d_wrong = _scores(scores[:, :, columns:].contiguous(), drawn, -1.0)
-    d_scores = torch.cat([d_right, d_wrong], dim=2)
+    d_scores = torch.cat([d_right, d_wrong], dim=2)  # (B,N,M+K)
     gradients = (
-        _summed(d_scores @ of_targets, blocks.centre, inputs),
-        _summed(d_scores.mT @ vectors, targets, outputs),
+        _summed(d_scores @ of_targets, blocks.centre, inputs),  # (B,N,D)
+        _summed(d_scores.mT @ vectors, targets, outputs),  # (B,M+K,D)
     )
     return right_loss + wrong_loss, gradients
 
