@@ -134,7 +134,7 @@ def evaluate(
     """
     requested = metrics.split(",") if isinstance(metrics, str) else (metrics or [None])
     for name in filter(None, requested):
-        metric_named(name)
+        metric_named(str(name))
     if task is not None:
         _known(task)
     _check_call(isinstance(model, Model) and bool(device or precision), decoding)

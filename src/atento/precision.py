@@ -111,12 +111,12 @@ def threads(count: int | None) -> Iterator[None]:
     """Use `count` CPU threads inside this context; None changes nothing.
 
     Raises:
-        UsageError: `count` is below 1.
+        UsageError: `count` is no integer from 1 to 1,024.
     """
     import torch
 
-    if count is not None and (not isinstance(count, int) or count < 1):
-        raise UsageError(f"`threads` must be an integer of at least 1: got {count!r}")
+    if count is not None and (not isinstance(count, int) or not 1 <= count <= 1024):
+        raise UsageError(f"`threads` must be an integer from 1 to 1024: got {count!r}")
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

@@ -123,12 +123,15 @@ def test_bad_labelled_data_is_one_sentence_before_training(
 def test_a_class_with_one_example_is_a_warning_that_names_its_line(
     bert: Path, server: ForkServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.tsv").write_text(LABELLED + "a casa\tlugar\n", encoding="utf-8")
+    rare = "".join(f"a casa {n}\trara{n}\n" for n in range(6))  # a label each: five are named, the others counted
+    (tmp_path / "train.tsv").write_text(LABELLED + "a casa\tlugar\n" + rare, encoding="utf-8")
     written = recipe("classification", CLASSES, {"train.tsv": ""}, bert)
     (tmp_path / "recipe.yaml").write_text(json.dumps(written), encoding="utf-8")
     done = server.run("train", "recipe.yaml", "--out", "run", cwd=tmp_path)
     assert done.status == 0, done.stderr
     assert "warning: label 'lugar' has one training example (train.tsv:5), from which little is learned" in done.stderr
+    assert done.stderr.count("has one training example") == 5
+    assert "warning: 2 labels more with one training example each" in done.stderr
 
 
 @pytest.mark.parametrize(

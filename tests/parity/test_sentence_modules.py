@@ -122,7 +122,7 @@ def _with_map(folder: Path, dense: Path) -> None:
 @pytest.mark.parametrize("pooled", [True, False])
 def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: Path, tmp_path: Path) -> None:
     """Each side behind its own prompt, as theirs encodes them; the recipe writes prompts, the rest is the model's."""
-    folder, prompts = tmp_path / "theirs", {"query": "a avó: ", "passage": "o livro e o sol "}
+    folder, prompts = tmp_path / "theirs", {"query": "a avó: ", "passage": "o livro e o sol ", "none": ""}
     shutil.copytree(small / "theirs", folder)
     _changed(folder / "config_sentence_transformers.json", prompts=prompts)
     (pooling,) = folder.glob("*_Pooling/config.json")

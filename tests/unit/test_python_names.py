@@ -1,18 +1,21 @@
 """What Python shows of the library: its names, models that move, reprs of one short line."""
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import atento
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, generate
@@ -24,6 +27,7 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.released.load_report import LoadReport
 from atento.runs.train import TrainedRun
+from atento.tasks.text_outputs import texts_and_pairs
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
 
@@ -80,12 +84,42 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
         "text 0 must not have a NUL character: there is one at character 1": lambda: model.translate("a\0b"),
         "text 1 must not have a NUL character: there is one at character 0": lambda: model.translate(["a", "\0"]),
         "text 0 must not have a NUL character: there is one at character 2": lambda: model.embed("ab\0"),
-        "`threads` must be an integer of at least 1: got 0": lambda: atento.evaluate(model, pairs, threads=0),
+        "`threads` must be an integer from 1 to 1024: got 0": lambda: atento.evaluate(model, pairs, threads=0),
+        "`threads` must be an integer from 1 to 1024: got 9": lambda: atento.evaluate(model, pairs, threads=10**6 * 9),
+        "an override is key=value": lambda: atento.train("micro-world-en-pt", [("training.steps", 3)]),  # type: ignore
+        "--from must be RUN@STEP": lambda: atento.train("micro-world-en-pt", from_=3),  # type: ignore[arg-type]
+        "unknown metric '5'": lambda: atento.evaluate(model, pairs, metrics=[5]),  # type: ignore[list-item]
+        "`glossary` is a file, a mapping": lambda: model.translate("a", glossary={"a": None}),  # type: ignore
+        "text 1 must be Unicode text: got the lone surrogate U+D800": lambda: model.embed(["a", "\ud800"]),
         "unknown metric 'blue'; did you mean 'bleu'": lambda: atento.evaluate(model, pairs, metrics="chrf,blue"),
     }
     for said, call in calls.items():
         with pytest.raises(UsageError, match=re.escape(said)):
             call()
+
+
+def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
+    """Values of `np.arange`, of a table's column or of a random search were refused: "got a value of type int64"."""
+    text: str = PAIRS[0].source
+    options: dict[str, Any] = {"beam": np.int64(3), "n_best": np.int64(2), "max_new_tokens": torch.tensor(5)}
+    assert model.translate(text, **options) == model.translate(text, beam=3, n_best=2, max_new_tokens=5)
+    assert model.translate(text, greedy=np.True_, stop=np.array(["."])) == model.translate(
+        text, greedy=True, stop=["."]
+    )
+    assert model.embed(text, dimensions=np.int64(3), layer=np.int64(0)).shape == (3,)  # type: ignore[typeddict-item]
+    loaded = load_recipe("micro-world-en-pt", {"training.steps": np.int32(7), "metrics": np.array(["bleu"])}).recipe
+    assert (loaded.training.steps, loaded.metrics) == (7, ("bleu",))
+    rows = np.array([(pair.source, pair.target) for pair in PAIRS[:3]])
+    assert atento.evaluate(model, rows)["bleu"].value == atento.evaluate(model, rows.tolist())["bleu"].value
+    assert texts_and_pairs(zip(["a", "b"], ["c", "d"])) == (["a", "b"], ["c", "d"])
+
+
+def test_a_tokenizer_passes_to_another_process(model: Model) -> None:
+    """`datasets.map` with several processes and the workers of a `DataLoader` pickle it."""
+    tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
+    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.") and tokenizer.decode([300, 5]) == (
+        model.tokenizer.decode([300, 5])
+    )
 
 
 def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model) -> None:

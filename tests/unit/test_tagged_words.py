@@ -253,6 +253,7 @@ def test_what_is_refused() -> None:
         ({"text": "a", "words": ["a"]}, "give a text or `words`, one of them"),
         ({"words": "o gato"}, "`words` must be a list of words, or a list of such lists: got str"),
         ({"words": ["o", ["gato"]]}, "got a list of both"),
+        ({"words": ["o", None]}, "got a list of both or neither"),
         ({"words": ["o", ""]}, "a word must have at least one character: word 1 is ''"),
         ({"words": [["o", 3]]}, "a text must be a str: got int"),
         ({"text": 3}, "give a text or a list of texts: got int"),

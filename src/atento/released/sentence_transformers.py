@@ -89,7 +89,9 @@ def sentence_folder(path: Path) -> SentenceModules | None:
         elif kind == "Dense":
             dense.append(folder)
         else:
-            raise ModelError(f"{modules}: a module of type {row.get('type')!r} is not built here")
+            raise ModelError(
+                f"{modules}: a module of type {row.get('type')!r} is not built here{nearest(kind, list(_ORDER))}"
+            )
     if kinds != sorted(kinds, key=_ORDER.index):
         raise ModelError(f"{modules}: modules must be in the order {', '.join(_ORDER)}: got {', '.join(kinds)}")
     tokenizer = _object(network / "tokenizer_config.json")
@@ -123,7 +125,7 @@ def _reading(path: Path, network: Path) -> dict[str, Any]:
     settings, config = _object(path / _SETTINGS), dict[str, object]()
     name, named = settings.get("default_prompt_name"), settings.get("prompts")
     prompts = named if isinstance(named, Mapping) else {}
-    config["prompts"] = {name: prompt for name, prompt in prompts.items() if prompt and isinstance(prompt, str)}
+    config["prompts"] = {name: prompt for name, prompt in prompts.items() if isinstance(prompt, str)}
     if name is not None:
         prompt = prompts.get(name)
         if not isinstance(prompt, str):

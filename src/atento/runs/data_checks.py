@@ -7,7 +7,7 @@ from atento.config.tables.tasks import TASKS
 from atento.data.files.source_records import header_hint
 from atento.data.records.splits import Split
 from atento.data.records.values import joined_labels, several_labels, shared_parts
-from atento.errors import DataError
+from atento.errors import DataError, counted
 
 _SO = "so there is nothing to learn"
 
@@ -79,8 +79,9 @@ def doubtful_labels(train: Split, label: str) -> Iterator[str]:
     if (sharing := shared_parts(counts)) is not None:
         one, other = map(repr, sharing)
         yield f"{one} and {other} are two labels here, with nothing in common; {several_labels()}"
-    for name, count in sorted(counts.items()):
-        if count == 1:
-            where = train.where(train[label].index(name))
-            hint = header_hint(where)
-            yield f"label {name!r} has one training example ({where}), from which little is learned{hint}"
+    alone = sorted(name for name, count in counts.items() if count == 1)
+    for name in alone[:5]:
+        where = train.where(train[label].index(name))
+        yield f"label {name!r} has one training example ({where}), from which little is learned{header_hint(where)}"
+    if len(alone) > 5:
+        yield f"{counted(len(alone) - 5, 'label')} more with one training example each"

@@ -127,7 +127,7 @@ def train(
         loaded = load_recipe(recipe, changes, memory=memory)
         check_trackers(loaded.recipe.training.report_to)
         device = resolve_device(device)
-        branch = None if from_ is None else branch_point(from_)
+        branch = None if from_ is None else branch_point(str(from_))
     default: str | Path = Path("runs") / loaded.recipe.name
     if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
         default = recipe  # a run folder: resume it

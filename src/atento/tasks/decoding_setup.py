@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from atento.config.reading.schema import Reader, as_node
+from atento.config.reading.schema import Reader, as_node, plain
 from atento.config.reading.unused_options import unused_options
 from atento.config.sections.decoding import FILTERS, DecodingConfig, DecodingOptions
 from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
@@ -45,7 +45,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
             effect in the strategy (`beam` beside `sample`, a `length_penalty` beside `greedy`).
         RecipeError: a value of the wrong type or out of range.
     """
-    changes: dict[str, object] = dict(options)
+    changes: dict[str, object] = {name: plain(value) for name, value in options.items()}
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
     if changes.pop("greedy", False):
         changes = _greedy(changes)
@@ -99,10 +99,10 @@ def kept_dimensions(options: EmbeddingOptions, width: int) -> int | None:
     Raises:
         UsageError: `dimensions` is no whole number from 1 to the width of a vector.
     """
-    kept = options.get("dimensions")
-    if kept is not None and not (isinstance(kept, int) and 1 <= kept <= width):
-        raise UsageError(f"`dimensions` must lie in 1 to {width}, the length of a vector: got {kept!r}")
-    return kept
+    kept = plain(options.get("dimensions"))
+    if kept is None or (isinstance(kept, int) and 1 <= kept <= width):
+        return kept
+    raise UsageError(f"`dimensions` must lie in 1 to {width}, the length of a vector: got {kept!r}")
 
 
 def refuse_options(options: Mapping[str, object], why: str) -> None:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, overload
 
 import torch
@@ -97,8 +98,9 @@ def fill(
             option is out of range.
     """
     texts = listed(text)
-    if top < 1 or (iterations is not None and iterations < 1):
-        raise UsageError(f"`top` and `iterations` must be at least 1: got {top} and {iterations}")
+    numbers: list[object] = [top, 1 if iterations is None else iterations]
+    if any(not isinstance(number, Integral) or number < 1 for number in numbers):
+        raise UsageError(f"`top` and `iterations` must be integers of at least 1: got {top} and {iterations}")
     network, masked = model.network, predicts_masks(model)
     if iterations is not None and not masked:
         raise UsageError("`iterations` is for masked models; an encoder-decoder writes what it fills by beam search")

@@ -1,7 +1,7 @@
 """Tagging: a tag for each word, such as its part of speech, or the entities that the tags of several words name."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -128,10 +128,10 @@ def _sentences(text: object, words: Any) -> tuple[list[tuple[str, Spans]], bool]
         raise UsageError(f"`words` must be a list of words, or a list of such lists: got {type(words).__name__}")
     rows = list(words)
     single = all(isinstance(word, str) for word in rows)  # an empty list is one sentence without words
-    sentences = [rows] if single else [list(row) if not isinstance(row, str) else row for row in rows]
+    if not single and any(isinstance(row, str) or not isinstance(row, Iterable) for row in rows):
+        raise UsageError("`words` must be a list of words, or a list of such lists: got a list of both or neither")
+    sentences = [rows] if single else [list(row) for row in rows]
     for sentence in sentences:
-        if isinstance(sentence, str):
-            raise UsageError("`words` must be a list of words, or a list of such lists: got a list of both")
         check_texts(sentence)
         if "" in sentence:
             raise UsageError(f"a word must have at least one character: word {sentence.index('')} is ''")

@@ -1,7 +1,7 @@
 """What a head of the whole text gives for texts or pairs, in batches of similar length."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -112,7 +112,8 @@ def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
     """
     if is_frame(given):
         given = frame_texts(given)
-    records: Any = given
+    records: Any = list(given) if isinstance(given, Iterator) else given
+    given = records
     if getattr(given, "shape", ())[1:] == (2,):  # an array of pairs
         given = records = records.tolist()
     if isinstance(given, Sequence) and given and all(isinstance(record, tuple | list) for record in given):

@@ -78,6 +78,7 @@ def check_texts(texts: Sequence[object]) -> None:
         if "\0" in text:
             at = text.index("\0")
             raise DataError(f"text {number} must not have a NUL character: there is one at character {at}")
+        require_unicode(text, f"text {number}")
 
 
 def is_blank(char: str) -> bool:

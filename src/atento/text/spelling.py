@@ -121,7 +121,7 @@ class Spelling:
         native: whether Atento trained it.
         """
         self._backend, self._kind, self._native = backend, kind, native
-        self._row, self._spell = kind_named(kind), spellings(definition)
+        self._definition = definition
         self._unk = specials.get("unk")
         self._special_ids = frozenset(specials.ids.values())
         numbers = frozenset(backend.get_vocab(with_added_tokens=True).values())
@@ -129,6 +129,13 @@ class Spelling:
         gaps = frozenset(range(self.vocab_size)) - numbers if len(numbers) < self.vocab_size else frozenset()
         self.hidden = (self._special_ids - specials.visible_ids) | gaps
         self._others = self._special_ids | gaps
+
+    @cached_property
+    def _spell(self) -> Callable[[str], bytes | str]:
+        return spellings(self._definition)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_spell"}  # a function has no pickle
 
     @cached_property
     def ordinary(self) -> list[int]:
@@ -158,16 +165,16 @@ class Spelling:
     def of(self, token_id: int) -> bytes | str:
         """The text of an id, or its bytes, which may be part of a character; U+FFFD for the unknown token."""
         if token_id == self._unk:
-            return UNREADABLE if self._row.spaces else " " + UNREADABLE
+            return UNREADABLE if kind_named(self._kind).spaces else " " + UNREADABLE
         return self._spell(self.piece(token_id))
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids, special ones included."""
         ids = [i for i in ids if i < self.vocab_size]
-        if not self._row.spaces and self._native:
+        if not kind_named(self._kind).spaces and self._native:
             return self._joined_words(ids)
         text = str(self._backend.decode(ids, skip_special_tokens=False))
-        return self._joined_bytes(ids) if self._native and UNREADABLE in text and self._row.bytes else text
+        return self._joined_bytes(ids) if self._native and UNREADABLE in text and kind_named(self._kind).bytes else text
 
     def _joined_words(self, ids: Sequence[int]) -> str:
         """The text of pieces that do not encode spaces, which are added by rule."""

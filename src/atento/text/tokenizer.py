@@ -51,7 +51,6 @@ class Tokenizer:
         Raises:
             TokenizerError: the library cannot read the definition.
         """
-        self._kind_row = kind_named(kind)
         self.kind = kind
         self.specials = specials
         self.lowercase = lowercase
@@ -215,7 +214,7 @@ class Tokenizer:
         It holds for kinds that Atento trains and that split text into words: NFC, the removal of blanks and the split
         never look across a space.
         """
-        return self.native and self._kind_row.by_word
+        return self.native and kind_named(self.kind).by_word
 
     # Text -> ids
 
@@ -337,7 +336,7 @@ class Tokenizer:
         encoding = self._backend.encode(normal.text, add_special_tokens=False)
         spelt = map(self._spelling.of, encoding.ids)
         prefixed = self.kind in ("unigram", "bpe")  # the first space is not in the text
-        inner = walk(spelt, normal.text, prefixed=prefixed) if self._kind_row.spaces else None
+        inner = walk(spelt, normal.text, prefixed=prefixed) if kind_named(self.kind).spaces else None
         if inner is None:
             last = len(normal.text)
             inner = [(min(start, last), min(end, last)) for start, end in encoding.offsets]

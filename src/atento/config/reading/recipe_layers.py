@@ -258,7 +258,7 @@ def settings(overrides: Sequence[str] | Mapping[str, object], position: str) -> 
         raise RecipeError(f"{position}: overrides are a list of key=value: got the one text {overrides!r}")
     result: list[tuple[str, Node | None]] = []
     for text in overrides:
-        key, equals, value = text.partition("=")
+        key, equals, value = str(text).partition("=")
         key = key.strip()
         if key.startswith("~") and not equals:
             key, written = key[1:], None

@@ -363,8 +363,14 @@ def _complaint(node: Node, hint: object, first: ErrorDetails, path: str) -> str:
     return f"must be {describe(hint)}: got {text}" + ("; the sign of decimals is a point" if comma else "")
 
 
+def plain(value: object) -> object:
+    """A value of Python: a number, an array or a column of NumPy, pandas or PyTorch becomes a number or a list."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def as_node(value: object, position: str) -> Node:
     """Convert a Python value, such as an override, to nodes."""
+    value = plain(value)
     if is_dataclass(value) and not isinstance(value, type):
         value = {part.name: getattr(value, part.name) for part in fields(value)}
     if isinstance(value, Mapping):

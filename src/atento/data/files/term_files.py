@@ -29,12 +29,14 @@ def glossary_of(value: GlossaryLike) -> Glossary:
         return glossary_of_rows(terms)
     rows: list[object] = []  # stays empty for what is none of these, which is refused below
     if isinstance(value, Mapping):
-        rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in value.items()]
+        rows = [[source, *(forms if isinstance(forms, list | tuple) else [forms])] for source, forms in value.items()]
     elif isinstance(value, Sequence):
         rows = list(value)
     checked = [row for row in rows if _is_row(row)]
     if not rows or len(checked) < len(rows):
-        raise UsageError("`glossary` is a file, a mapping of terms, or rows of a source term and target terms")
+        raise UsageError(
+            "`glossary` is a file, a mapping of terms, or rows of a source term and target terms; one at least"
+        )
     return glossary_of_rows((f"`glossary` row {number}", row) for number, row in enumerate(checked))
 
 

@@ -96,8 +96,8 @@ def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[s
 def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
     """Return the records and the fields that they have: an optional field if the first record has it."""
     required = tuple(field for field in fields if not field.optional)
-    if is_frame(data):
-        data = _of_frame(data, fields)
+    data = _of_frame(data, fields) if is_frame(data) else data
+    data = list(map(tuple, data)) if getattr(data, "ndim", 0) == 2 else data  # rows of an array
     known = data if isinstance(data, Mapping) else dataset_columns(data)
     if known is not None:
         return data, tuple(field for field in fields if not field.optional or field.name in known)
