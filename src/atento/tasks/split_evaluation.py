@@ -14,6 +14,7 @@ import torch
 
 from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
+from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.task_spec import TaskSpec
@@ -79,7 +80,6 @@ class ModelInTraining(TaskModel):
         config: dict[str, object] = {
             "task": recipe.task,
             "template": template_for(recipe.task, tokenizer),
-            "decoding": asdict(recipe.decoding) | {"draft": ()},  # a draft changes the time alone
             "max_len": recipe.data.max_len,
             "prefixes": prefixes_of(recipe),
         }
@@ -97,8 +97,15 @@ class ModelInTraining(TaskModel):
         if "answers" in split.columns:
             config["answering"] = learned_settings(recipe, split)
         super().__init__(network, tokenizer, config)
+        given = recipe.decoding  # a draft changes the time alone
+        self._decoding = replace(given, draft=()) if given.draft else given
         # sources beyond the positions are cut, if the recipe cuts
         self.source_limit = None if recipe.data.truncate == "none" else network.config.position_limit
+
+    @property
+    def decoding(self) -> DecodingConfig:
+        """That of the recipe."""
+        return self._decoding
 
     @property
     def trained_length(self) -> int | None:
