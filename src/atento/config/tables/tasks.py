@@ -1,5 +1,6 @@
 """The tasks, one row each; task names appear as strings only here."""
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
@@ -268,9 +269,12 @@ _OF_HEAD = {
 }
 
 
+_with_defaults = cache(ObjectiveConfig)  # options are checked once, not at each validation
+
+
 def objectives_of(task: str, objectives: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
     """Return the objectives of a recipe, or the default objective of the task if it has none."""
-    return objectives or (ObjectiveConfig(TASKS[task].objective),)
+    return objectives or (_with_defaults(TASKS[task].objective),)
 
 
 def scored() -> tuple[str, ...]:
