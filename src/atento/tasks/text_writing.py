@@ -172,7 +172,8 @@ class Writer:
         limit = token_limit(
             len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=needed
         )
-        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row), constraints)
+        draws = self.decoding.samples or self.decoding.mbr is not None  # other searches read no seed
+        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row) if draws else 0, constraints)
 
     def unsearched(self, text: str) -> WrittenText:
         """The output of a source that has no ids: empty, or with `words_only` the text itself if it is not blank."""
