@@ -31,7 +31,7 @@ def next_log_probs(logits: Tensor, rows: Sequence[int], length: int) -> Tensor:
         AtentoError: some row of logits is no distribution.
     """
     log_probs = torch.log_softmax(logits, dim=-1)
-    first = log_probs[:, 0]
+    first = log_probs[:, 0]  # (R,)
     if isnan(float(first.sum())):  # no log-probability is +inf, so only a NaN makes the sum NaN
         raise no_distribution(rows[int(first.isnan().nonzero()[0])], length)
     return log_probs
@@ -78,7 +78,7 @@ def apply_rules(scores: Tensor, request: Request, rows: Sequence[int], written: 
 
 def forbid(scores: Tensor, ids: tuple[int, ...]) -> Tensor:
     """A copy of scores (R,V) in which those ids are -inf."""
-    out = scores.clone()
+    out = scores.clone()  # a rule may not change its input
     out[:, list(ids)] = float("-inf")
     return out
 
@@ -93,12 +93,12 @@ def best_token(scores: Tensor) -> Tensor:
     blocks = vocab_size // BLOCK
     if scores.numel() <= FEW or not blocks or scores.is_cuda:
         return scores.max(dim=1).indices
-    full_blocks = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+    full_blocks = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))  # (R,blocks,BLOCK)
     block = full_blocks.amax(dim=2).argmax(dim=1, keepdim=True)  # (R,1)
-    inside = full_blocks.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)
-    best = block * BLOCK + inside.argmax(dim=1, keepdim=True)
+    inside = full_blocks.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)  # (R,BLOCK)
+    best = block * BLOCK + inside.argmax(dim=1, keepdim=True)  # (R,1)
     if vocab_size > blocks * BLOCK:  # the tokens after the last full block
-        score, last = scores[:, blocks * BLOCK :].max(dim=1, keepdim=True)
+        score, last = scores[:, blocks * BLOCK :].max(dim=1, keepdim=True)  # (R,1) each
         best = torch.where(score > scores.gather(1, best), last + blocks * BLOCK, best)
     tokens: Tensor = best.squeeze(1)
     return tokens
@@ -155,7 +155,7 @@ def moved_up(live: Sequence[bool]) -> list[int]:
     """The numbers of the live rows, in an order in which the last ones take the places of those that have ended."""
     rows = [row for row, is_live in enumerate(live) if is_live]
     last = iter(row for row in reversed(rows) if row >= len(rows))
-    return [row if live[row] else next(last) for row in range(len(rows))]
+    return [row if live[row] else next(last) for row in range(len(rows))]  # holes filled from behind
 
 
 def kept(state: StateT, rows: Tensor) -> StateT:

@@ -111,9 +111,9 @@ class _Occurrences:
     def extend(self, ids: Sequence[int]) -> None:
         """Add tokens. An n-gram is entered with the token behind it, so that the last one never finds itself."""
         for token in ids:
-            index = len(self._ids)
+            index = len(self._ids)  # of the token that is added now
             if token != _SEPARATOR:
-                for ngram in self._last_ngrams():
+                for ngram in self._last_ngrams():  # all that end right before it
                     self._after[ngram] = index
             self._ids.append(token)
 
@@ -137,4 +137,4 @@ class _Occurrences:
     def _last_ngrams(self) -> list[tuple[int, ...]]:
         """The n-grams at the end, the longest first."""
         ngrams = [tuple(self._ids[-n:]) for n in range(_LONGEST, _SHORTEST - 1, -1) if len(self._ids) >= n]
-        return [ngram for ngram in ngrams if _SEPARATOR not in ngram]
+        return [ngram for ngram in ngrams if _SEPARATOR not in ngram]  # none reaches over a border

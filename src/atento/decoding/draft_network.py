@@ -56,7 +56,7 @@ class DraftNetwork:
         prefix = 0 if prefix_ids is None else prefix_ids.shape[1]
         self._rooms = [self._room(lengths[row], prefix, longest) for row in rows]
         self._outputs = [output for output, room in enumerate(self._rooms) if room > 0]  # those in the state
-        read_rows = sorted({rows[output] for output in self._outputs})
+        read_rows = sorted({rows[output] for output in self._outputs})  # rows of `ids` with room
         if not read_rows:
             return
         index = torch.tensor(read_rows, dtype=torch.long, device=self._device)
@@ -75,7 +75,7 @@ class DraftNetwork:
     def _room(self, length: int, prefix: int, longest: int | None) -> int:
         """How many tokens of an output may be read after an input of that length."""
         if longest is None:
-            return 1 << 62
+            return 1 << 62  # no limit
         if isinstance(self._steps, PromptReader):  # the last token of the prompt takes the position of `first`
             return longest - max(length, 1) - prefix
         return longest - 1 - prefix if length <= longest else 0
@@ -109,11 +109,11 @@ class DraftNetwork:
         unread = self._unread(written)
         for step in range(max(most)):
             logits = self._step(unread)
-            rows = [row for row, count in enumerate(most) if count > step]
+            rows = [row for row, count in enumerate(most) if count > step]  # those that propose this many
             index = torch.tensor(rows, dtype=torch.long, device=self._device)
             numbers = [self._outputs[row] for row in rows]
             tokens, drawn_from = self._choose(logits[index], numbers, [len(written[row]) + step for row in rows])
-            unread = [[] for _ in written]
+            unread = [[] for _ in written]  # rows that have enough read nothing
             for number, (row, token) in enumerate(zip(rows, tokens.tolist())):
                 ids[row].append(token)
                 if drawn_from is not None:
@@ -147,6 +147,6 @@ class DraftNetwork:
         logits, self._state = self._steps.step_all(tokens, counts, self._state)
         self._last_id = logits.shape[-1] - 1
         last = torch.tensor(counts, device=self._device).sub_(1).clamp_(min=0)
-        logits = logits[torch.arange(len(counts), device=self._device), last]
+        logits = logits[torch.arange(len(counts), device=self._device), last]  # (R,V)
         added = 0 if self._vocab_size is None else self._vocab_size - logits.shape[-1]
         return logits if not added else F.pad(logits, (0, added), value=float("-inf"))  # below 0: cut

@@ -162,7 +162,7 @@ class DraftedSearch:
         self.filters = GREEDY if isinstance(strategy, Greedy) else strategy
         self._is_greedy = self.filters.temperature == 0
         rows = [(row, number) for row in range(first.shape[0]) for number in range(self.filters.n)]
-        size = min(_FIRST, draft.tokens)
+        size = min(_FIRST, draft.tokens)  # grows with what is accepted
         self.outputs = [
             _Output((), Greedy() if self._is_greedy else strategy, request, number, row=row, index=index, size=size)
             for index, (row, number) in enumerate(rows)
@@ -210,11 +210,11 @@ class DraftedSearch:
         unread = unread if unread.dim() == 2 else unread.unsqueeze(1)
         while self._live:
             proposals = self._proposals()
-            before = unread.shape[1]
-            counts = [before + len(proposal.ids) for proposal in proposals]
+            before = unread.shape[1]  # tokens before the proposals
+            counts = [before + len(proposal.ids) for proposal in proposals]  # tokens of each row that count
             longest = max(counts) - before
             padded = [[*proposal.ids, *[0] * (longest - len(proposal.ids))] for proposal in proposals]
-            tokens = torch.cat(
+            tokens = torch.cat(  # (R, before + longest)
                 [unread, torch.tensor(padded, dtype=torch.long, device=device).view(len(padded), longest)], 1
             )
             logits, self._state = self._step_function.step_all(tokens, counts, self._state)
@@ -260,7 +260,7 @@ class DraftedSearch:
         for position, (output, proposal) in enumerate(zip(self._live, proposals)):
             output.proposed += len(proposal.ids)
             tokens: list[Drawn] = []
-            for step in range(len(proposal.ids) + 1):
+            for step in range(len(proposal.ids) + 1):  # the last one is the choice behind the proposal
                 after = len(output.ids)
                 if simple is not None and after >= self._request.min_new_tokens and proposal.probabilities is None:
                     token, log_prob, is_close = simple[position][step]
@@ -285,7 +285,7 @@ class DraftedSearch:
                     record(self._request.trace, [output], ids, *steps, torch.tensor([token]), [0])
                 is_accepted = step < len(proposal.ids) and token == proposal.ids[step]
                 output.accepted += is_accepted
-                if output.has_ended or not is_accepted:
+                if output.has_ended or not is_accepted:  # what follows was proposed after another token
                     break
             if proposal.ids:
                 output.size = min(self._draft.tokens, 2 * sum(map(_is_same, tokens, proposal.ids)) + 1)
@@ -304,19 +304,19 @@ class DraftedSearch:
         else:
             outputs = [self._live[row] for row in rows.tolist()]
             lengths = [len(output.ids) + step for output, step in zip(outputs, steps.tolist())]
-            keys = torch.tensor([output.keys[0] for output in outputs], device=flat.device)
+            keys = torch.tensor([output.keys[0] for output in outputs], device=flat.device)  # (N,)
             tokens = draw(flat, self.filters, keys, torch.tensor(lengths, device=flat.device))
             close = [False] * len(flat)
-        log_probs = torch.log_softmax(flat, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+        log_probs = torch.log_softmax(flat, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)  # (N,)
         choices = iter(zip(tokens.tolist(), log_probs.tolist(), close))
         return [[next(choices) for _ in range(count)] for count in counts]
 
     def _is_close(self, scores: Tensor, best: Tensor) -> Tensor:
         """Whether rounding may decide between the two highest of scores (N,V): booleans (N,)."""
         column = best.unsqueeze(1)
-        highest = scores.gather(1, column)
-        second = scores.scatter(1, column, float("-inf")).amax(dim=1, keepdim=True)
-        bound = self._step_function.rounding * highest.abs().clamp(min=1.0)
+        highest = scores.gather(1, column)  # (N,1)
+        second = scores.scatter(1, column, float("-inf")).amax(dim=1, keepdim=True)  # (N,1)
+        bound = self._step_function.rounding * highest.abs().clamp(min=1.0)  # below 1 an absolute bound
         close: Tensor = (highest - second <= bound).squeeze(1)
         return close
 
@@ -334,7 +334,7 @@ class DraftedSearch:
             proposal: what was proposed; None: `logits` are those of a step over one token.
             step: the number of the proposed token that is verified.
         """
-        written = torch.tensor([output.ids], dtype=torch.long, device=logits.device)
+        written = torch.tensor([output.ids], dtype=torch.long, device=logits.device)  # (1,t)
         changed = list(rule_stages(logits, self._request, [output.row], written, len(output.ids)))
         scores = changed[-1][1] if changed else logits
         if float(scores.amax()) == float("-inf"):
@@ -354,12 +354,12 @@ class DraftedSearch:
     def _accepted_or_drawn(self, output: _Output, scores: Tensor, proposed: int, q: Tensor) -> int:
         """A token with the distribution p of scores (1,V), from one that was drawn from q (V,)."""
         p = shaped(scores, self.filters)[0].exp().double()  # (V)
-        p, position = p / p.sum(), len(output.ids)
+        p, position = p / p.sum(), len(output.ids)  # float32 does not sum to 1 exactly
         token_key, _, acceptance_key = (torch.tensor([key], device=p.device) for key in output.keys)
         if float(uniform(acceptance_key, position)) * float(q[proposed]) < float(p[proposed]):
             return proposed
         remaining = (p - q).clamp_(min=0.0)  # what p has beyond q (Leviathan et al. 2023)
-        cumulative = (remaining if float(remaining.sum()) > 0 else p).cumsum(dim=0)
+        cumulative = (remaining if float(remaining.sum()) > 0 else p).cumsum(dim=0)  # p = q but for rounding: from p
         return int(torch.searchsorted(cumulative, uniform(token_key, position) * cumulative[-1], right=True))
 
     def _choose_proposed(
@@ -371,7 +371,7 @@ class DraftedSearch:
         keys = torch.tensor([self.outputs[output].keys[1] for output in outputs], device=logits.device)
         tokens = draw(logits, self.filters, keys, torch.tensor(positions, device=logits.device))
         probabilities = shaped(logits, self.filters).exp().double()
-        return tokens, probabilities / probabilities.sum(dim=1, keepdim=True)
+        return tokens, probabilities / probabilities.sum(dim=1, keepdim=True)  # float32 does not sum to 1 exactly
 
 
 def _is_same(token: Drawn, proposed: int) -> bool:

@@ -85,14 +85,14 @@ def exact_search(
         raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {len(ids)} rows")
     if trace is not None:
         trace.begin("exact", ids.shape[0])
-    token_masks = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]
+    token_masks = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]  # (1,S) each
     prompts = [
         prompt_ids.tolist() if mask is None else prompt_ids[mask[0]].tolist()
         for prompt_ids, mask in zip(ids, token_masks)
     ]
     step_function, results = step_function_of(network), []
     for row in range(ids.shape[0]):
-        state: State = step_function.begin(ids[row : row + 1], token_masks[row])
+        state: State = step_function.begin(ids[row : row + 1], token_masks[row])  # one row at a time: a heap of its own
         first = first_tokens(step_function, ids[row : row + 1], token_masks[row], None)
         ends = ends_of(step_function, eos_id)
         request = Request(limits, min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
@@ -153,7 +153,7 @@ class _Search:
         while self.open and -self.open[0][0] > self._score_to_beat():
             if self.read >= self.limit:
                 return Exact(self.best, False, -self.open[0][0], self.read)
-            self._branch(*heappop(self.open)[2:])
+            self._branch(*heappop(self.open)[2:])  # the node with the highest bound
         if self.request.trace is not None:
             self._record_open_nodes(self.request.trace)
         return Exact(self.best, True, self.rank, self.read)
@@ -179,7 +179,7 @@ class _Search:
         lengths = (length,) if ends else (max(length + 1, self.request.min_new_tokens + 1) if eos else limit, limit)
         if lengths[0] > limit:
             return -inf
-        return max(total / float(reached**self.penalty) for reached in lengths)
+        return max(total / float(reached**self.penalty) for reached in lengths)  # for either sign of the penalty
 
     def _ends(self, token: int, length: int) -> bool:
         """Whether that token ends an output of that length: as EOS, or, without EOS ids, at the limit."""
@@ -196,7 +196,7 @@ class _Search:
             self._record(trace, nodes, index)
         promising, end = [], min(start + _BATCH, len(tokens))  # tokens are sorted: the best are looked at first
         for rank in range(start, end):
-            total, token = nodes.totals[index] + scores[rank], tokens[rank]
+            total, token = nodes.totals[index] + scores[rank], tokens[rank]  # sums fall as tokens are added
             ends = self._ends(token, length)
             if scores[rank] == -inf or self._bound(total, length, ends) <= self._score_to_beat():
                 fate = BOUND
@@ -209,10 +209,10 @@ class _Search:
             if trace is not None and scores[rank] > -inf:
                 trace.candidate(0, token, fate, total=total)
         if end < len(tokens):
-            self._push(nodes, index, end)
+            self._push(nodes, index, end)  # its later tokens are open as one node
         if promising:
             new = torch.tensor([token for token, _ in promising], device=nodes.tokens.device)
-            log_probs = nodes.log_probs[index][new].tolist()
+            log_probs = nodes.log_probs[index][new].tolist()  # by the model, before the rules
             rows = torch.full((len(promising),), index, dtype=torch.long, device=new.device)  # all continue one node
             self._open_all(
                 self._step(
@@ -242,7 +242,7 @@ class _Search:
     def _finish(self, nodes: _Nodes, index: int, token: int, rank: float) -> None:
         """Store an output that is better than the best one so far."""
         ids, token_scores = nodes.ids[index], [*nodes.token_scores[index], float(nodes.log_probs[index, token])]
-        eos = token in self.request.eos_ids
+        eos = token in self.request.eos_ids  # EOS is no part of the ids
         self.best, self.rank = hypothesis(ids if eos else [*ids, token], token_scores, eos, self.penalty), rank
 
     def _step(
@@ -251,13 +251,13 @@ class _Search:
         """The network reads the last token of each hypothesis."""
         logits, state = self.step_function.step(tokens, state)
         self.read += len(ids)
-        log_probs = next_log_probs(logits, [self.row] * len(ids), len(ids[0])).double()
+        log_probs = next_log_probs(logits, [self.row] * len(ids), len(ids[0])).double()  # in float64, for sums
         written = torch.tensor(ids, dtype=torch.long, device=logits.device).view(len(ids), -1)
         request = replace(self.request, trace=None)  # it records a node when it is expanded
         changed = apply_rules(log_probs, request, [self.row] * len(ids), written, written.shape[1])
         if bool((changed > 0).any()):
             raise ValueError("an exact search needs scores of at most 0, and a rule brought one above")
-        scores, order = changed.sort(dim=1, descending=True, stable=True)
+        scores, order = changed.sort(dim=1, descending=True, stable=True)  # (R,V)
         return _Nodes(ids, token_scores, totals, log_probs, scores, order, state)
 
     def _open_all(self, nodes: _Nodes) -> None:

@@ -80,7 +80,7 @@ def forced_tokens(
         return [[] for _ in scored_ids], [[] for _ in scored_ids]
     if len(rows) < len(scored_ids):
         row_index = torch.tensor(rows, dtype=torch.long, device=ids.device)
-        state, first = state.select(row_index), first[row_index]
+        state, first = state.select(row_index), first[row_index]  # rows without a token read nothing
     if isinstance(step_function, ForcedScorer):
         return _score_in_one_call(step_function, end, state, first, scored_ids, rows, top)
     return _score_step_by_step(step_function, state, first, scored_ids, rows, top)
@@ -95,7 +95,7 @@ def _score_step_by_step(
     length = 0
     while rows:
         logits, state = step_function.step(tokens, state)
-        tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)
+        tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)  # (rows still open,)
         _check_in_vocabulary(tokens, logits)
         log_probs = next_log_probs(logits, rows, length)
         token_log_probs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)  # (rows still open)
@@ -136,7 +136,7 @@ def _score_in_one_call(
     logits = step_function.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
     _check_in_vocabulary(targets, logits)
     log_probs = torch.log_softmax(logits, dim=-1)  # (rows, longest, V)
-    token_log_probs = log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
+    token_log_probs = log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).tolist()  # (rows, longest)
     scores: list[list[float]] = [[] for _ in scored_ids]
     tops: list[list[Top]] = [[] for _ in scored_ids]
     for index, (row, values) in enumerate(zip(rows, token_log_probs)):

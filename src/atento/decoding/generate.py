@@ -169,14 +169,14 @@ def prepare(
     count = ids.shape[0]
     if min_new_tokens < 0:
         raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
-    real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+    real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask  # (B,S)
     request = Request(
         _limits(max_new_tokens, count),
         min_new_tokens,
         ends_of(step_function, eos_id),
         tuple(rules),
         seeds=_seeds(seed, count, strategy),
-        prompts=[row[keep].tolist() for row, keep in zip(ids, real)],
+        prompts=[row[keep].tolist() for row, keep in zip(ids, real)],  # real tokens alone
         required=_required(required, count, strategy),
         stop=stop,
         trace=trace,

@@ -60,7 +60,7 @@ class Lane(TokenLoop):
     def _begin_new(self) -> None:
         """Begin to read the inputs of new outputs."""
         self._new = [output for output in self._new if not output.has_ended]
-        room = max(0, self.most - (self.rows - len(self._new)))
+        room = max(0, self.most - (self.rows - len(self._new)))  # what is written or read counts
         by_input: dict[int, list[Output]] = {}
         for output in self._new[:room]:
             by_input.setdefault(id(output.input_ids), []).append(output)  # outputs of one input read it once
@@ -78,8 +78,8 @@ class Lane(TokenLoop):
         joining = [one for one in self._inputs if one.reading.is_read]
         self._inputs = [one for one in self._inputs if not one.reading.is_read]
         if joining:
-            readings = [one.reading for one in joining for _ in one.outputs]
+            readings = [one.reading for one in joining for _ in one.outputs]  # a row for each output of an input
             self.running.join(readings)
             self.outputs += [output for one in joining for output in one.outputs]
             first = torch.tensor([reading.first for reading in readings], dtype=torch.long, device=self.device)
-            self.tokens = torch.cat([self.tokens, first])
+            self.tokens = torch.cat([self.tokens, first])  # (R,)

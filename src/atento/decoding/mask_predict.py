@@ -55,22 +55,22 @@ def mask_predict(
         if t:
             hidden = _least_probable(log_probs, is_open, count * (iterations - t) // iterations)
         if not bool(hidden.any()):
-            break
+            break  # fewer than T iterations were enough
         scores = predict(ids.masked_fill(hidden, mask_id)).index_fill(
             -1, torch.tensor([mask_id], device=ids.device), float("-inf")
-        )
+        )  # the mask itself is never written
         best, token = torch.log_softmax(scores, dim=-1).max(dim=-1)  # (B,L)
-        broken = best.isnan() & hidden
+        broken = best.isnan() & hidden  # at open positions alone
         if bool(broken.any()):
             row, position = broken.nonzero()[0].tolist()
             raise no_distribution(row, position)
         ids = torch.where(hidden, token, ids)
-        log_probs = torch.where(hidden, best, log_probs)
+        log_probs = torch.where(hidden, best, log_probs)  # others keep that of the iteration that wrote them
     return Filled(ids, log_probs)
 
 
 def _least_probable(log_probs: Tensor, is_open: Tensor, count: Tensor) -> Tensor:
     """The `count` (B,1) least probable of the open positions, as boolean (B,L)."""
-    order = log_probs.masked_fill(~is_open, float("inf")).argsort(dim=1, stable=True)
+    order = log_probs.masked_fill(~is_open, float("inf")).argsort(dim=1, stable=True)  # (B,L), frozen ones last
     chosen = torch.arange(log_probs.shape[1], device=order.device) < count  # in that order
-    return torch.zeros_like(is_open).scatter(1, order, chosen)
+    return torch.zeros_like(is_open).scatter(1, order, chosen)  # (B,L) in the order of positions

@@ -47,7 +47,7 @@ def mbr(
     Paper: Kumar and Byrne 2004, Minimum Bayes-Risk Decoding for Statistical Machine Translation; Eikema and Aziz 2020,
     Is MAP Decoding All You Need?
     """
-    pools = _pools(step_function, begin, first, strategy.candidates, request, 0)
+    pools = _pools(step_function, begin, first, strategy.candidates, request, 0)  # 0: the candidates' side
     evidence = None if strategy.evidence is None else _pools(step_function, begin, first, strategy.evidence, request, 1)
     results: list[list[Hypothesis]] = []
     for row, pool in enumerate(pools):
@@ -69,7 +69,7 @@ def _ranking(
     """The candidates of one row and their ranking. "uniform" counts each draw, "model" each different output once."""
     by_model = strategy.weights == "model"
     if by_model or evidence is not None:
-        pool = _different(pool)
+        pool = _different(pool)  # a repeated draw has one probability
     if evidence is not None and by_model:
         evidence = _different(evidence)
     text = strategy.text or spelled
@@ -99,7 +99,7 @@ def _pools(
     """The outputs that the strategies write for each row, in the order of the strategies."""
     joined: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
     for number, writer in enumerate([writers] if isinstance(writers, Sample | Beam) else writers):
-        seeds = tuple(strategy_seed(seed, side, number) for seed in request.seeds)
+        seeds = tuple(strategy_seed(seed, side, number) for seed in request.seeds)  # as if each ran alone
         writer_request = replace(request, seeds=seeds)
         if isinstance(writer, Beam):
             outputs = beam(step_function, begin, first, writer, writer_request)
@@ -151,4 +151,4 @@ def _word(token: int) -> str:
             return chr(start + left)
         left -= size
     start, size = _SYLLABLES
-    return "".join(chr(start + part) for part in divmod(left, size))
+    return "".join(chr(start + part) for part in divmod(left, size))  # two of its letters give 11,172² ids

@@ -93,7 +93,7 @@ class _Problem:
         """The weights of evidence for candidates (rows, columns); every row sums to 1, or to 0 if no evidence
         counts."""
         counted = np.where(self.own_copy[rows][:, None] == columns[None, :], 0.0, self.weights[columns][None, :])
-        total = counted.sum(axis=1, keepdims=True)
+        total = counted.sum(axis=1, keepdims=True)  # (rows,1)
         shares: Floats = np.divide(counted, total, out=np.zeros_like(counted), where=total > 0)
         return shares
 
@@ -113,7 +113,7 @@ class _Problem:
     def ranked(self, expected: Floats, indices: Ints) -> Ints:
         """These candidates, best first; ties go to the more probable, then to the earlier."""
         keys = (indices, -self.log_probs[indices], -np.round(expected[indices], _DIGITS))
-        return indices[np.lexsort(keys)]
+        return indices[np.lexsort(keys)]  # the last key counts most
 
 
 def minimum_bayes_risk_choice(
@@ -180,7 +180,7 @@ def minimum_bayes_risk_choice(
     order = problem.ranked(estimated, all_candidates)
     if method == "aggregated":
         return Ranking(order.tolist(), estimated, np.zeros(len(all_candidates), dtype=bool), None, 0)
-    compared_candidates = np.sort(_first_texts(problem, order, keep))
+    compared_candidates = np.sort(_first_texts(problem, order, keep))  # by index, as the matrix has its rows
     return _compare_in_full(
         problem, compared_candidates, estimated, np.setdiff1d(order, compared_candidates, assume_unique=True)
     )
@@ -235,7 +235,7 @@ def _ranking(
     problem: _Problem, candidates: Ints, matrix: RiskMatrix, estimated: Floats, remaining: Ints, compared: int
 ) -> Ranking:
     expected = estimated.copy()
-    expected[candidates] = matrix.expected
+    expected[candidates] = matrix.expected  # exact in place of estimated
     exact = np.zeros(len(expected), dtype=bool)
     exact[candidates] = True
     return Ranking(
@@ -252,9 +252,9 @@ def _aggregated(problem: _Problem) -> Floats:
             f"'full' or 'pruned', or one of {', '.join(named)} or `embedding_utility`"
         )
     utility = cast(Aggregable, problem.utility)
-    left_out = np.where(problem.own_copy >= 0, problem.weights[problem.own_copy], 0.0)
-    expected = utility.aggregated(problem.candidates, problem.evidence, problem.weights, left_out)
-    remaining_weight = problem.weights.sum() - left_out
+    left_out = np.where(problem.own_copy >= 0, problem.weights[problem.own_copy], 0.0)  # of the own copy, (N,)
+    expected = utility.aggregated(problem.candidates, problem.evidence, problem.weights, left_out)  # (N,)
+    remaining_weight = problem.weights.sum() - left_out  # (N,)
     # where one text has nearly all the weight, subtracting it loses the others to rounding: compute that mean without
     # it
     for index in np.flatnonzero((left_out > 0) & (remaining_weight < 1e-6 * left_out)):
@@ -279,15 +279,15 @@ def _first_texts(problem: _Problem, order: Ints, number: int) -> Ints:
 def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Ranking:
     """Drop candidates while evidence is added; those that remain have been compared with all of it."""
     draw = np.random.default_rng(seed)
-    evidence_order = draw.permutation(len(problem.evidence))
+    evidence_order = draw.permutation(len(problem.evidence))  # random, so that each step is a fair sample
     live = np.arange(len(problem.candidates))
     known = np.empty((len(live), 0))  # (live candidates, evidence seen): their utilities
     estimated, compared = np.zeros(len(live)), 0
     dropped: list[Ints] = []
-    used, until = 0, min(_FIRST_EVIDENCE, len(evidence_order))
+    used, until = 0, min(_FIRST_EVIDENCE, len(evidence_order))  # pieces of evidence seen, and to be seen
     while used < len(evidence_order):
         known = np.hstack([known, problem.utilities(live, evidence_order[used:until])])
-        compared += len(live) * (until - used)
+        compared += len(live) * (until - used)  # pairs of texts
         used, until = until, min(2 * until, len(evidence_order))  # twice as much evidence each time
         weights = problem.weights_of(live, evidence_order[:used])
         estimated[live] = (known * weights).sum(axis=1)
@@ -295,7 +295,7 @@ def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Ranki
             break
         order = problem.ranked(estimated, live)
         stays = np.isin(live, _first_texts(problem, order, keep))  # the best `keep` stay in any case
-        leader = int(np.flatnonzero(live == order[0])[0])
+        leader = int(np.flatnonzero(live == order[0])[0])  # the place of the best among the live ones
         stays |= _chances(known, weights, leader, draw) > 1 - confidence
         dropped.append(problem.ranked(estimated, live[~stays]))
         live, known = live[stays], known[stays]  # what is dropped is compared no further
@@ -313,10 +313,10 @@ def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Ranki
 
 def _chances(known: Floats, weights: Floats, leader: int, draw: np.random.Generator) -> Floats:
     """(N,) how often each is at least as good as the leader when the evidence seen so far is resampled."""
-    number = known.shape[1]
+    number = known.shape[1]  # pieces of evidence seen
     drawn = draw.integers(number, size=(_RESAMPLES, number)) + np.arange(_RESAMPLES)[:, None] * number
     counts = np.bincount(drawn.ravel(), minlength=_RESAMPLES * number).reshape(_RESAMPLES, number).astype(np.float64)
     total = weights @ counts.T  # (N, resamples)
     expected = np.divide((known * weights) @ counts.T, total, out=np.zeros_like(total), where=total > 0)
-    wins: Floats = (expected >= expected[leader] - 10.0**-_DIGITS).mean(axis=1)
+    wins: Floats = (expected >= expected[leader] - 10.0**-_DIGITS).mean(axis=1)  # a tie counts as a win
     return wins

@@ -71,8 +71,8 @@ class CountPenalty:
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
-        counts = _counts(written.ids, scores.shape[-1])
-        penalties = self.frequency * counts + self.presence * (counts > 0)
+        counts = _counts(written.ids, scores.shape[-1])  # (R,V)
+        penalties = self.frequency * counts + self.presence * (counts > 0)  # (R,V)
         return scores - penalties.to(scores.dtype)
 
 
@@ -96,13 +96,13 @@ class NoRepeatNGrams:
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
         before = _before(written, self.prompt)
-        if before.shape[1] < self.n:
+        if before.shape[1] < self.n:  # no n-gram has been written yet
             return scores
         grams = before.unfold(1, self.n, 1)  # (R,N,n)
         # Padding never matches: an n-gram that begins further left contains more of it than the last one does.
-        end = before[:, before.shape[1] - self.n + 1 :].unsqueeze(1)
-        repeated = (grams[..., :-1] == end).all(dim=-1)
-        completed = torch.where(repeated, grams[..., -1], _PADDING)
+        end = before[:, before.shape[1] - self.n + 1 :].unsqueeze(1)  # (R,1,n-1), what the next token would complete
+        repeated = (grams[..., :-1] == end).all(dim=-1)  # (R,N)
+        completed = torch.where(repeated, grams[..., -1], _PADDING)  # (R,N): the token that followed, or padding
         return scores.masked_fill(_in_vocabulary(completed, scores.shape[-1]), float("-inf"))
 
 
@@ -137,9 +137,9 @@ class Banned:
                 raise ValueError(f"a banned id must be below {scores.shape[-1]}, the vocabulary: got {int(last.max())}")
             if m > written.ids.shape[1]:
                 continue
-            end = written.ids[:, written.ids.shape[1] - m :]
+            end = written.ids[:, written.ids.shape[1] - m :]  # (R,m)
             matches = (end.unsqueeze(1) == before.to(end.device)).all(dim=-1)  # (R,N)
-            row, sequence_index = matches.nonzero(as_tuple=True)
+            row, sequence_index = matches.nonzero(as_tuple=True)  # (row, sequence) pairs that match
             forbidden[row, last.to(end.device)[sequence_index]] = True
         return scores.masked_fill(forbidden, float("-inf"))
 
@@ -187,7 +187,7 @@ class SuppressedAt:
         steps = [self.step if isinstance(self.step, int) else self.step[row] for row in written.rows]
         if written.ids.shape[1] not in steps:
             return scores
-        here = torch.tensor([step == written.ids.shape[1] for step in steps], device=scores.device)
+        here = torch.tensor([step == written.ids.shape[1] for step in steps], device=scores.device)  # (R,)
         forbidden = scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
         return torch.where(here.unsqueeze(1), forbidden, scores)
 
@@ -285,7 +285,7 @@ def _in_vocabulary(ids: Tensor, vocab_size: int) -> Tensor:
     """ids (R,L) -> boolean (R,V), True for the ids of each row; ids outside the vocabulary are ignored."""
     marked = torch.zeros(ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
     marked.scatter_(1, torch.where((ids < 0) | (ids > vocab_size), vocab_size, ids), True)
-    return marked[:, :vocab_size]
+    return marked[:, :vocab_size]  # without that column
 
 
 def _counts(ids: Tensor, vocab_size: int) -> Tensor:

@@ -118,7 +118,7 @@ class JoinedRows:
             if part <= 0:
                 return
             if not reading.is_read:
-                reading.state = next(reading.parts)
+                reading.state = next(reading.parts)  # None until its last part is read
                 part -= reading.size
 
     def join(self, readings: Sequence[JoinedReading]) -> None:
@@ -130,13 +130,13 @@ class JoinedRows:
         """Only those groups, in that order."""
         self._join_new()
         index = torch.tensor(groups, dtype=torch.long, device=self.device).unsqueeze(1) * self.width
-        rows = index + torch.arange(self.width, device=self.device)
-        self.state = self.state.select(rows.flatten()) if groups else None
+        rows = index + torch.arange(self.width, device=self.device)  # (U',w)
+        self.state = self.state.select(rows.flatten()) if groups else None  # a state of no rows does not exist
 
     def reorder(self, parents: Tensor) -> None:
         """Each row continues a row of its group from now on."""
-        first = torch.arange(len(parents), device=self.device).unsqueeze(1) * self.width
-        self.state = self.state.select((first + parents).flatten())
+        first = torch.arange(len(parents), device=self.device).unsqueeze(1) * self.width  # (U,1)
+        self.state = self.state.select((first + parents).flatten())  # (U·w,)
 
     def step(self, tokens: Tensor) -> Tensor:
         """tokens (U·w,) -> logits (U·w,V) of what comes next in each row."""
@@ -148,4 +148,4 @@ class JoinedRows:
         """Let the new rows join."""
         if self._new:
             states = self._new if self.state is None else [self.state, *self._new]
-            self.state, self._new = self.step_function.joined(states), []
+            self.state, self._new = self.step_function.joined(states), []  # one copy for all that join

@@ -113,16 +113,16 @@ def beam_tokens(
     """
     asked, count = BeamRequest(strategy, request), 0
     for search in beam_steps(step_function, begin, first, asked, each=True):
-        ids, log_probs = search.certain(asked) if asked.open else ([], [])
+        ids, log_probs = search.certain(asked) if asked.open else ([], [])  # after the end there is no live hypothesis
         for token, log_prob in zip(ids[count:], log_probs[count:]):  # what no other hypothesis can change any more
             count += 1
             yield [Drawn(0, 0, token, log_prob, None)]
     best = asked.results[0][0]
-    ends_with_eos = len(best.token_scores) > len(best.ids)
+    ends_with_eos = len(best.token_scores) > len(best.ids)  # EOS has a score and no place among the ids
     ids = [*best.ids, request.eos_ids[0]] if ends_with_eos else best.ids
     end: End | None = "limit" if len(ids) >= request.max_new_tokens[0] else None
     if best.finished:
         end = "eos" if ends_with_eos else "stop"
-    for number in range(count, len(ids)):
+    for number in range(count, len(ids)):  # what could not be certain before the end
         is_last = number == len(ids) - 1
         yield [Drawn(0, 0, ids[number], best.token_scores[number], end if is_last else None)]

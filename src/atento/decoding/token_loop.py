@@ -140,7 +140,7 @@ class TokenLoop:
 
     def _change_rows(self) -> None:
         """Drop the outputs that have ended."""
-        rows = moved_up([not output.has_ended for output in self.outputs])
+        rows = moved_up([not output.has_ended for output in self.outputs])  # those behind move up into the gaps
         if len(rows) < len(self.outputs):
             self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[rows]
             self.batch.keep(rows)
@@ -152,14 +152,14 @@ def advance(outputs: Sequence[Output], logits: Tensor) -> tuple[list[Drawn | Non
     Rules change the logits before the choice; the returned scores are the model's own log-probabilities. An output for
     which the rules leave no token ends there, unfinished: None, and token 0.
     """
-    log_probs = torch.log_softmax(logits, dim=-1)
+    log_probs = torch.log_softmax(logits, dim=-1)  # (R,V), by the model
     _fail_where_not_numbers(outputs, log_probs)
     allowed, changed = _after_rules(outputs, logits)
     live = [row for row, output in enumerate(outputs) if not output.has_ended]
     tokens = _chosen(outputs, allowed, live)  # (R), 0 for outputs that have ended
-    scores = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
+    scores = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()  # (R,) as numbers
     trace = outputs[0].request.trace
-    before = [list(output.ids) for output in outputs] if trace is not None else []
+    before = [list(output.ids) for output in outputs] if trace is not None else []  # as they were before this token
     drawn: list[Drawn | None] = [None] * len(outputs)
     ids = tokens.tolist()
     for row in live:
@@ -195,7 +195,7 @@ def _after_rules(outputs: Sequence[Output], logits: Tensor) -> tuple[Tensor, lis
             scores = logits if is_all else logits[rows]
             changed = list(rule_stages(scores, request, [outputs[row].row for row in rows], written, length))
             scores = changed[-1][1] if changed else scores
-            possible = (scores.amax(dim=-1) > float("-inf")).tolist()
+            possible = (scores.amax(dim=-1) > float("-inf")).tolist()  # some token is left
         except Exception as error:
             for row in rows:
                 outputs[row].fail(error)
@@ -206,7 +206,7 @@ def _after_rules(outputs: Sequence[Output], logits: Tensor) -> tuple[Tensor, lis
             allowed = logits.clone() if allowed is logits else allowed  # the caller's logits stay as they are
             allowed[rows] = scores
         for row, has_token in zip(rows, possible):
-            outputs[row].has_ended = not has_token
+            outputs[row].has_ended = not has_token  # ends unfinished
     return allowed, changed
 
 
@@ -226,7 +226,7 @@ def _chosen(outputs: Sequence[Output], allowed: Tensor, live: list[int]) -> Tens
             chosen = best_token(scores)
         else:
             keys = torch.tensor([outputs[row].key for row in rows], device=allowed.device)
-            lengths = [len(outputs[row].ids) for row in rows]
+            lengths = [len(outputs[row].ids) for row in rows]  # positions in the streams of random numbers
             is_level = min(lengths) == max(lengths)  # as in a batch: one number for all is faster
             chosen = draw(scores, filters, keys, lengths[0] if is_level else torch.tensor(lengths, device=keys.device))
         if is_all:
@@ -317,7 +317,7 @@ def _steps(
     """The tokens of each step of outputs that begin together."""
     live = [output for output in outputs if not output.has_ended]
     rows = [output.row for output in live]
-    if rows and rows != list(range(len(first))):
+    if rows and rows != list(range(len(first))):  # rows that may write nothing are left out
         index = torch.tensor(rows, dtype=torch.long, device=first.device)
         state, first = state.select(index), first[index]
     loop = TokenLoop(StateRows(step_function, state, first.device), live, first)

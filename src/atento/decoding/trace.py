@@ -163,10 +163,10 @@ class Trace:
         self._close()
         self._log_probs = self._scores = log_probs
         self._filters = []
-        row_totals = [None] * len(rows) if totals is None else totals.tolist()
+        row_totals = [None] * len(rows) if totals is None else totals.tolist()  # None: to be summed
         for row, written, total in zip(rows, ids.tolist(), row_totals):
             if total == -math.inf:
-                self._entries.append(None)
+                self._entries.append(None)  # keeps the numbers of rows
                 continue
             step = self._open.setdefault(row, Step(row, ids.shape[1]))
             self._entries.append((step, len(step.live)))
@@ -273,7 +273,7 @@ class Trace:
         for entry, p, ids, count in zip(self._entries, probabilities.tolist(), tokens.tolist(), left):
             if entry is not None:
                 step, parent = entry
-                shown_count = min(count, len(ids))
+                shown_count = min(count, len(ids))  # what is removed is not shown
                 step.distributions.append(Distribution(parent, name, ids[:shown_count], p[:shown_count], count))
 
     def _close(self) -> None:
@@ -313,7 +313,7 @@ def _hypothesis_dict(hypothesis: Hypothesis) -> dict[str, object]:
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
-        value = value.tolist()
+        value = value.tolist()  # arrays and tensors
     if is_dataclass(value) and not isinstance(value, type):
         value = vars(value)
     if isinstance(value, dict):
@@ -321,5 +321,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return None  # JSON has no NaN
     return value

@@ -63,18 +63,18 @@ class BeamLane:
         self._change_groups()
         if not self.search.groups:
             return 0
-        log_probs = torch.log_softmax(self.batch.step(self.tokens.flatten()), dim=-1)
+        log_probs = torch.log_softmax(self.batch.step(self.tokens.flatten()), dim=-1)  # (U·w,V)
         self._fail_where_not_numbers(log_probs)
         parents, self.tokens = self.search.extend(log_probs)
-        self.batch.reorder(parents)
-        return len(log_probs)
+        self.batch.reorder(parents)  # slots of a group may continue one another
+        return len(log_probs)  # rows that the network computed
 
     def _change_groups(self) -> None:
         """Drop the groups that are over, read a part of the inputs, and take in the groups whose input was read."""
         groups = self.search.groups
         numbers = moved_up([not group.is_over for group in groups])
         if len(numbers) < len(groups):
-            self.tokens = self.tokens[numbers]
+            self.tokens = self.tokens[numbers]  # (U',w)
             self.search.select(numbers)
             self.batch.keep(numbers)
         self._arrivals = [arrival for arrival in self._arrivals if not arrival.group.is_over]
@@ -88,7 +88,7 @@ class BeamLane:
         self.batch.join([arrival.reading for arrival in joining])
         self.search.join([arrival.group for arrival in joining])
         first = torch.tensor([[arrival.reading.first] for arrival in joining], dtype=torch.long, device=self.device)
-        self.tokens = torch.cat([self.tokens, first.expand(-1, self.width)])
+        self.tokens = torch.cat([self.tokens, first.expand(-1, self.width)])  # all slots read the same first token
 
     def _fail_where_not_numbers(self, log_probs: Tensor) -> None:
         """End the requests whose logits are NaN or infinite; they fail."""
@@ -122,7 +122,7 @@ class BeamLanes:
 
     def add(self, asked: BeamRequest) -> BeamLane:
         """Let the searches of a request begin, in the lane that is returned."""
-        key = asked.width, asked.candidates
+        key = asked.width, asked.candidates  # searches of one shape share operations
         if key not in self._lanes:
             self._lanes[key] = BeamLane(self._batch(asked.width), *key, part=self._part, device=self._device)
         self._lanes[key].add(asked)

@@ -77,18 +77,18 @@ def beam_steps(
     if asked.groups:
         search = BeamSearch(asked.width, _proposer(asked, first.device), first.device, trace)
         search.join(asked.groups)
-        index = torch.tensor(search.rows, device=first.device)
-        state, tokens = begin().select(index), first[index]
+        index = torch.tensor(search.rows, device=first.device)  # each row w times in place: (B·w,)
+        state, tokens = begin().select(index), first[index]  # the state of a row, once for each of its slots
         while search.groups:
             logits, state = step_function.step(tokens, state)
-            length = search.groups[0].length
+            length = search.groups[0].length  # the same for all: they began together
             parents, chosen = search.extend(next_log_probs(logits, search.rows, length))
             if asked.error is not None:
                 raise asked.error
             rows, tokens = search.leave(parents, chosen)
             yield search
             if rows is not None and search.groups:
-                state = kept(state, rows)
+                state = kept(state, rows)  # None: each continues its own state
     if trace is not None:
         trace.end(asked.results)
 
@@ -179,7 +179,7 @@ class BeamSearch:
         """Update the attributes that depend on the groups that are there."""
         for number, group in enumerate(self.groups):
             group.number = number
-        self.rows = [group.row for group in self.groups for _ in range(self.width)]
+        self.rows = [group.row for group in self.groups for _ in range(self.width)]  # the row of each slot, (U·w,)
         self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
         # the steps until a group reaches its limit
         self.steps_left = min((g.max_new_tokens - g.length for g in self.groups if not g.stop_reason), default=0)
@@ -187,7 +187,7 @@ class BeamSearch:
         longest = max(map(len, eos_ids), default=0)
         self.eos_ids = torch.tensor(
             [[*ids, *[-1] * (longest - len(ids))] for ids in eos_ids], dtype=torch.long, device=self.device
-        ).view(len(self.groups), 1, longest)
+        ).view(len(self.groups), 1, longest)  # (U,1,E), for a comparison with (U,c,1)
         self._set_alike()
         self._close_slots()
 
@@ -207,7 +207,7 @@ class BeamSearch:
     def _close_slots(self) -> None:
         """Update `closed`: a shrinking beam closes a slot for each finished output."""
         slots, self.closed = [group.slots for group in self.groups], None
-        if min(slots, default=self.width) < self.width:
+        if min(slots, default=self.width) < self.width:  # otherwise all slots are open: no mask
             self.closed = (
                 torch.arange(self.width, device=self.device) >= torch.tensor(slots, device=self.device)[:, None]
             )
@@ -234,17 +234,17 @@ class BeamSearch:
         # More candidates than slots, in order: those that finish an output leave the beam, and the next ones take their
         # slots.
         candidates = self.proposer.propose(adjusted, self.previous_scores, self.groups[0].length)
-        index = candidates.parents * log_probs.shape[-1] + candidates.tokens
+        index = candidates.parents * log_probs.shape[-1] + candidates.tokens  # (U,c) among the w·V of a group
         model_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
         ends = self._ends(candidates)
-        dropped = ends | (candidates.scores == -torch.inf)
+        dropped = ends | (candidates.scores == -torch.inf)  # what cannot take a slot
         # Only the best `width` may finish an output, and in most steps none does: then storing is skipped.
         # This waits for the device once a step.
         some_dropped = bool(dropped[:, : self.width].any())
         slots = [group.slots for group in self.groups] if some_dropped or trace is not None else []
         if some_dropped:
             self._store_finished(candidates, ends, model_log_probs, slots)
-            live = first_live(dropped, self.width)
+            live = first_live(dropped, self.width)  # (U,w)
             chosen, model_log_probs = candidates.select(live), model_log_probs.gather(1, live)
             # if too few candidates are live, dropped ones fill the other slots, which are then empty
             chosen.scores = chosen.scores.masked_fill(dropped.gather(1, live), -torch.inf)
@@ -257,7 +257,7 @@ class BeamSearch:
         self.proposer.advance(chosen)
         step = Step(chosen.tokens, model_log_probs, chosen.parents)
         for number, group in enumerate(self.groups):
-            group.backpointers.steps.append((step, number))
+            group.backpointers.steps.append((step, number))  # (step, place of the group in it)
         # A search can only end after a step in which an output finished, the limit was reached, or it waits for
         # better outputs. Otherwise the scores need not be copied from the device.
         if some_dropped or self.steps_left <= 0 or any(group.is_waiting for group in self.groups):
@@ -309,13 +309,13 @@ class BeamSearch:
             changed = apply_rules(alike.of(log_probs), request, rows, self._ids_of(alike), length)
             if alike.index is None:
                 return changed
-            adjusted = adjusted.clone() if adjusted is log_probs else adjusted
+            adjusted = adjusted.clone() if adjusted is log_probs else adjusted  # the caller's tensor stays as it is
             adjusted[alike.index] = changed
         return adjusted
 
     def _ends(self, candidates: Candidates) -> Tensor:
         """Which candidates finish an output: boolean (U,c)."""
-        ends = (candidates.tokens.unsqueeze(2) == self.eos_ids).any(dim=2)
+        ends = (candidates.tokens.unsqueeze(2) == self.eos_ids).any(dim=2)  # (U,c,1) == (U,1,E)
         for alike in self.alike:
             if alike.groups[0].asked.request.stop is None:
                 continue
@@ -338,7 +338,7 @@ class BeamSearch:
         )
         for number, columns in groupby(finishing, lambda place: place[0]):
             group = self.groups[number]
-            divisor = group.length**group.asked.strategy.length_penalty
+            divisor = group.length**group.asked.strategy.length_penalty  # the length counts EOS
             group.add(
                 [
                     Finished(
@@ -350,14 +350,14 @@ class BeamSearch:
                         eos=tokens[number][column] in group.asked.request.eos_ids,
                     )
                     for _, column in columns
-                    if column < slots[number]
+                    if column < slots[number]  # the slots that were open at this step
                 ]
             )
         self._close_slots()
 
     def _end_searches(self) -> None:
         """End the search for sentences whose groups have all stopped, and store their outputs."""
-        for group, score in zip(self.groups, self.scores.amax(dim=1).tolist()):
+        for group, score in zip(self.groups, self.scores.amax(dim=1).tolist()):  # the best live sum of each group
             group.stop_reason = group.stop_reason or group.reason_to_stop(score)
         start = 0
         while start < len(self.groups):
@@ -384,8 +384,8 @@ class BeamSearch:
         if self.written is None:
             return
         lengths = [group.length for group in self.groups for _ in range(self.width)]
-        rows = (chosen.parents + self.slot_rows[:, :1]).flatten()
-        room = max(lengths)
+        rows = (chosen.parents + self.slot_rows[:, :1]).flatten()  # (R,) rows of the hypotheses that are continued
+        room = max(lengths)  # columns for the longest
         written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))  # (R, longest output)
         last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1  # (R,1); groups may differ in length
         self.written = written.scatter_(1, last, chosen.tokens.reshape(-1, 1))

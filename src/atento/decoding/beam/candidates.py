@@ -74,12 +74,12 @@ def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
     """
     width, vocab_size = log_probs.shape[1:]
     count, flat = min(count, width * vocab_size), log_probs.flatten(1)  # (U,w*V)
-    if vocab_size < _WIDE or width * (vocab_size // BLOCK) < 2 * count:
-        best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).topk(count, dim=1)
+    if vocab_size < _WIDE or width * (vocab_size // BLOCK) < 2 * count:  # small, or nearly all would be read anyway
+        best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).topk(count, dim=1)  # (U,c): indices into w·V
     else:
         promising = _promising(log_probs, scores, count)  # (U,m)
         total = flat.gather(1, promising) + scores.gather(1, promising.div(vocab_size, rounding_mode="floor"))
-        best, rank = total.topk(count, dim=1)
+        best, rank = total.topk(count, dim=1)  # (U,c) among the m
         index = promising.gather(1, rank)
     if best.is_cuda or bool((best[:, 1:] == best[:, :-1]).any()):  # `topk` leaves the order of equal sums open
         best, index = _ordered(best, index)
@@ -88,12 +88,12 @@ def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
             best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).sort(dim=1, descending=True, stable=True)
             best, index = best[:, :count], index[:, :count]
     parents = index.div(vocab_size, rounding_mode="floor")
-    return Candidates(best, parents, index - parents * vocab_size)
+    return Candidates(best, parents, index - parents * vocab_size)  # index = parent · V + token
 
 
 def _ordered(best: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Sums and indices (U,c), the highest sum first, equal sums by index."""
-    index, order = index.sort(dim=1)
+    index, order = index.sort(dim=1)  # by index first, then stably by sum
     best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
     return best, index.gather(1, order)
 
@@ -108,8 +108,8 @@ def _promising(log_probs: Tensor, scores: Tensor, count: int) -> Tensor:
     blocks = vocab_size // BLOCK
     maxima = log_probs[..., : blocks * BLOCK].unflatten(2, (blocks, BLOCK)).amax(dim=3) + scores.unsqueeze(2)
     block = maxima.flatten(1).topk(count, dim=1).indices  # (U,count)
-    parent = block.div(blocks, rounding_mode="floor")
-    first = parent * vocab_size + (block - parent * blocks) * BLOCK
+    parent = block.div(blocks, rounding_mode="floor")  # the slot of each block
+    first = parent * vocab_size + (block - parent * blocks) * BLOCK  # the index of its first token
     index: Tensor = (first.unsqueeze(2) + torch.arange(BLOCK, device=block.device)).flatten(1)
     if vocab_size == blocks * BLOCK:
         return index
@@ -146,7 +146,7 @@ class DiverseGroups:
         for group in range(self.groups):
             penalised = by_group_log_probs[:, group]
             if group:
-                penalised = penalised - self.diversity * times_taken.unsqueeze(1)
+                penalised = penalised - self.diversity * times_taken.unsqueeze(1)  # (N,1,V), the same for all slots
             candidates = highest(penalised, by_group[:, group], self.count)
             dropped = isin(candidates.tokens, self.eos_ids) | (candidates.scores == -torch.inf)  # they take no slot
             index = first_live(dropped, width)  # (N,w): the candidates that will fill the slots of this group
@@ -175,7 +175,7 @@ def record_step(
     """
     width = chosen.scores.shape[1]
     staying = [
-        {pair for pair, score in zip(zip(parents, tokens), scores) if score > -inf}
+        {pair for pair, score in zip(zip(parents, tokens), scores) if score > -inf}  # -inf: an empty slot
         for parents, tokens, scores in zip(chosen.parents.tolist(), chosen.tokens.tolist(), chosen.scores.tolist())
     ]
     ranked = zip(candidates.scores.tolist(), candidates.parents.tolist(), candidates.tokens.tolist(), ends.tolist())

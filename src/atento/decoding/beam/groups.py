@@ -67,7 +67,7 @@ class Backpointers:
             ids.append(tokens[slot])
             scores.append(log_probs[slot])
             slot = parents[slot]
-        return ids[::-1], scores[::-1]
+        return ids[::-1], scores[::-1]  # from the first token on
 
     def common(self, slots: Iterable[int], finished: Iterable[Finished]) -> tuple[list[int], list[float]]:
         """The ids and log-probabilities with which the slots of the last step and those finished outputs all begin."""
@@ -79,7 +79,7 @@ class Backpointers:
             parents = self._step(step - 1)[2]
             step -= 1
             met = {parents[slot] for slot in met} | extended.get(step, set())
-        return self.before(step, met.pop()) if step > 0 else ([], [])
+        return self.before(step, met.pop()) if step > 0 else ([], [])  # one slot is left
 
     def _step(self, number: int) -> tuple[list[int], list[float], list[int]]:
         step, group = self.steps[number]
@@ -194,7 +194,7 @@ class Group:
                 return FILLED
             penalty, length = strategy.length_penalty, self.length
             if strategy.until == "sure":  # the length at which it would rank best, of those it may still reach
-                length = self.max_new_tokens if penalty > 0 else self.length + 1
+                length = self.max_new_tokens if penalty > 0 else self.length + 1  # above 0 the longest is best
             if best == -inf or best / length**penalty <= self.finished[-1].rank:
                 return HOPELESS
         if best == -inf:
@@ -224,7 +224,7 @@ def outputs_of(
             ranked.append((output.score if exact else finished.rank, finished.token, output))
     outputs, length = _best(ranked, n_best), groups[0].length
     if len(outputs) < n_best and length >= groups[0].max_new_tokens:
-        outputs += _best(_unfinished(groups, scores, length), n_best - len(outputs))
+        outputs += _best(_unfinished(groups, scores, length), n_best - len(outputs))  # behind the finished ones
     if not outputs:  # the rules left no token
         outputs = _best(_unfinished(groups, previous_scores, length - 1), n_best)
     return outputs
@@ -239,7 +239,7 @@ def _unfinished(
         for slot, score in enumerate(group_scores):
             if score > -inf:
                 output = hypothesis(*group.backpointers.before(length, slot), False, penalty)
-                ranked.append((score / max(1, len(output.ids)) ** penalty, -1, output))
+                ranked.append((score / max(1, len(output.ids)) ** penalty, -1, output))  # -1: no token finished it
     return ranked
 
 
@@ -248,7 +248,7 @@ def _best(ranked: list[tuple[float, int, Hypothesis]], count: int) -> list[Hypot
     output."""
     best: dict[tuple[int, ...], Hypothesis] = {}
     for _, end, output in sorted(ranked, key=lambda entry: -entry[0]):
-        best.setdefault((end, *output.ids), output)
+        best.setdefault((end, *output.ids), output)  # the first of equals has the best rank
     return list(best.values())[:count]
 
 
@@ -268,7 +268,7 @@ def certain_beginning(groups: Sequence[Group], scores: Callable[[Group], list[fl
     }
     best = max((output.rank for group in groups for output in group.finished), default=0.0)
     # their scores are summed again for the outputs, so the last digits do not decide here
-    lowest = best - 1e-3 * max(1.0, abs(best))
+    lowest = best - 1e-3 * max(1.0, abs(best))  # a thousandth of the score, or 0.001 of small ones
     near = {group: [output for output in group.finished if output.rank >= lowest] for group in groups}
     if len(live) != 1 or any(near[group] and group not in live for group in groups):
         return [], []

@@ -38,7 +38,7 @@ class Automaton:
         begun = {sequence[:length] for sequence in distinct for length in range(len(sequence) + 1)} | {()}
 
         def after(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
-            end, complete = (*state[0], token), state[1]
+            end, complete = (*state[0], token), state[1]  # what the output ends with, and a bit set
             for n, sequence in enumerate(distinct):
                 if end[-len(sequence) :] == sequence:
                     complete |= 1 << n  # a bit for each sequence that has been written
@@ -56,7 +56,7 @@ class Automaton:
                     numbers[next_state] = len(numbers)
                     queue.append(next_state)
             moves.append([numbers[next_state] for next_state in reached])
-        all_complete = (1 << len(distinct)) - 1
+        all_complete = (1 << len(distinct)) - 1  # every bit set
         return cls(alphabet, moves, _distances(moves, {n for state, n in numbers.items() if state[1] == all_complete}))
 
     def read(self, ids: Sequence[int]) -> int:
@@ -73,7 +73,7 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
     for state, reached in enumerate(moves):
         for next_state in reached:
             backwards[next_state].append(state)  # edges turned round, for a search from the ends
-    distance = dict.fromkeys(ends, 0)
+    distance = dict.fromkeys(ends, 0)  # breadth first: the first visit is the shortest
     queue = deque(ends)
     while queue:
         state = queue.popleft()
@@ -160,49 +160,49 @@ class RequiredWords:
         vocab_size = log_probs.shape[-1]
         if length == 1 and int(self.letters.max()) >= vocab_size:
             raise ValueError(f"`required` holds id {int(self.letters.max())}: the vocabulary ends at {vocab_size - 1}")
-        unrequired = log_probs.view(count, width, vocab_size).clone()
+        unrequired = log_probs.view(count, width, vocab_size).clone()  # (N,w,V), a copy that is written to
         letters = self.letters.unsqueeze(1).expand(-1, width, -1)  # (N,w,A)
         absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) padding of a smaller alphabet
         reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
         lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)  # tokens still missing after each move
-        remaining = (self.max_new_tokens - length - self.eos_room).view(-1, 1, 1)
+        remaining = (self.max_new_tokens - length - self.eos_room).view(-1, 1, 1)  # tokens that may follow
         too_late = (lacking > 0) & (lacking > remaining)  # too late: the missing words would not fit
-        required = unrequired.gather(2, letters).masked_fill(absent | too_late[..., 1:], -torch.inf)
+        required = unrequired.gather(2, letters).masked_fill(absent | too_late[..., 1:], -torch.inf)  # (N,w,A)
         # tokens of required words must not be candidates twice; where nothing is required, id 0 keeps its score
         unrequired = unrequired.scatter(
             2, letters, torch.where(absent[..., :1], unrequired.gather(2, letters), -torch.inf)
         )
-        ending = unrequired[..., self.eos_ids].masked_fill(
+        ending = unrequired[..., self.eos_ids].masked_fill(  # (N,w,E): an output ends only when no word is missing
             self.missing.gather(1, self.state).unsqueeze(2) > 0, -torch.inf
         )
-        unrequired = unrequired.masked_fill(too_late[..., :1], -torch.inf)
+        unrequired = unrequired.masked_fill(too_late[..., :1], -torch.inf)  # column 0: any other token
         unrequired[..., self.eos_ids] = ending
         token = unrequired.topk(min(self.count, vocab_size), dim=2).indices.sort(dim=2).values  # (N,w,m) by their ids
         best = unrequired.gather(2, token)
         total = torch.cat([best, required], dim=2) + scores.unsqueeze(2)  # (N,w,m+A)
-        tokens = torch.cat([token, letters], dim=2)
+        tokens = torch.cat([token, letters], dim=2)  # (N,w,m+A)
         stages = torch.cat([lacking[..., :1].expand_as(token), lacking[..., 1:]], dim=2)
         parents = torch.arange(width, device=scores.device).view(1, -1, 1).expand_as(tokens)  # (N,w,m+A)
         return self._allocate(Candidates(total.flatten(1), parents.flatten(1), tokens.flatten(1)), stages.flatten(1))
 
     def _allocate(self, ranked: Candidates, stages: Tensor) -> Candidates:
         """Candidates (N,M) with their stages -> the preferred ones: the best of each stage, then the best."""
-        width, order = self.state.shape[1], ranked.scores.argsort(dim=1, descending=True, stable=True)
+        width, order = self.state.shape[1], ranked.scores.argsort(dim=1, descending=True, stable=True)  # best first
         ranked, stages = ranked.select(order), stages.gather(1, order)
         possible = ranked.scores > -torch.inf
         stages = torch.where(possible, stages, self.stages)  # impossible ones get a stage of their own, with no slots
-        counts = torch.zeros(len(stages), self.stages + 1, dtype=torch.long, device=stages.device)
+        counts = torch.zeros(len(stages), self.stages + 1, dtype=torch.long, device=stages.device)  # (N,stages+1)
         counts.scatter_add_(1, stages, torch.ones_like(stages))
-        present = counts[:, :-1] > 0
+        present = counts[:, :-1] > 0  # stages that have a candidate
         number = present.long().cumsum(dim=1)  # 1, 2, ... from the most advanced stage on
-        stages_present = number[:, -1:].clamp_min(1)
-        share = width // stages_present + (number <= width % stages_present).long()
-        share = torch.cat([share * present, torch.zeros_like(stages_present)], dim=1)
+        stages_present = number[:, -1:].clamp_min(1)  # (N,1)
+        share = width // stages_present + (number <= width % stages_present).long()  # (N,stages): slots of each
+        share = torch.cat([share * present, torch.zeros_like(stages_present)], dim=1)  # the impossible: no slot
         by_stage = stages.argsort(dim=1, stable=True)  # grouped by stage, the best first
-        begin = counts.cumsum(dim=1) - counts
+        begin = counts.cumsum(dim=1) - counts  # where each stage begins
         ranks = torch.arange(stages.shape[1], device=stages.device) - begin.gather(1, stages.gather(1, by_stage))
         rank = torch.empty_like(ranks).scatter_(1, by_stage, ranks)  # within the stage
-        later = rank >= share.gather(1, stages)
+        later = rank >= share.gather(1, stages)  # beyond its stage's share: behind all others
         return ranked.select(first_live(later, self.count))
 
     def advance(self, chosen: Candidates) -> None:
@@ -210,8 +210,8 @@ class RequiredWords:
         letter = (chosen.tokens.unsqueeze(2) == self.alphabet.unsqueeze(1)).long()  # (N,w,A)
         column = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
         state = self.state.gather(1, chosen.parents)
-        self.state = self.moves.gather(1, state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))
-        self.state = self.state.gather(2, column.unsqueeze(2)).squeeze(2)
+        self.state = self.moves.gather(1, state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
+        self.state = self.state.gather(2, column.unsqueeze(2)).squeeze(2)  # (N,w)
 
     def select(self, groups: Tensor) -> None:
         """See `Proposer`."""
