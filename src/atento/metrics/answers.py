@@ -60,12 +60,12 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
         # sums, so that a bootstrap sample can be added up: all, then those with an answer
         rows.append([exact, overlap, 1.0, exact * answerable, overlap * answerable, answerable])
     total = summed(rows)
-    parts = {"exact_match": 100 * total[0] / total[2], "f1": 100 * total[1] / total[2]}
-    unanswerable = total[2] - total[5]
+    parts = {"exact_match": 100 * total[0] / total[2], "f1": 100 * total[1] / total[2]}  # column 2: questions
+    unanswerable = total[2] - total[5]  # questions without an answer
     if unanswerable and version == "2.0":
         if total[5]:
             parts |= {"exact_match_answerable": 100 * total[3] / total[5], "f1_answerable": 100 * total[4] / total[5]}
-        parts["exact_match_unanswerable"] = 100 * (total[0] - total[3]) / unanswerable
+        parts["exact_match_unanswerable"] = 100 * (total[0] - total[3]) / unanswerable  # right ones among those alone
     settings = f"version:{version}|articles:{code if articles else 'none'}|case:lc"
     return Score("SQuAD F1", _mean_f1(total), parts, settings, rows, _mean_f1)
 
@@ -86,7 +86,7 @@ def normalized(text: str, articles: Sequence[str]) -> str:
 
 def _f1(prediction: str, answer: str, version: str) -> float:
     ours, theirs = prediction.split(), answer.split()
-    if version == "2.0" and not (ours and theirs):
+    if version == "2.0" and not (ours and theirs):  # two empty answers agree, in 2.0
         return float(ours == theirs)
     return precision_recall_f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))[2]
 

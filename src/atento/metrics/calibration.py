@@ -46,7 +46,7 @@ def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequ
         row[first : first + 3] = [1.0, float(label == right), probability]
         rows.append(row)
     total = summed(rows)
-    gaps = [abs(r - p) / n for n, r, p in _bins(total) if n]
+    gaps = [abs(r - p) / n for n, r, p in _bins(total) if n]  # |accuracy - mean probability| of a bin
     parts = {"maximum": max(gaps), "accuracy": sum(total[1::3]) / len(rows), "confidence": sum(total[2::3]) / len(rows)}
     return Score("calibration error", _expected(total), parts, f"bins:{bins}", rows, _expected, digits=4)
 
@@ -57,4 +57,4 @@ def _bins(total: Sequence[float]) -> list[tuple[float, float, float]]:
 
 
 def _expected(total: Sequence[float]) -> float:
-    return sum(abs(r - p) for _, r, p in _bins(total)) / sum(total[0::3])
+    return sum(abs(r - p) for _, r, p in _bins(total)) / sum(total[0::3])  # n/N · |r/n - p/n| = |r - p| / N

@@ -69,7 +69,7 @@ def matthews(predictions: Labels, references: Labels) -> Score:
     """
     labels, rows = _counted(predictions, references)
     total = summed(rows)
-    width = len(labels)
+    width = len(labels)  # columns: right, predicted, expected, K each
     sides = (("predictions", total[width : 2 * width]), ("references", total[2 * width :]))
     constant = [name for name, counts in sides if sum(map(bool, counts)) < 2]
     settings = f"constant:{','.join(constant)}" if constant else ""
@@ -112,14 +112,14 @@ def _share(total: list[float]) -> float:
 
 def _accuracy(total: Sequence[float]) -> float:
     width = len(total) // 3
-    return sum(total[:width]) / sum(total[2 * width :])
+    return sum(total[:width]) / sum(total[2 * width :])  # right ones by examples
 
 
 def _matthews(total: Sequence[float]) -> float:
     width = len(total) // 3
     right, predicted, expected = sum(total[:width]), total[width : 2 * width], total[2 * width :]
     examples = sum(expected)
-    covariance = right * examples - sum(p * e for p, e in zip(predicted, expected))
+    covariance = right * examples - sum(p * e for p, e in zip(predicted, expected))  # over all classes
     # a side that is constant has no spread
     spread = [examples**2 - sum(count**2 for count in side) for side in (predicted, expected)]
     return covariance / math.sqrt(spread[0] * spread[1]) if all(spread) else 0.0

@@ -33,7 +33,7 @@ class ConfusionMatrix:
         widths = [
             max(len(label), *(len(str(row[column])) for row in self.counts)) + 2
             for column, label in enumerate(self.labels)
-        ]
+        ]  # two spaces between columns
         lines = [("right \\ predicted", self.labels), *zip(self.labels, self.counts)]
         return "\n".join(
             f"{name:<{first}}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths))

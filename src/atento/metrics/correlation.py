@@ -25,8 +25,8 @@ def pearson(predictions: Sequence[float], references: Sequence[float]) -> Score:
     """
     sides = _checked(predictions, references)
     x, y = (_standard(side) for side in sides)
-    rows = [[a, b, a * a, b * b, a * b, 1.0] for a, b in zip(x, y)]
-    total = [math.fsum(column) for column in zip(*rows)]
+    rows = [[a, b, a * a, b * b, a * b, 1.0] for a, b in zip(x, y)]  # x, y, x², y², xy, 1
+    total = [math.fsum(column) for column in zip(*rows)]  # `fsum`: no digit is lost
     parts = {"examples": float(len(x))}
     return Score("Pearson", _from_sums(total), parts, _constant(*sides), rows, _from_sums, digits=4)
 
@@ -53,10 +53,10 @@ def spearman(predictions: Sequence[float], references: Sequence[float]) -> Score
 
     def values_of(counts: Any) -> list[float]:
         """The correlation of each sample; counts (S,N) say how often it has each example."""
-        ranks = [_ranks(side, counts) for side in (x, y)]
+        ranks = [_ranks(side, counts) for side in (x, y)]  # (S,N) each
         middle = (counts.sum(axis=1, keepdims=True) + 1) / 2  # the mean of ranks
         first, second = (side - middle for side in ranks)
-        covariance = (counts * first * second).sum(axis=1)
+        covariance = (counts * first * second).sum(axis=1)  # (S,)
         spread = (counts * first**2).sum(axis=1) * (counts * second**2).sum(axis=1)
         return [c / math.sqrt(s) if s > 0 else 0.0 for c, s in zip(covariance.tolist(), spread.tolist())]
 
@@ -89,7 +89,7 @@ def _standard(values: list[float]) -> list[float]:
     if len(set(values)) == 1:
         return [0.0] * len(values)
     largest = max(map(abs, values))
-    scaled = [value / largest for value in values]
+    scaled = [value / largest for value in values]  # at most 1: squares do not overflow
     mean = math.fsum(scaled) / len(scaled)
     centred = [value - mean for value in scaled]
     spread = max(map(abs, centred))
@@ -106,10 +106,10 @@ def _constant(predictions: list[float], references: list[float]) -> str:
 def _from_sums(total: Sequence[float]) -> float:
     """The correlation from the sums of x, y, x², y², xy and 1."""
     x, y, xx, yy, xy, number = total
-    first, second = number * xx - x * x, number * yy - y * y
+    first, second = number * xx - x * x, number * yy - y * y  # N² times the variances
     if first <= _ROUNDING * number * xx or second <= _ROUNDING * number * yy:
         return 0.0
-    return max(-1.0, min(1.0, (number * xy - x * y) / (math.sqrt(first) * math.sqrt(second))))
+    return max(-1.0, min(1.0, (number * xy - x * y) / (math.sqrt(first) * math.sqrt(second))))  # against rounding
 
 
 def _ranks(values: Any, counts: Any) -> object:
@@ -118,9 +118,9 @@ def _ranks(values: Any, counts: Any) -> object:
 
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # groups of equal values
     sizes = np.add.reduceat(counts[:, order], starts, axis=1)  # of each group of equal values
-    middle = np.cumsum(sizes, axis=1) - (sizes - 1) / 2
+    middle = np.cumsum(sizes, axis=1) - (sizes - 1) / 2  # the mean rank of each group
     group = np.empty(len(values), dtype=np.int64)
     group[order] = np.repeat(np.arange(len(starts)), np.diff([*starts.tolist(), len(values)]))
-    return middle[:, group]
+    return middle[:, group]  # (S,groups) -> (S,N)

@@ -14,7 +14,7 @@ def precision_recall_f1(right: float, predicted: float, expected: float) -> tupl
     precision = right / predicted if predicted else 0.0
     recall = right / expected if expected else 0.0
     both = predicted + expected
-    return precision, recall, 2 * right / both if both else 0.0
+    return precision, recall, 2 * right / both if both else 0.0  # 2PR / (P + R), without dividing twice
 
 
 def count_rows(segments: Iterable[Matches], labels: Sequence[str]) -> list[list[float]]:
@@ -68,7 +68,7 @@ def f1_of(average: str, labels: Sequence[str], positive: str | None) -> Callable
     if positive not in labels:
         raise UsageError(f"`positive` is not among the labels{nearest(positive, list(labels))}: got {positive!r}")
     column, width = list(labels).index(positive), len(labels)
-    return lambda total: precision_recall_f1(*total[column::width])[2]
+    return lambda total: precision_recall_f1(*total[column::width])[2]  # of its three columns
 
 
 def label_parts(total: Sequence[float], labels: Sequence[str], *, sides: bool = False) -> dict[str, float]:

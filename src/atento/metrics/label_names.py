@@ -26,7 +26,7 @@ def label_name(value: Any) -> str | None:
     A column of whole numbers with a gap comes from pandas as 1.0, which is 1.
     """
     if not isinstance(value, str) and callable(getattr(value, "item", None)) and getattr(value, "ndim", 0) == 0:
-        value = value.item()
+        value = value.item()  # a number of NumPy or PyTorch
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, Integral) or (isinstance(value, float) and value.is_integer()):
@@ -69,7 +69,7 @@ def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tupl
             raise UsageError(f"right label {stream.index('') + 1} is blank: leave the example out, as training does")
     present = set(names).union(*streams)
     booleans = {name: name.capitalize() for name in present if name.lower() in ("true", "false")}
-    if len(set(booleans.values())) < len(booleans):
+    if len(set(booleans.values())) < len(booleans):  # two spellings of one of them stand there
         names, *streams = ([booleans.get(name, name) for name in side] for side in (names, *streams))
     if not present.isdisjoint(_NUMBERS) and any(name.lstrip("-").isdecimal() for name in present):
         names, *streams = ([_NUMBERS.get(name, name) for name in side] for side in (names, *streams))

@@ -75,11 +75,11 @@ def learned_score(name: str, rows: Sequence[Sequence[float]], settings: str) -> 
         settings: all that changes the score.
     """
     columns = LEARNED[name].columns
-    segments = [[*row, 1.0] for row in rows]
+    segments = [[*row, 1.0] for row in rows]  # 1: a row counts one segment
     means = [sum(column) / len(segments) for column in zip(*rows)]
     parts = dict(zip(columns[:-1], means)) | {"count": float(len(segments))}
     return Score(LEARNED[name].title, means[-1], parts, settings, segments, _mean, digits=4)
 
 
 def _mean(total: list[float]) -> float:
-    return total[-2] / total[-1]
+    return total[-2] / total[-1]  # sum of scores by number of segments

@@ -36,15 +36,15 @@ class NGrams:
 def characters(texts: Sequence[str]) -> Tokens:
     """Texts as characters without white space, as in sacrebleu's chrF."""
     bare = ["".join(text.split()) for text in texts]
-    points = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    codes = np.unique(points, return_inverse=True)[1].astype(np.int64)
+    points = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<u4")  # four bytes a character
+    codes = np.unique(points, return_inverse=True)[1].astype(np.int64)  # numbers without gaps
     return Tokens(codes, np.array([len(text) for text in bare], dtype=np.int64))
 
 
 def words(lists: Sequence[Sequence[str]]) -> Tokens:
     """Texts as lists of words."""
     known: dict[str, int] = {}
-    codes = [known.setdefault(word, len(known)) for text in lists for word in text]
+    codes = [known.setdefault(word, len(known)) for text in lists for word in text]  # in the order of first use
     return Tokens(np.array(codes, dtype=np.int64), np.array([len(text) for text in lists], dtype=np.int64))
 
 
@@ -56,19 +56,19 @@ def count_ngrams(tokens: Tokens, max_order: int) -> list[NGrams]:
     """
     codes, lengths = tokens.codes, tokens.lengths
     texts = max(1, len(lengths))
-    owner = np.repeat(np.arange(len(lengths)), lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)  # the text of each token
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(codes))  # tokens to the end of the text
     position, gram = np.arange(len(codes)), codes
     bound = alphabet = int(codes.max(initial=-1)) + 1  # all numbers are below
     ngrams = []
     for order in range(1, max_order + 1):
         if order > 1:
-            longer = left[position] >= order
+            longer = left[position] >= order  # where an n-gram of that order still fits
             position, gram = position[longer], gram[longer]
-            if bound * alphabet * texts >= _LARGEST:
+            if bound * alphabet * texts >= _LARGEST:  # the next one would not fit into 64 bits
                 different, gram = np.unique(gram, return_inverse=True)
                 bound = len(different)
-            gram = gram * alphabet + codes[position + order - 1]
+            gram = gram * alphabet + codes[position + order - 1]  # its tokens as digits
             bound *= alphabet
         ngrams.append(_entries(owner[position], gram, len(lengths)))
     return ngrams
@@ -78,7 +78,7 @@ def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
     """An entry for each distinct pair of text and n-gram, with the n-grams numbered without gaps."""
     pairs = np.sort(gram * max(1, texts) + text)  # n-gram first, then text: equal pairs stand together
     first = np.flatnonzero(np.diff(pairs, prepend=-1))  # where another pair begins
-    count = np.diff(first, append=len(pairs))
+    count = np.diff(first, append=len(pairs))  # how often each pair occurs
     gram, text = np.divmod(pairs[first], max(1, texts))
     number = np.cumsum(np.diff(gram, prepend=-1) > 0) - 1  # numbers without gaps
     total = np.bincount(text, weights=count, minlength=texts).astype(np.int64)
@@ -101,20 +101,20 @@ def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
     """
     texts = len(ngrams.total)
     same_sides = len(rows) == len(columns) and bool((rows == columns).all())
-    matches = np.zeros((len(rows), len(columns)))
+    matches = np.zeros((len(rows), len(columns)))  # (N,M)
     for text, feature, features in _shared_features(ngrams):
         step = max(1, _BLOCK // texts)
         for begin in range(0, features, step):
             size = min(step, features - begin)
             low, high = np.searchsorted(feature, [begin, begin + size])
             has = np.zeros((size, texts), dtype=np.float32)  # whole numbers up to 2 ** 24 are exact
-            has[feature[low:high] - begin, text[low:high]] = 1
+            has[feature[low:high] - begin, text[low:high]] = 1  # row: feature, column: text
             row_features = _picked(has, rows)
             matches += row_features.T @ (row_features if same_sides else _picked(has, columns))
-    column_of = np.full(texts, -1)
+    column_of = np.full(texts, -1)  # the column of each text, -1 for none
     column_of[columns] = np.arange(len(columns))
-    itself = column_of[rows] >= 0
-    matches[np.flatnonzero(itself), column_of[rows][itself]] = ngrams.total[rows][itself]
+    itself = column_of[rows] >= 0  # pairs of a text with itself
+    matches[np.flatnonzero(itself), column_of[rows][itself]] = ngrams.total[rows][itself]  # all its n-grams match
     return matches
 
 
@@ -131,11 +131,11 @@ def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
     while len(gram):
         having = np.bincount(gram, minlength=ngrams.kinds)  # texts that have the k-th occurrence, by n-gram
         shared = having >= 2
-        number = np.cumsum(shared) - 1
+        number = np.cumsum(shared) - 1  # features without gaps
         is_shared = shared[gram]
         yield text[is_shared], number[gram[is_shared]], int(shared.sum())
         k += 1
-        more = count >= k
+        more = count >= k  # those with a next occurrence
         text, gram, count = text[more], gram[more], count[more]
 
 
@@ -151,12 +151,12 @@ def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats)
         The matches (U), and the number of n-grams of the mean (U), both 0 if no weight is left.
     """
     remaining = weights.sum() - left_out  # (U): the sum of the other weights
-    share = np.divide(1.0, remaining, out=np.zeros_like(remaining), where=remaining > 0)
+    share = np.divide(1.0, remaining, out=np.zeros_like(remaining), where=remaining > 0)  # 0 where no weight is left
     # (kinds): the weighted sum of the counts
     mass = np.bincount(ngrams.gram, weights=weights[ngrams.text] * ngrams.count, minlength=ngrams.kinds)
     # for each n-gram of each text, without that text
     mean = (mass[ngrams.gram] - left_out[ngrams.text] * ngrams.count) * share[ngrams.text]
-    common = np.minimum(ngrams.count, np.maximum(mean, 0.0))
+    common = np.minimum(ngrams.count, np.maximum(mean, 0.0))  # min(count, mean) of each n-gram
     matches = np.bincount(ngrams.text, weights=common, minlength=len(weights))
     totals: Floats = np.maximum(0.0, (float(weights @ ngrams.total) - left_out * ngrams.total) * share)
     return matches.astype(np.float64), totals
@@ -171,7 +171,7 @@ def common_subsequences(rows: Sequence[Sequence[str]], columns: Sequence[Sequenc
     Paper: Hyyrö 2004, Bit-parallel LCS-length computation revisited.
     """
     tokens = words([*rows, *columns])
-    bounds = np.concatenate([[0], np.cumsum(tokens.lengths)])
+    bounds = np.concatenate([[0], np.cumsum(tokens.lengths)])  # where each text begins
     coded = [tokens.codes[a:b] for a, b in pairwise(bounds.tolist())]
     theirs, lengths = coded[len(rows) :], tokens.lengths[len(rows) :]
     longest = int(lengths.max(initial=0))
@@ -194,22 +194,22 @@ def _subsequences(ours: Sequence[Ints], across: Ints, kinds: int) -> Floats:
     for row, codes in enumerate(ours):
         for position, code in enumerate(codes.tolist()):
             word_positions[position // 63, code, row] |= np.uint64(1 << position % 63)
-    full = np.uint64((1 << 63) - 1)
+    full = np.uint64((1 << 63) - 1)  # 63 bits set
     state = np.full((pieces, across.shape[1], len(ours)), full, dtype=np.uint64)
     for codes in across:  # one position of all columns
         carry = np.zeros(state.shape[1:], dtype=np.uint64)
         for piece in range(pieces):
             now = state[piece]
-            matched = now & word_positions[piece][codes]
+            matched = now & word_positions[piece][codes]  # its positions whose bit is still 1
             total = now + matched + carry
-            carry = total >> np.uint64(63)
-            state[piece] = (total | (now & ~matched)) & full
-    zeros = 63.0 * pieces - _ones(state).sum(axis=0)
+            carry = total >> np.uint64(63)  # from the 64th bit to the next piece
+            state[piece] = (total | (now & ~matched)) & full  # bits that became 0 are counted at the end
+    zeros = 63.0 * pieces - _ones(state).sum(axis=0)  # zeros: words in common; bits beyond a text stay 1
     return np.ascontiguousarray(zeros.T)
 
 
 def _ones(numbers: NDArray[np.uint64]) -> Floats:
     """The number of bits set in each number."""
-    bits = np.unpackbits(numbers[..., None].view(np.uint8), axis=-1)
+    bits = np.unpackbits(numbers[..., None].view(np.uint8), axis=-1)  # 8 bytes, 64 bits, on the last axis
     counts: Floats = bits.sum(axis=-1).astype(np.float64)
     return counts

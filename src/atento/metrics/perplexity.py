@@ -35,11 +35,11 @@ def perplexity(log_probs: Sequence[float], counts: Sequence[int]) -> Score:
     nll, tokens = (math.fsum(column) for column in zip(*rows)) if rows else (0.0, 0.0)
     if not tokens:
         raise UsageError("there is nothing to score: got 0 tokens")
-    parts = {"nll": nll / tokens, "bits": nll / tokens / math.log(2), "tokens": tokens}
+    parts = {"nll": nll / tokens, "bits": nll / tokens / math.log(2), "tokens": tokens}  # nats by ln 2 are bits
     return Score("perplexity", _value([nll, tokens]), parts, "weighted:tokens", rows, _value)
 
 
 def _value(total: Sequence[float]) -> float:
     nll, tokens = total
     mean = nll / tokens if tokens else 0.0
-    return math.exp(mean) if mean < 709 else math.inf
+    return math.exp(mean) if mean < 709 else math.inf  # exp overflows above 709.78

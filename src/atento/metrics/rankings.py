@@ -33,7 +33,7 @@ def ndcg(predictions: Sequence[float | None], references: Sequence[Judgement], *
         return sum(grade / math.log2(rank + 1) for rank, grade in enumerate(grades[:k], 1))
 
     def value(ranked: list[float], right: list[float]) -> float:
-        return gain(ranked) / gain(sorted(right, reverse=True))
+        return gain(ranked) / gain(sorted(right, reverse=True))  # `right` is not empty here: no division by 0
 
     return _score("nDCG" if k is None else f"nDCG@{k}", value, predictions, references)
 
@@ -43,7 +43,7 @@ def mean_average_precision(predictions: Sequence[float | None], references: Sequ
 
     def value(ranked: list[float], right: list[float]) -> float:
         ranks = [rank for rank, grade in enumerate(ranked, 1) if grade > 0]
-        return sum(number / rank for number, rank in enumerate(ranks, 1)) / len(right)
+        return sum(number / rank for number, rank in enumerate(ranks, 1)) / len(right)  # precision at each right one
 
     return _score("MAP", value, predictions, references)
 
@@ -87,7 +87,7 @@ def _score(
     references: Sequence[Judgement],
 ) -> Score:
     queries = _by_query(predictions, references)
-    rows = [[value(ranked, right) if right else 0.0, 1.0] for ranked, right in queries]
+    rows = [[value(ranked, right) if right else 0.0, 1.0] for ranked, right in queries]  # the 1 counts the query
     parts = {"queries": float(len(rows))}
     return Score(name, _mean([sum(column) for column in zip(*rows)]), parts, "ties:trec_eval", rows, _mean, digits=4)
 
@@ -116,7 +116,7 @@ def _by_query(predictions: Sequence[float | None], references: Sequence[Judgemen
         found = [(score, name, grade) for name, (score, grade) in documents.items() if score is not None]
         # trec_eval's order of equal scores: the larger name first
         found.sort(reverse=True, key=lambda document: (document[0], document[1].encode()))
-        right = [grade for _, grade in documents.values() if grade > 0]
+        right = [grade for _, grade in documents.values() if grade > 0]  # also those that the ranking lacks
         ranked.append(([grade for _, _, grade in found], right))
     return ranked
 

@@ -70,9 +70,9 @@ def retrieval_of_vectors(
     # a vector of zeros has the cosine 0
     first, second = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-30) for side in sides)
     answers = _relevant(relevant, len(first), len(second))
-    block, ranks = max(1, _BLOCK // len(second)), []
+    block, ranks = max(1, _BLOCK // len(second)), []  # queries at a time
     for begin in range(0, len(first), block):
-        for row, similarities in enumerate(first[begin : begin + block] @ second.T, begin):
+        for row, similarities in enumerate(first[begin : begin + block] @ second.T, begin):  # (block,N)
             ranks.append(_ranks(similarities, answers[row]))
     return _scored(ranks, cutoffs)
 
@@ -82,7 +82,7 @@ def _ranks(similarities: Any, numbers: Sequence[int]) -> list[int]:
     import numpy as np
 
     wrong = np.delete(similarities, numbers)
-    right = np.sort(similarities[list(numbers)])[::-1]
+    right = np.sort(similarities[list(numbers)])[::-1]  # the most similar first
     return [int((wrong >= value).sum()) + number for number, value in enumerate(right, 1)]
 
 

@@ -53,11 +53,11 @@ def rouge(
     for prediction, *answers in zip(predictions, *streams):
         scores = [rouge_of_pair(prediction, answer, split) for answer in answers]
         best = [max((measures[kind] for measures in scores), key=lambda sides: sides[2]) for kind in KINDS]
-        rows.append([*(number for sides in best for number in sides), 1.0])
+        rows.append([*(number for sides in best for number in sides), 1.0])  # the 1 counts the text
     total = [sum(column) for column in zip(*rows)]
     parts = {name: 100 * part / len(rows) for name, part in zip(PARTS, total)}
     settings = f"nrefs:{len(streams)}|case:lc|tok:{tokenize}|stem:{stem}"
-    return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)
+    return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)  # against 1: no division by 0
 
 
 def rouge_n(
@@ -95,7 +95,7 @@ def _mean_f(total: list[float], at: int = PARTS.index("rougeL_f")) -> float:
 
 def _by_ngrams(ours: Sequence[str], theirs: Sequence[str], order: int) -> tuple[float, float, float]:
     a, b = (Counter(tuple(side[i : i + order]) for i in range(len(side) - order + 1)) for side in (ours, theirs))
-    return sides_of((a & b).total(), a.total(), b.total())
+    return sides_of((a & b).total(), a.total(), b.total())  # `&`: the smaller count of each
 
 
 # Words ---------------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ _CHARACTER = re.compile(f"[{_SPACELESS}]")
 def unicode_words(text: str) -> list[str]:
     """Runs of letters, marks and digits, in lower case and NFC; single characters in scripts without spaces."""
     words = nfc(text.lower()).translate(_UNICODE)
-    spaceless = not words.isascii() and _CHARACTER.search(words) is not None
+    spaceless = not words.isascii() and _CHARACTER.search(words) is not None  # ASCII has no such letters
     return (_with_characters_apart(words) if spaceless else words).split()
 
 
@@ -208,19 +208,19 @@ def subsequence_rows(ours: Sequence[str], theirs: Sequence[str]) -> list[int]:
     """
     word_positions: dict[str, int] = {}
     for position, word in enumerate(theirs):
-        word_positions[word] = word_positions.get(word, 0) | 1 << position
+        word_positions[word] = word_positions.get(word, 0) | 1 << position  # bit j: word j of theirs
     full = (1 << len(theirs)) - 1
-    rows = [full]
+    rows = [full]  # nothing matched yet: no zeros
     for word in ours:
         now = rows[-1]
-        matched = now & word_positions.get(word, 0)
+        matched = now & word_positions.get(word, 0)  # its positions whose bit is still 1
         rows.append(((now + matched) | (now - matched)) & full)
     return rows
 
 
 def subsequence_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
     """The length of the longest common subsequence."""
-    return len(theirs) - subsequence_rows(ours, theirs)[-1].bit_count()
+    return len(theirs) - subsequence_rows(ours, theirs)[-1].bit_count()  # zeros of the last row
 
 
 def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]]) -> int:
@@ -231,7 +231,7 @@ def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequen
     """
     if len(predicted) == len(reference) == 1:
         return subsequence_length(reference[0], predicted[0])
-    spare = Counter(word for sentence in predicted for word in sentence)
+    spare = Counter(word for sentence in predicted for word in sentence)  # how often each word may still match
     common = 0
     for sentence in reference:
         positions = sorted(
@@ -243,7 +243,7 @@ def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequen
         )
         for position in positions:
             if spare[sentence[position]] > 0:
-                spare[sentence[position]] -= 1
+                spare[sentence[position]] -= 1  # a word of theirs is matched once
                 common += 1
     return common
 
@@ -262,10 +262,10 @@ def _matched_positions(reference: Sequence[str], predicted: Sequence[str]) -> li
 
     i, j, positions = len(reference), len(predicted), []
     while i > 0 and j > 0:
-        if reference[i - 1] == predicted[j - 1]:
+        if reference[i - 1] == predicted[j - 1]:  # both step back: the word is common
             positions.append(i - 1)
             i, j = i - 1, j - 1
-        elif length(i, j - 1) > length(i - 1, j):
+        elif length(i, j - 1) > length(i - 1, j):  # the longer of both ways back
             j -= 1
         else:
             i -= 1

@@ -58,12 +58,12 @@ class Score:
         if not 0 < level < 1:
             raise UsageError(f"`level` must lie between 0 and 1: got {level}")
         values = np.concatenate([np.array(scores) for (scores,) in resampled([self], samples, seed)])
-        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])  # the same share on both sides
         return float(low), float(high)
 
     def per_sentence(self) -> list[float]:
         """The metric of each segment. The score of a corpus is generally not their mean."""
-        alone = self.single or self.combine
+        alone = self.single or self.combine  # `single`: for text, BLEU without missing orders
         return [alone(list(row)) for row in self.segments]
 
     def line(self, interval: tuple[float, float] | None = None) -> str:
@@ -110,7 +110,7 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
     block = max(1, _BLOCK // number)
     for begin in range(0, samples, block):
         size = min(block, samples - begin)
-        drawn = generator.choice(number, size=(size, number), replace=True)
+        drawn = generator.choice(number, size=(size, number), replace=True)  # (size,N) numbers of segments
         drawn += np.arange(size)[:, None] * number  # a range of numbers for each sample, so that one count serves all
         counts = np.bincount(drawn.ravel(), minlength=size * number).reshape(size, number).astype(np.float64)
         yield tuple(_values(score, row, counts) for score, row in zip(scores, rows))
@@ -120,4 +120,4 @@ def _values(score: Score, rows: Any, counts: object) -> list[float]:
     """The values of samples that have segment n as often as counts (S,N) say; rows (N,width)."""
     if score.values_of is not None:
         return score.values_of(counts)
-    return [score.combine(total) for total in (counts @ rows).tolist()]
+    return [score.combine(total) for total in (counts @ rows).tolist()]  # (S,N) by (N,width)

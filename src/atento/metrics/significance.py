@@ -64,10 +64,10 @@ def paired_test(
     scorer = metric_named(metric) if isinstance(metric, str) else metric
     first, second = scorer(a, references), scorer(b, references)
     blocks = list(resampled([first, second], samples, seed))
-    ours, theirs = (np.concatenate([np.array(block[side]) for block in blocks]) for side in (0, 1))
+    ours, theirs = (np.concatenate([np.array(block[side]) for block in blocks]) for side in (0, 1))  # (samples,) each
     strays = np.abs(ours - theirs)
-    strays -= strays.mean()
+    strays -= strays.mean()  # how far each sample is from the mean of all
     difference = first.value - second.value
     same = bool(np.array_equal(ours, theirs))  # equal outputs
-    p_value = 1.0 if same else (int(np.sum(strays > abs(difference))) + 1) / (samples + 1)
+    p_value = 1.0 if same else (int(np.sum(strays > abs(difference))) + 1) / (samples + 1)  # + 1: never 0
     return PairedTest(first, second, difference, p_value, samples, seed)

@@ -58,7 +58,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
             if parts is None:
                 return None
             if parts[0] in "BI":
-                behind = before[1] == parts[1] and before[0] in "BI"
+                behind = before[1] == parts[1] and before[0] in "BI"  # directly behind a word of its type
                 inner |= parts[0] == "I" and not behind
                 outer |= parts[0] == "B" and not behind
             prefixes.add(parts[0])
@@ -82,7 +82,7 @@ def respelled(sentences: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]]
     """
     kept = [tuple(tags) for tags in sentences]
     written = list(dict.fromkeys(tag for tags in kept for tag in tags))
-    matches = [_WRITTEN.fullmatch(tag) for tag in written]
+    matches = [_WRITTEN.fullmatch(tag) for tag in written]  # None: a tag of another form
     # match[0]: O, which has no prefix
     prefixes = {(match[1] or match[0]).upper() for match in matches if match is not None}
     if None in matches or "B" not in prefixes or not any(prefixes <= set(known) for known in _KNOWN):
@@ -102,7 +102,7 @@ def outside_the_scheme(sentences: Sequence[Sequence[str]]) -> list[tuple[int, in
     places = [(number, word) for number, tags in enumerate(sentences) for word in range(len(tags))]
     other = [(number, word) for number, word in places if sentences[number][word] != "O"]
     odd = [(number, word) for number, word in other if _typed(sentences[number][word]) is None]
-    return odd if 2 * len(odd) <= len(other) else []
+    return odd if 2 * len(odd) <= len(other) else []  # more than half are odd: plain tags
 
 
 def illegal(tags: Sequence[str], scheme: str) -> list[int]:
@@ -112,7 +112,7 @@ def illegal(tags: Sequence[str], scheme: str) -> list[int]:
         UsageError: there is no such scheme.
     """
     _check_scheme(scheme)
-    pairs = enumerate(pairwise(("O", *tags, "O")))
+    pairs = enumerate(pairwise(("O", *tags, "O")))  # the border of a sentence counts as O
     return [min(number, len(tags) - 1) for number, (before, tag) in pairs if not may_follow(before, tag, scheme)]
 
 
@@ -125,7 +125,7 @@ def may_follow(before: str, tag: str, scheme: str) -> bool:
     """
     _check_scheme(scheme)
     (prefix_before, type_before), (prefix, kind) = _as_bioes(before), _as_bioes(tag)
-    inside = prefix_before in "BI"
+    inside = prefix_before in "BI"  # an entity may go on
     if scheme in ("IOB1", "IOB2"):
         return prefix != ("B" if scheme == "IOB1" else "I") or (inside and kind == type_before)
     return inside == (prefix in "IE") and not (inside and kind != type_before)  # an entity ends with E
@@ -143,7 +143,7 @@ def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
     for kind, start, end in entities(tags):
         prefixes = ["I"] * (end - start)
         # IOB1 needs B only where one entity touches another of its type
-        if scheme != "IOB1" or (start == end_before and start and kind == type_before):
+        if scheme != "IOB1" or (start == end_before and start and kind == type_before):  # the entity before ended here
             prefixes[0] = "B"
         if scheme in ("BIOES", "BILOU"):
             prefixes[-1] = "S" if end - start == 1 else "E"
@@ -172,8 +172,8 @@ def _lenient(words: list[tuple[str, str]]) -> list[Span]:
     before, kind_before = "O", "_"
     for number, (prefix, kind) in enumerate(words):
         if prefix != "O":
-            continues = prefix in "IE" and before in ("B", "I") and kind == kind_before
-            start = spans.pop()[1] if continues else number
+            continues = prefix in "IE" and before in ("B", "I") and kind == kind_before  # in the way of conlleval
+            start = spans.pop()[1] if continues else number  # the entity grows by this word
             spans.append((kind, start, number + 1))
         before, kind_before = prefix, kind
     return spans
@@ -189,7 +189,7 @@ def _iob1(words: list[tuple[str, str]]) -> list[Span]:
         if prefix == "O" or (prefix == "B" and (before == "O" or kind_before != kind)):
             number += 1
             continue
-        end = _end(words, number, "I")
+        end = _end(words, number, "I")  # the first word that is not of it
         alone = end - number == 1 and prefix == "B"
         followed = end < len(words) and words[end][0] == "B" and words[end][1] != kind
         if not (
@@ -214,7 +214,7 @@ def _bioes(words: list[tuple[str, str]]) -> list[Span]:
             spans.append((kind, number, number + 1))
         elif prefix == "B":
             end = _end(words, number, "I")
-            if end < len(words) and words[end] == ("E", kind):
+            if end < len(words) and words[end] == ("E", kind):  # without E it is no entity
                 spans.append((kind, number, end + 1))
     return spans
 

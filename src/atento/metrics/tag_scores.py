@@ -58,7 +58,7 @@ def tag_accuracy(predictions: Sentences, references: Sentences) -> Score:
     ]
     total = summed(rows)
     if not total[1]:
-        raise UsageError("there is nothing to score: the sentences have 0 words")
+        raise UsageError("there is nothing to score: the sentences have 0 words")  # sentences of no words
     parts = {"right": total[0], "words": total[1]}
     return Score("tag accuracy", _share(total), parts, "", rows, _share, digits=4)
 

@@ -163,7 +163,7 @@ def _scored(
     streams = reference_streams(predictions, references)
     rows = metric._extract_corpus_statistics(list(predictions), streams)
     combine = _value_of(metric)
-    total = [sum(column) for column in zip(*rows)]
+    total = [sum(column) for column in zip(*rows)]  # statistics of sacrebleu add up
     settings = str(metric.get_signature())
     return Score(name, combine(list(total)), parts(metric, total), settings, rows, combine, single)
 
@@ -183,7 +183,7 @@ def _bleu_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
 
 def _chrf_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
     """Mean precision and recall over the orders that both sides have, from which the F-score is computed."""
-    orders = [total[at : at + 3] for at in range(0, len(total), 3)]
+    orders = [total[at : at + 3] for at in range(0, len(total), 3)]  # of each order: ours, theirs, matches
     shares = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
     precision, recall = (100 * sum(side) / len(shares) for side in zip(*shares)) if shares else (0.0, 0.0)
     return {"precision": precision, "recall": recall}

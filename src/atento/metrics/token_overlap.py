@@ -61,7 +61,7 @@ def f1_bleu_rouge(
     recall = PARTS.index("rouge1_recall")
     # the numbers of BLEU, then of ROUGE, then 1 a text
     rows = [[*ours, row[recall], 1.0] for ours, row in zip(first.segments, second.segments)]
-    width = len(rows[0]) - 2
+    width = len(rows[0]) - 2  # columns of BLEU
 
     def combine(total: list[float]) -> float:
         return harmonic_mean(first.combine(total[:width]), 100 * total[width] / total[width + 1])
@@ -86,8 +86,8 @@ def _pair(prediction: str, reference: str, lowercase: bool) -> tuple[float, floa
     ours, theirs = Counter(prediction.split()), Counter(reference.split())
     if not ours and not theirs:
         return 1.0, 1.0, 1.0
-    return sides_of((ours & theirs).total(), ours.total(), theirs.total())
+    return sides_of((ours & theirs).total(), ours.total(), theirs.total())  # the smaller count of each word
 
 
 def _mean_f1(total: list[float]) -> float:
-    return 100 * total[2] / total[3]
+    return 100 * total[2] / total[3]  # by number of texts

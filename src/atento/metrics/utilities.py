@@ -63,16 +63,16 @@ class NGramUtility:
         """The utility of each candidate with each piece of evidence, (N,M)."""
         texts, rows, columns = _different(candidates, evidence)  # equal texts are counted once; which of them each is
         orders = count_ngrams(self.tokens(texts), self.max_order)
-        ours, row = np.unique(rows, return_inverse=True)
+        ours, row = np.unique(rows, return_inverse=True)  # each text once; `row`: of each candidate
         theirs, column = np.unique(columns, return_inverse=True)
-        matches = np.stack([clipped_matches(ngrams, ours, theirs) for ngrams in orders])
-        totals = np.stack([ngrams.total for ngrams in orders]).astype(np.float64)
-        values = np.empty(matches.shape[1:])
+        matches = np.stack([clipped_matches(ngrams, ours, theirs) for ngrams in orders])  # (orders,N',M')
+        totals = np.stack([ngrams.total for ngrams in orders]).astype(np.float64)  # (orders,U)
+        values = np.empty(matches.shape[1:])  # (N',M') of different texts
         step = max(1, 200_000 // max(1, len(theirs)))  # for memory
         for begin in range(0, len(ours), step):
             part = slice(begin, begin + step)
             values[part] = self.score(matches[:, part], totals[:, ours[part], None], totals[:, None, theirs])
-        return values[row][:, column]
+        return values[row][:, column]  # back to all of them
 
     def aggregated(self, candidates: list[str], evidence: list[str], weights: Floats, left_out: Floats) -> Floats:
         """The utility of each candidate with the mean n-gram counts of the evidence, (N).
@@ -91,11 +91,11 @@ class NGramUtility:
             texts, mass, own_weight = candidates, weights, left_out
         else:
             texts = [*candidates, *evidence]
-            mass = np.concatenate([np.zeros(number), weights])
+            mass = np.concatenate([np.zeros(number), weights])  # candidates have no weight in the mean
             own_weight = np.concatenate([left_out, np.zeros(len(evidence))])
         orders = count_ngrams(self.tokens(texts), self.max_order)
         pairs = [clipped_matches_with_mean(ngrams, mass, own_weight) for ngrams in orders]
-        matches = np.stack([counts[:number] for counts, _ in pairs])
+        matches = np.stack([counts[:number] for counts, _ in pairs])  # of the candidates alone
         theirs = np.stack([counts[:number] for _, counts in pairs])
         ours = np.stack([ngrams.total[:number] for ngrams in orders]).astype(np.float64)
         return self.score(matches, ours, theirs)
@@ -110,10 +110,10 @@ class SubsequenceUtility:
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
         """The utility of each candidate with each piece of evidence, (N,M)."""
         texts, rows, columns = _different(candidates, evidence)
-        lists = [self.split(text) for text in texts]
+        lists = [self.split(text) for text in texts]  # words of each text
         ours, row = np.unique(rows, return_inverse=True)
         theirs, column = np.unique(columns, return_inverse=True)
-        common = common_subsequences([lists[i] for i in ours], [lists[i] for i in theirs])
+        common = common_subsequences([lists[i] for i in ours], [lists[i] for i in theirs])  # (N',M')
         lengths = np.array([len(text_words) for text_words in lists], dtype=np.float64)
         return _f_score(common[None], lengths[None, ours, None], lengths[None, None, theirs])[row][:, column]
 
@@ -128,7 +128,7 @@ class EmbeddingUtility:
         """The utility of each candidate with each piece of evidence, (N,M)."""
         texts, rows, columns = _different(candidates, evidence)
         vectors = self._vectors(texts)
-        return (1 + np.clip(vectors[rows] @ vectors[columns].T, -1, 1)) / 2
+        return (1 + np.clip(vectors[rows] @ vectors[columns].T, -1, 1)) / 2  # -1 to 1 becomes 0 to 1
 
     def aggregated(self, candidates: list[str], evidence: list[str], weights: Floats, left_out: Floats) -> Floats:
         """The utility of each candidate with the mean vector of the evidence, (N)."""
@@ -136,8 +136,8 @@ class EmbeddingUtility:
         vectors = self._vectors(texts)
         ours = vectors[rows]
         remaining = weights.sum() - left_out
-        cosine = ours @ (weights @ vectors[columns]) - left_out * (ours * ours).sum(axis=1)
-        mean = np.divide(cosine, remaining, out=np.zeros_like(remaining), where=remaining > 0)
+        cosine = ours @ (weights @ vectors[columns]) - left_out * (ours * ours).sum(axis=1)  # without its own copy
+        mean = np.divide(cosine, remaining, out=np.zeros_like(remaining), where=remaining > 0)  # (N,)
         return np.where(remaining > 0, (1 + np.clip(mean, -1, 1)) / 2, 0.0)
 
     def _vectors(self, texts: list[str]) -> Floats:
@@ -149,7 +149,7 @@ class EmbeddingUtility:
             )
         if not np.isfinite(vectors).all():
             raise UsageError("`embed` must give finite numbers: got NaN or infinity")
-        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)  # (U,1)
         unit: Floats = np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
         return unit
 
@@ -225,7 +225,7 @@ def _bleu(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
 
     The first order without a match counts as 1/2 match, the next as 1/4, and so on; without any match the value is 0.
     """
-    present = ours > 0
+    present = ours > 0  # orders that the candidate has
     missed = present & (matches <= 0)
     precision = np.where(missed, 0.5 ** np.cumsum(missed, axis=0), matches) / np.maximum(ours, 1)
     logs = np.log(precision, out=np.zeros_like(precision), where=precision > 0).sum(axis=0)  # log of the product
@@ -240,7 +240,7 @@ def _chrf(matches: Floats, ours: Floats, theirs: Floats, beta: int) -> Floats:
     orders = np.maximum(shared, 1)
     precision = (matches / np.maximum(ours, 1)).sum(axis=0) / orders
     recall = (matches / np.where(theirs > 0, theirs, 1)).sum(axis=0) / orders
-    below = beta**2 * precision + recall
+    below = beta**2 * precision + recall  # β² P + R
     values: Floats = (1 + beta**2) * precision * recall / np.where(below > 0, below, 1)
     return values
 

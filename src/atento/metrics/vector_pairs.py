@@ -29,16 +29,16 @@ def mrr(predictions: Sequence[object], references: Sequence[Reference]) -> Score
         raise UsageError("ranks are for pairs that belong together, and these pairs have scores: use cosine-spearman")
     numbers: dict[str, int] = {}
     relevant = [numbers.setdefault(text, len(numbers)) for text, _ in references]
-    pairs = np.stack([np.asarray(pair) for pair in predictions])
+    pairs = np.stack([np.asarray(pair) for pair in predictions])  # (pairs,2,D)
     first = {number: row for row, number in reversed(list(enumerate(relevant)))}  # the first row that each text is in
-    documents = pairs[[first[number] for number in range(len(numbers))], 1]
+    documents = pairs[[first[number] for number in range(len(numbers))], 1]  # one of each different text
     return retrieval_of_vectors(pairs[:, 0], documents, relevant)
 
 
 def recall_at_1(predictions: Sequence[object], references: Sequence[Reference]) -> Score:
     """The share of pairs whose second text is the nearest to the first; arguments and errors as of `mrr`."""
     score = mrr(predictions, references)
-    rows = [[row[1], row[-1]] for row in score.segments]
+    rows = [[row[1], row[-1]] for row in score.segments]  # recall@1, and 1 a query
     return Score("Recall@1", score.parts["recall@1"], score.parts, score.settings, rows, _mean, digits=4)
 
 
@@ -60,8 +60,8 @@ def cosine_spearman(predictions: Sequence[object], references: Sequence[Referenc
         raise UsageError("each pair needs a score: use mrr for pairs without")
     pairs = np.stack([np.asarray(pair, dtype=np.float64) for pair in predictions])
     # of equal vectors 1 without rounding, so that they are tied
-    norms = np.maximum(np.sqrt(np.square(pairs).sum(axis=-1).prod(axis=1)), 1e-30)
-    return spearman((np.prod(pairs, axis=1).sum(axis=-1) / norms).tolist(), scores)
+    norms = np.maximum(np.sqrt(np.square(pairs).sum(axis=-1).prod(axis=1)), 1e-30)  # (pairs,)
+    return spearman((np.prod(pairs, axis=1).sum(axis=-1) / norms).tolist(), scores)  # Σ a·b / (|a| |b|)
 
 
 def _check(predictions: Sequence[object], references: Sequence[Reference]) -> None:

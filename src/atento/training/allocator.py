@@ -43,8 +43,8 @@ def check_memory(n_parameters: int, n_trained: int, device: str) -> None:
     """
     if device != "cpu" or not hasattr(os, "sysconf"):
         return
-    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    needs = 4 * (n_parameters + 3 * n_trained)
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # bytes
+    needs = 4 * (n_parameters + 3 * n_trained)  # 4: float32; weights, gradients and two means
     if needs > has:
         raise UsageError(
             f"{n_parameters:,} parameters need {needs / 2**30:.0f} GiB to be trained, before any text is read: this "
@@ -71,7 +71,7 @@ def return_freed_memory() -> None:
     """Ask glibc to return freed memory to the system."""
     libc = _libc()
     if libc is not None and hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
+        libc.malloc_trim(0)  # 0: all of it, nothing kept in reserve
 
 
 class FreedMemory:
@@ -90,8 +90,8 @@ class FreedMemory:
             return
         before = resident()
         return_freed_memory()
-        seconds = time.monotonic() - begun + max(0, before - resident()) / _ZEROED
-        self._due = begun + max(_PAUSE, 100 * seconds)
+        seconds = time.monotonic() - begun + max(0, before - resident()) / _ZEROED  # and that of new pages
+        self._due = begun + max(_PAUSE, 100 * seconds)  # a hundredth of the time, at most
 
 
 def _libc() -> ctypes.CDLL | None:
@@ -102,7 +102,7 @@ def _libc() -> ctypes.CDLL | None:
 def resident() -> int:
     """Return the memory of this process in bytes; 0 where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])  # resident pages
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
@@ -128,7 +128,7 @@ class PeakMemory(TorchDispatchMode):
         TorchDispatchMode.__init__(self)
         self.peak = self._live = 0
         self.products: set[tuple[Any, ...]] = set()
-        self._known = {tensor.untyped_storage().data_ptr() for tensor in present}
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in present}  # storages, not views of them
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
@@ -143,11 +143,11 @@ class PeakMemory(TorchDispatchMode):
 
     def _count(self, storage: UntypedStorage) -> None:
         address, size = storage.data_ptr(), storage.nbytes()
-        if size and address not in self._known:
+        if size and address not in self._known:  # an address that is known is a view, or was counted
             self._known.add(address)
             self._live += size
             self.peak = max(self.peak, self._live)
-            weakref.finalize(storage, self._free, address, size)
+            weakref.finalize(storage, self._free, address, size)  # when the last view is gone
 
     def _free(self, address: int, size: int) -> None:
         self._known.discard(address)

@@ -29,7 +29,7 @@ class MovingAverage:
         """Take in the weights after an update, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
         averages, weights = list(self.averages.values()), [value.detach() for value in self.parameters.values()]
-        torch._foreach_lerp_(averages, weights, 1 - decay)
+        torch._foreach_lerp_(averages, weights, 1 - decay)  # a + (1 - d) · (w - a)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -42,7 +42,7 @@ class MovingAverage:
 
     def _exchange(self) -> None:
         for name, parameter in self.parameters.items():
-            parameter.data, self.averages[name] = self.averages[name], parameter.data
+            parameter.data, self.averages[name] = self.averages[name], parameter.data  # they change places
 
     def raw(self) -> dict[str, Tensor]:
         """Return the weights that are trained under names of their own, for a checkpoint."""

@@ -28,8 +28,8 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
         TrainingError: the update is not finite and may not be skipped, or memory does not suffice for one example.
     """
     while True:
-        pieces = run.config.micro_batches * run.progress.splits
-        parts = list(run.batches.parts(step - 1, pieces, run.updater.replica.ours()))
+        pieces = run.config.micro_batches * run.progress.splits  # doubled each time memory ran out
+        parts = list(run.batches.parts(step - 1, pieces, run.updater.replica.ours()))  # from 0
         run.updater.one_by_one = run.progress.splits > 1
         spare = partial(next, run.batches.parts(step - 1, pieces))
         try:
@@ -43,7 +43,7 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
             reason = str(error).strip().partition("\n")[0]
         else:
             run.progress.skipped_in_row = 0
-            if not sums and run.updater.loss_scale is not None:
+            if not sums and run.updater.loss_scale is not None:  # no sums: a gradient in float16 overflowed
                 factor = run.updater.loss_scale.factor
                 run.journal.append({"event": "overflow", "step": step, "loss_scale": factor})
             return sums

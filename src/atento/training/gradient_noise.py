@@ -27,20 +27,20 @@ class GradientNoise:
     def part(self, gradients: Sequence[Tensor | None], factor: float, targets: int) -> None:
         """Take in a part: `factor` times its gradients is their mean over its targets."""
         norms = torch._foreach_norm([gradient for gradient in gradients if gradient is not None], dtype=torch.float32)
-        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
-        self.squares.append(((norm * factor) ** 2, targets))
+        norm = float(torch.linalg.vector_norm(torch.stack(norms)))  # of all parameters together
+        self.squares.append(((norm * factor) ** 2, targets))  # |g|² of the mean over the part's targets
 
     def update(self, norm: float) -> None:
         """Take in the norm of the gradient of the whole update, before clipping; one part alone says nothing."""
-        parts = [(square, targets) for square, targets in self.squares if targets]
+        parts = [(square, targets) for square, targets in self.squares if targets]  # parts without a target say nothing
         if len(parts) < 2:
             return
         terms = {
             "updates": 1.0,
-            "small": sum(square for square, _ in parts) / len(parts),
-            "small_inverse": sum(1 / targets for _, targets in parts) / len(parts),
-            "large": norm**2,
-            "large_inverse": 1 / sum(targets for _, targets in parts),
+            "small": sum(square for square, _ in parts) / len(parts),  # |g|² of a part, the mean over parts
+            "small_inverse": sum(1 / targets for _, targets in parts) / len(parts),  # 1 / n of a part
+            "large": norm**2,  # |g|² of the whole update
+            "large_inverse": 1 / sum(targets for _, targets in parts),  # 1 / n of the whole update
         }
         self.sums = {name: self.sums.get(name, 0.0) + value for name, value in terms.items()}
 

@@ -140,7 +140,7 @@ class Journal:
                 _log.warning("%s:%d is not an event and was removed", self.path, number)
             elif event["step"] <= after_step and event["event"] != "end":
                 remaining.append(line)
-        removed = len(lines) - 1 - len(remaining)
+        removed = len(lines) - 1 - len(remaining)  # the last piece of `lines` is no whole line
         if removed:
             self._replace(b"".join(line + b"\n" for line in remaining))
         return removed
@@ -197,7 +197,7 @@ class Journal:
                 remaining = remaining[os.write(self._fd, remaining) :]
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, end)
+                os.ftruncate(self._fd, end)  # nothing of the line, not a part of it
             raise
         if self._digest is not None:
             self._digest.update(line)
@@ -282,14 +282,14 @@ def _repair_last_line(fd: int) -> None:
     """Remove an incomplete last line; append a newline to a complete event that lacks it."""
     size = os.fstat(fd).st_size
     tail = b""
-    while b"\n" not in tail and len(tail) < size:
+    while b"\n" not in tail and len(tail) < size:  # from behind, until a line end is found
         start = max(0, size - len(tail) - 65536)
-        tail = os.pread(fd, size - len(tail) - start, start) + tail
-    torn = tail[tail.rfind(b"\n") + 1 :]
+        tail = os.pread(fd, size - len(tail) - start, start) + tail  # at a place: the file's own position stays
+    torn = tail[tail.rfind(b"\n") + 1 :]  # all behind the last line end
     if torn and parse_event(torn) is not None:
-        os.write(fd, b"\n")
+        os.write(fd, b"\n")  # whole but for its line end
     elif torn:
-        os.ftruncate(fd, size - len(torn))
+        os.ftruncate(fd, size - len(torn))  # cut off by a crash
 
 
 def _finite(value: object, where: str, notes: list[str]) -> Any:

@@ -110,7 +110,7 @@ def _validation_due(run: Run) -> bool:
 
 def _stop_signal(run: Run, stop: StopRequest) -> signal.Signals | None:
     """Return the signal that stops the run: one that any process has received."""
-    number = run.updater.replica.highest(0 if stop.by is None else int(stop.by))
+    number = run.updater.replica.highest(0 if stop.by is None else int(stop.by))  # 0: no signal on any process
     return signal.Signals(number) if number else None
 
 
@@ -227,7 +227,7 @@ def update_ratios(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> 
         layer = match[0] if match else name.partition(".")[0]  # what is in no layer goes by the first part of its name
         change, size = squares.get(layer, (0.0, 0.0))
         squares[layer] = (
-            change + float((after[name].detach() - old).double().square().sum()),
+            change + float((after[name].detach() - old).double().square().sum()),  # Σ (new - old)², in float64
             size + float(old.double().square().sum()),
         )
     return {layer: (change / size) ** 0.5 for layer, (change, size) in squares.items() if size > 0}

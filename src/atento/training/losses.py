@@ -92,7 +92,7 @@ def _with_divergence(
 
 def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return -Σ log p(token) with label smoothing. Only positions with a label are projected (docs/notes.md#e8)."""
-    labels, places = batch.labels[head].flatten(), batch.extras.get(f"{head} places")
+    labels, places = batch.labels[head].flatten(), batch.extras.get(f"{head} places")  # (B·L,)
     chosen = labels >= 0 if places is None else places
     vocabulary = network.vocabulary_head
     hidden = _of_passes(forward, call, lambda output: vocabulary.read(output.hidden.flatten(0, 1)[chosen]))
@@ -119,7 +119,7 @@ def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, c
         left, right = (output.hidden[row, extras[name][labelled]] for name in ("span left", "span right"))  # (N,D)
         return boundary.read(left, right, positions)
 
-    vectors, matrix = _of_passes(forward, call, read), boundary.matrix(network.table)
+    vectors, matrix = _of_passes(forward, call, read), boundary.matrix(network.table)  # (N,D), (V,D)
     return cross_entropy(vectors, matrix, labels[labelled], call.smoothing, boundary.bias, call.r_drop)
 
 
@@ -138,9 +138,9 @@ def detection_loss(network: Network, head: str, forward: Forward, batch: Batch, 
     labels, output = batch.labels[head], forward()
     ids = output.state.ids if isinstance(output.state, Replaced) else batch.inputs["ids"]
     labelled = labels >= 0
-    logits = network.read(head, output, batch.inputs.get("token_mask"), call.random)[labelled].squeeze(-1)
+    logits = network.read(head, output, batch.inputs.get("token_mask"), call.random)[labelled].squeeze(-1)  # (n,)
     logits = at_least_float32(logits)
-    replaced = (ids != labels)[labelled].to(logits.dtype)
+    replaced = (ids != labels)[labelled].to(logits.dtype)  # by the text that was read
     loss = F.binary_cross_entropy_with_logits(logits, replaced, reduction="sum")
     return loss, loss.detach()
 
@@ -152,8 +152,8 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     """
     labelled, logits = _labelled_outputs(network, head, forward, batch, call)
     # the labels once for each pass of R-Drop
-    right, flat = batch.labels[head][labelled].expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)
-    nll = F.cross_entropy(flat, right, reduction="sum").detach()
+    right, flat = batch.labels[head][labelled].expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)  # (n,), (n,C)
+    nll = F.cross_entropy(flat, right, reduction="sum").detach()  # without weights and smoothing
     weight = batch.extras.get(f"{head} weights")
     loss = F.cross_entropy(flat, right, weight, reduction="sum", label_smoothing=call.smoothing)
     loss, nll = _with_divergence(loss, nll, call, logits, partial(torch.softmax, dim=-1))
@@ -181,7 +181,7 @@ def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: 
     are the factors of the entropy of a class that a text does not have, and of one that it has; 1 if there are none.
     """
     labelled, logits = _labelled_outputs(network, head, forward, batch, call)
-    right = batch.extras[head][labelled].to(logits.dtype).expand_as(logits)
+    right = batch.extras[head][labelled].to(logits.dtype).expand_as(logits)  # (n,C), the same for both passes
     weights = batch.extras.get(f"{head} weights")
     nll = F.binary_cross_entropy_with_logits(logits.detach(), right, reduction="sum")
     factors = None if weights is None else torch.where(right > 0, weights[1], weights[0])  # (n,C)
@@ -222,12 +222,12 @@ def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call:
     def masked(logits: Tensor) -> Tensor:
         return logits if token_mask is None else logits.masked_fill(~token_mask[labelled].unsqueeze(-1), float("-inf"))
 
-    logits = at_least_float32(_of_passes(forward, call, read))
+    logits = at_least_float32(_of_passes(forward, call, read))  # (n,L,2), or (2,n,L,2)
     ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)[labelled]  # as the logits' last dimension
-    right = ends.expand(*logits.shape[:-2], 2).flatten(0, -2)
+    right = ends.expand(*logits.shape[:-2], 2).flatten(0, -2)  # (n,2), or (2n,2)
     loss = F.cross_entropy(masked(logits).flatten(0, -3), right, reduction="sum", ignore_index=-1)
     every = _with_divergence(loss, loss.detach(), call, logits, lambda scores: torch.softmax(masked(scores), dim=-2))
-    return every[0] / 2, every[1] / 2
+    return every[0] / 2, every[1] / 2  # the mean of both ends
 
 
 def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -253,7 +253,7 @@ def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: 
         total, _ = network.block_loss(ids, batch.extras["neighbours"], negatives, call.random)
         return total, total.detach()
     if network.skip_gram:
-        total, _ = network.loss(ids[:, 0], labels, negatives, call.random)
+        total, _ = network.loss(ids[:, 0], labels, negatives, call.random)  # its one word
     else:
         context = torch.where(batch.inputs["token_mask"], ids, -1)  # -1: beyond the sentence
         total, _ = network.loss(labels, context, negatives, call.random)
@@ -344,14 +344,14 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
         return output
 
     head_losses: dict[str, LossAndNll] = {}
-    counts, drawn = batch.counts(), call.random and call.random.use
+    counts, drawn = batch.counts(), call.random and call.random.use  # `use` grows with each mask that is drawn
     for head in batch.labels:
         kind = kind_of(network, head)
         if kind not in LOSSES:
             raise CapabilityError(f"this version has no loss for the head {head!r} of kind {kind!r}")
         loss, nll = LOSSES[kind](network, head, forward, batch, call)
-        penalty = None if head_losses else network.cost()
+        penalty = None if head_losses else network.cost()  # of the first head alone
         head_losses[head] = (loss if penalty is None else loss + penalty * counts[head], nll)
-    if call.r_drop and call.random is not None and call.random.use == drawn:
+    if call.r_drop and call.random is not None and call.random.use == drawn:  # no mask was drawn
         raise RecipeError(without_dropout(call.r_drop))
     return head_losses

@@ -107,7 +107,7 @@ class Optimizer:
         try:
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = rate * group["scale"]
+                    group["lr"] = rate * group["scale"]  # a factor of one rate for all
                 optimizer.step()
         except (RuntimeError, MemoryError) as error:
             if versions != [tensor._version for tensor in tensors]:
@@ -158,14 +158,14 @@ def parameter_groups(parameters: Mapping[str, Tensor], trained: TrainedWeights) 
     """
     return [
         group
-        for scale in sorted(set(trained.scales.values()), reverse=True)
+        for scale in sorted(set(trained.scales.values()), reverse=True)  # the highest rate first
         for group in _pair(parameters, trained, scale)
     ]
 
 
 def _pair(parameters: Mapping[str, Tensor], trained: TrainedWeights, scale: float) -> Iterator[Group]:
     ours = [parameter for name, parameter in parameters.items() if trained.scales.get(name) == scale]
-    matrices = [parameter for parameter in ours if parameter.dim() > 1]
+    matrices = [parameter for parameter in ours if parameter.dim() > 1]  # decay is for what multiplies
     vectors = [parameter for parameter in ours if parameter.dim() <= 1]
     if matrices:
         yield {"params": matrices, "scale": scale}
@@ -243,7 +243,7 @@ OPTIMIZERS: dict[str, MakesOptimizers] = {"adamw": adamw, "adafactor": adafactor
 
 def inverse_sqrt(progress: float, step: int, config: TrainingConfig) -> float:
     """√(warmup / step), which is 1 at the end of the warm-up (Vaswani et al. 2017, 5.3)."""
-    return math.sqrt(max(1, config.warmup or 0) / max(step, 1))
+    return math.sqrt(max(1, config.warmup or 0) / max(step, 1))  # at least 1: a rate without warm-up too
 
 
 def cosine(progress: float, step: int, config: TrainingConfig) -> float:
@@ -263,7 +263,7 @@ def constant(progress: float, step: int, config: TrainingConfig) -> float:
 
 def wsd(progress: float, step: int, config: TrainingConfig) -> float:
     """1, then a straight line to 0 in the last share `decay` (warm-up, stable, decay; Hu et al. 2024, MiniCPM, 4.2)."""
-    return min(1.0, (1 - progress) / config.decay)
+    return min(1.0, (1 - progress) / config.decay)  # `decay`: the share of the run in which it falls
 
 
 SCHEDULES: dict[str, Callable[[float, int, TrainingConfig], float]] = {
@@ -277,7 +277,7 @@ SCHEDULES: dict[str, Callable[[float, int, TrainingConfig], float]] = {
 
 def warmup_of(config: TrainingConfig, steps: int) -> int:
     """Return the updates of warm-up in a run of `steps` updates: those of the recipe, else a fifth, at most 200."""
-    return min(_LONGEST_WARMUP, steps // 5) if config.warmup is None else config.warmup
+    return min(_LONGEST_WARMUP, steps // 5) if config.warmup is None else config.warmup  # a fifth of a short run
 
 
 def learning_rate(config: TrainingConfig, step: int, steps: int, *, zero_at: int = 1) -> float:
@@ -295,8 +295,8 @@ def learning_rate(config: TrainingConfig, step: int, steps: int, *, zero_at: int
     if config.warmup is None:
         config = replace(config, warmup=warmup)
     if step <= warmup:
-        return config.learning_rate * step / warmup
-    progress = (step - warmup) / max(1, steps + zero_at - warmup)
+        return config.learning_rate * step / warmup  # 1/warmup, 2/warmup ... 1
+    progress = (step - warmup) / max(1, steps + zero_at - warmup)  # 0 at the end of the warm-up
     return config.learning_rate * SCHEDULES[config.schedule](min(1.0, progress), step, config)
 
 

@@ -90,14 +90,14 @@ class Reporter:
     def _per_step(self, step: int) -> float:
         """Seconds of a step so far, without the first one, which compiles kernels, where there are others."""
         begun, since = self._warm or (self.first, self.started)
-        if step <= begun:
+        if step <= begun:  # the first step is all there is
             begun, since = self.first, self.started
-        return (time.monotonic() - since) / max(1, step - begun)
+        return (time.monotonic() - since) / max(1, step - begun)  # not the first, which is slower
 
     def event(self, event: dict[str, Any]) -> None:
         """Report an event: a train event beside the bar, or as a line without one; other events as a line."""
         text = describe(event, self.targets)
-        measured = self._warm is not None and int(event["step"]) > self._warm[0]
+        measured = self._warm is not None and int(event["step"]) > self._warm[0]  # from the second step on
         if event["event"] == "train" and measured and not self._paced:
             self._pace(int(event["step"]), tell=False)
         if event["event"] == "train" and self.progress is not None:

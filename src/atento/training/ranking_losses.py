@@ -23,8 +23,8 @@ def listnet_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
     Paper: Cao et al. 2007 (Learning to Rank: From Pairwise Approach to Listwise Approach).
     """
     query = batch.extras["query"]
-    others = query[:, None] != query
-    logits = scores.expand(len(scores), -1).masked_fill(others, float("-inf"))
+    others = query[:, None] != query  # (B,B): a document of another query
+    logits = scores.expand(len(scores), -1).masked_fill(others, float("-inf"))  # (B,B)
     grades = batch.extras["grade"].to(scores.dtype).expand(len(scores), -1).masked_fill(others, float("-inf"))
     first = labels >= 0  # one row of each query
     terms = grades[first].softmax(dim=-1) * logits[first].log_softmax(dim=-1).masked_fill(others[first], 0.0)
@@ -36,7 +36,7 @@ def ranknet_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
 
     Paper: Burges et al. 2005 (Learning to Rank using Gradient Descent).
     """
-    return -F.logsigmoid(scores[:, None] - scores)[labels >= 0].sum() / math.log(2)
+    return -F.logsigmoid(scores[:, None] - scores)[labels >= 0].sum() / math.log(2)  # labels choose among (B,B)
 
 
 def lambda_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
@@ -47,23 +47,23 @@ def lambda_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
 
     Paper: Wang et al. 2018 (The LambdaLoss Framework for Ranking Metric Optimization), equations 14 to 19.
     """
-    grades, query = batch.extras["grade"].to(scores.dtype), batch.extras["query"]
+    grades, query = batch.extras["grade"].to(scores.dtype), batch.extras["query"]  # (B,) each
     same = query[:, None] == query  # (B,B): documents of one query
-    gains = 2**grades - 1
+    gains = 2**grades - 1  # (B,)
     best = torch.zeros(int(query.max()) + 1, dtype=gains.dtype, device=gains.device)
     best.index_add_(0, query, gains / torch.log2(1 + _ranks(gains, same)))  # (Q): the gains in their best order
-    gains = gains / best.clamp(min=1e-10)[query]
+    gains = gains / best.clamp(min=1e-10)[query]  # a query of grades 0 alone has no best DCG
     ranks = _ranks(scores.detach(), same)  # weights are constants of the gradient
     apart = (ranks[:, None] - ranks).abs().clamp(min=1)  # the diagonal is not counted
-    discounts = 1 / torch.log2(1 + ranks)
+    discounts = 1 / torch.log2(1 + ranks)  # 1 / D(r), (B,)
     weights = _MU * (1 / torch.log2(1 + apart) - 1 / torch.log2(2 + apart)) + (discounts[:, None] - discounts).abs()
-    weights = weights * (gains[:, None] - gains).abs()
+    weights = weights * (gains[:, None] - gains).abs()  # (B,B)
     return -(weights * F.logsigmoid(scores[:, None] - scores))[labels >= 0].sum() / math.log(2)  # the pairs of RankNet
 
 
 def _ranks(values: Tensor, same: Tensor) -> Tensor:
     """The rank of each value (B,) among those of its query, from 1, the largest first; equal ones in their order."""
-    earlier = torch.ones_like(same).tril(-1)
+    earlier = torch.ones_like(same).tril(-1)  # (B,B), True: j is before i
     above = (values[None, :] > values[:, None]) | ((values[None, :] == values[:, None]) & earlier)
     return 1 + (above & same).sum(dim=1).to(values.dtype)
 

@@ -159,7 +159,7 @@ def _save(run: Run, beside: bool) -> None:
     finish_writing(run, wait=True)
     progress, config = run.progress, run.config
     now, writers = time.monotonic(), run.updater.replica.writers
-    since = now - run.seconds_counted_at
+    since = now - run.seconds_counted_at  # seconds since the last save
     beside = beside and (writers is not None or run.seconds_of_writing > IN_TURN * since)
     progress.seconds, run.seconds_counted_at = progress.seconds + since, now
     progress.noise = {} if run.updater.noise is None else run.updater.noise.sums
@@ -241,7 +241,7 @@ def delete_old(run: Run, step: int) -> None:
     """
     config, every = run.config, run.config.checkpoint_every
     # the checkpoints to average at the end are kept, in addition to those of signals and best scores
-    averaged = {(step // every - back) * every for back in range(config.average)}
+    averaged = {(step // every - back) * every for back in range(config.average)}  # the last `average` scheduled ones
     retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
 
 

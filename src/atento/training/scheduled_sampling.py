@@ -30,13 +30,13 @@ _NEARLY_ALL = 0.99  # exponential and inverse-sigmoid schedules approach a share
 def linear(config: ScheduledSamplingConfig, done: int, last: int) -> float:
     """k - c·i."""
     k = 1.0 if config.k is None else config.k
-    c = (k - (1 - config.share)) / last if config.c is None else config.c
+    c = (k - (1 - config.share)) / last if config.c is None else config.c  # falls to 1 - share in `last` updates
     return k - c * done
 
 
 def exponential(config: ScheduledSamplingConfig, done: int, last: int) -> float:
     """k^i, with k < 1."""
-    k = (1 - min(config.share, _NEARLY_ALL)) ** (1 / last) if config.k is None else config.k
+    k = (1 - min(config.share, _NEARLY_ALL)) ** (1 / last) if config.k is None else config.k  # k^last = 1 - share
     return float(k**done)
 
 
@@ -48,10 +48,10 @@ def inverse_sigmoid(config: ScheduledSamplingConfig, done: int, last: int) -> fl
 
 def _sigmoid_constant(share: float, last: int) -> float:
     """The k whose schedule reaches `share` after `last` updates: k·ln(k·share / (1 - share)) = last, by bisection."""
-    low, high = 1.0, 2.0 + last + (1 - share) / share
+    low, high = 1.0, 2.0 + last + (1 - share) / share  # the k that is sought lies between
     for _ in range(100):
         middle = (low + high) / 2
-        reached = middle * math.log(middle * share / (1 - share)) >= last
+        reached = middle * math.log(middle * share / (1 - share)) >= last  # grows with k
         low, high = (low, middle) if reached else (middle, high)
     return high
 
@@ -68,7 +68,7 @@ def own_share(config: ScheduledSamplingConfig, step: int, steps: int) -> float:
     """Return the share of the model's own tokens in update `step` of `steps`, counted from 1."""
     if config.share == 0:
         return 0.0
-    gold = SCHEDULES[config.schedule](config, step - 1, max(1, steps - 1))
+    gold = SCHEDULES[config.schedule](config, step - 1, max(1, steps - 1))  # `gold`: share of the target's own tokens
     return min(config.share, max(0.0, 1 - gold))
 
 
@@ -92,7 +92,7 @@ class OwnTokens:
 
     def chosen(self, length: int) -> NDArray[np.bool_]:
         """Return which inputs are own tokens, if they may be, (B,length)."""
-        return self._uniform(length, _COIN_KEY) < self.share
+        return self._uniform(length, _COIN_KEY) < self.share  # a coin for each input
 
     def tokens(self, network: Network, hidden: Tensor, at: Tensor, first: int = 0) -> Tensor:
         """Return the network's own tokens at chosen positions, (n,); no gradient flows through them.
@@ -104,7 +104,7 @@ class OwnTokens:
             first: position of the first vector in the target.
         """
         uniform = self._uniform(first + hidden.shape[1], _TOKEN_KEY)[:, first:] if self.sample else None
-        draws = None if uniform is None else torch.from_numpy(uniform).to(hidden.device)[at]
+        draws = None if uniform is None else torch.from_numpy(uniform).to(hidden.device)[at]  # (n,)
         with torch.no_grad():
             vectors, blocks = hidden[at], []  # (n,D); logits of all of them at once may not fit
             for start in range(0, len(vectors), _LOGIT_ROWS):
@@ -115,7 +115,7 @@ class OwnTokens:
 
     def _uniform(self, length: int, purpose: int) -> NDArray[np.float64]:
         """Return uniform numbers in [0, 1), (B,length)."""
-        return uniform(grid_hashes(self.rows, length, self.seed, self.step, purpose))
+        return uniform(grid_hashes(self.rows, length, self.seed, self.step, purpose))  # by example and position
 
 
 def _drawn(logits: Tensor, uniform: Tensor) -> Tensor:
@@ -135,10 +135,10 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
         progress: share of the run that is done after it, 0 to 1; 0 if the run has no known end.
         part: the part.
     """
-    share = own_share(config, step, round(step / progress) if progress else step)
+    share = own_share(config, step, round(step / progress) if progress else step)  # progress = step / steps
     if share <= 0:
         return None
-    rows = np.arange(len(part.batch.labels[HEAD])) if part.rows is None else part.rows
+    rows = np.arange(len(part.batch.labels[HEAD])) if part.rows is None else part.rows  # as in the batch
     return OwnTokens(share, config.tokens == "sample", seed, step, rows)
 
 
@@ -153,8 +153,8 @@ def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomne
     """
     name = "target_ids" if "target_ids" in batch.inputs else "ids"
     ids, labels = batch.inputs[name], batch.labels[HEAD]
-    replaceable = (labels[:, :-1] >= 0) & (labels[:, :-1] == ids[:, 1:])
-    chosen = torch.from_numpy(own.chosen(replaceable.shape[1])).to(ids.device) & replaceable
+    replaceable = (labels[:, :-1] >= 0) & (labels[:, :-1] == ids[:, 1:])  # (B,T-1): fed as it was predicted
+    chosen = torch.from_numpy(own.chosen(replaceable.shape[1])).to(ids.device) & replaceable  # (B,T-1)
     arguments: dict[str, object] = {key: value for key, value in batch.inputs.items() if key != name}
     arguments |= mask_of(network, batch.mask)
     if name == "target_ids":  # the source is read once
@@ -177,7 +177,7 @@ def _two_passes(
 ) -> Output:
     """Predict all tokens after gold inputs, replace the chosen inputs (B,T-1) by them, and run again."""
     with torch.no_grad():
-        same_dropout = None if random is None else replace(random)
+        same_dropout = None if random is None else replace(random)  # a copy: the second pass draws the same masks
         first: Output = network(**{name: ids}, **arguments, random=same_dropout, project=False)
         mixed = ids.clone()
         mixed[:, 1:][chosen] = own.tokens(network, first.hidden[:, :-1], chosen)
@@ -201,6 +201,6 @@ def _stepwise(
         output: Output = network(**{name: tokens}, **arguments, state=state, random=random, project=False)
         hidden.append(output.hidden)
         if t + 1 < ids.shape[1]:
-            tokens, here = ids[:, t + 1 : t + 2].clone(), chosen[:, t : t + 1]
+            tokens, here = ids[:, t + 1 : t + 2].clone(), chosen[:, t : t + 1]  # (B,1) each
             tokens[here] = own.tokens(network, output.hidden, here, first=t)  # `chosen`: reads its own word, not gold
     return Output(torch.cat(hidden, dim=1), encoded=arguments.get("encoded"))

@@ -41,7 +41,7 @@ def trained_weights(
             raise RecipeError(
                 "`init.unfreeze` head-first needs a head with weights of its own: this network's shares the embeddings"
             )
-        starts = {level: 1 if level == present[0] else 1 + length for level in present}
+        starts = {level: 1 if level == present[0] else 1 + length for level in present}  # the head first
     else:
         starts = {level: 1 + number * length for number, level in enumerate(present)}  # from the head down
     return TrainedWeights({name: starts[levels.of[name]] for name in names}, scales)
@@ -72,7 +72,7 @@ def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
             )
         if init.last > levels.layers:
             raise RecipeError(f"`init.train` {init.train}: the network has {levels.layers} layers; train all, or fewer")
-        return [name for name, level in of.items() if level > levels.layers - init.last]
+        return [name for name, level in of.items() if level > levels.layers - init.last]  # and the head
     small = [name for name in head if name != _LARGE_HEAD]  # a head's large matrix stays
     if init.train == "lora":
         return [name for name in of if is_adapter(name) or name in small]
@@ -88,7 +88,7 @@ def check_stages(trained: TrainedWeights, steps: int) -> None:
     Raises:
         UsageError: names the update at which the last one begins, and the run's steps.
     """
-    last = max(trained.begins.values(), default=1)
+    last = max(trained.begins.values(), default=1)  # 1: all from the start
     if last > steps:
         raise UsageError(
             f"`init.unfreeze`: the last stage begins at update {last}, and the run has {steps}; shorten the stages or "

@@ -171,7 +171,7 @@ class Updater:
             computed = self._add_gradients(gradient_sum, parts, step, progress, scales, sum(counts.values()))
             if self.replica.lacks_part(len(parts), len(counted)):
                 self._compute_along(parts[-1] if parts or spare is None else spare(), step, progress)
-            return computed
+            return computed  # (loss, nll, targets) by head of each part
 
         for part_sums in self.replica.together(compute):
             for head, values in part_sums.items():
@@ -180,14 +180,14 @@ class Updater:
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else factor
         self.norm = None
         norm = self._divide_and_clip(divisor, sums, step)
-        if not norm < float("inf"):
+        if not norm < float("inf"):  # also False for NaN
             return {}, norm
         self.norm = norm
         if self.noise is not None:
             self.noise.squares = self.replica.exchange(self.noise.squares)
             self.noise.update(norm)
         self.optimizer.step(rate)
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad()  # freed before the next forward pass
         self.copy_weights()
         if self.average is not None:
             self.average.update(step)
@@ -207,7 +207,7 @@ class Updater:
         numbers = self.replica.numbers(len(parts))
         for number, (sums, gradients) in zip(numbers, self._gradients(parts, numbers, step, progress, scales)):
             if self.noise is not None:
-                targets = sum(head_targets for *_, head_targets in sums.values())
+                targets = sum(head_targets for *_, head_targets in sums.values())  # over all heads
                 factor = 1.0 if self.loss_scale is None else self.loss_scale.factor
                 self.noise.part(gradients, (1 if scales is None else total / factor) / max(1, targets), targets)
             gradient_sum.add(number, gradients)
@@ -241,7 +241,7 @@ class Updater:
             calls = [replace(call, own=own(part)) for call, part in zip(calls, parts)]
         # compiled code is traced in one thread at a time, and divided weights are gathered in one order
         several = self.device.type == "cpu" and not self.config.compile and not self.weights.divided
-        concurrent = min(len(parts), self._threads, MAX_WORKERS) if several else 1
+        concurrent = min(len(parts), self._threads, MAX_WORKERS) if several else 1  # parts at a time
         if concurrent <= 1:
             for part, call in zip(parts, calls):
                 with threads(self._threads):
@@ -286,7 +286,7 @@ class Updater:
         It is infinite if a gradient in float16 overflowed; then the gradients are freed.
         """
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        torch._foreach_div_(grads, float(divisor))
+        torch._foreach_div_(grads, float(divisor))  # in place, in one call
         norm = self.weights.norm(grads)
         finite = all(abs(head_sums.loss) < float("inf") for head_sums in sums.values())
         if finite and not norm < float("inf") and self.loss_scale is not None and self.loss_scale.overflowed():
@@ -294,10 +294,10 @@ class Updater:
             return float("inf")
         if not (norm < float("inf") and finite):  # NaN fails both
             raise self._not_finite(sums, norm, step, "gradient" if finite else "loss")
-        if self.config.clip and norm > self.config.clip:
+        if self.config.clip and norm > self.config.clip:  # norm is that before clipping
             torch._foreach_mul_(grads, self.config.clip / norm)
         if self.loss_scale is not None:
-            self.loss_scale.took()
+            self.loss_scale.took()  # an update without overflow
         return norm
 
     def _not_finite(self, sums: Mapping[str, Sums], norm: float, step: int, what: str) -> NotFinite:
@@ -338,7 +338,7 @@ class Updater:
         With a moving average, the weights are the average, and those that are trained stand beside the optimizer's
         state.
         """
-        names = {id(value): name for name, value in self.network.named_parameters()}
+        names = {id(value): name for name, value in self.network.named_parameters()}  # shared weights: one name
         averages = {} if self.average is None else self.average.averages
         ours = {**self.parameters, **averages}
         state = self.network.state_dict(keep_vars=True)
@@ -348,7 +348,7 @@ class Updater:
             return weights, optimizer
         # of divided weights, the first process saves what each process has whole: buffers and counters
         rows = {name: value for name, value in weights.items() if id(state[name]) in names}
-        return rows, {name: value for name, value in optimizer.items() if value.dim()}
+        return rows, {name: value for name, value in optimizer.items() if value.dim()}  # counters are tensors ()
 
     def load(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
         """Load what `checkpoint_tensors` returned."""

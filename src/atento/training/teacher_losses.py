@@ -19,16 +19,16 @@ def soft_classes(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor
     Scores (N,C) and those of K teachers (N,K,C), of which logarithms of probabilities will do. Paper: Hinton et al.
     2015 (Distilling the Knowledge in a Neural Network), 2.
     """
-    right = torch.softmax(teachers / temperature, dim=-1).mean(dim=1).expand_as(scores)
+    right = torch.softmax(teachers / temperature, dim=-1).mean(dim=1).expand_as(scores)  # (N,C), or (2,N,C)
     return temperature**2 * F.kl_div(F.log_softmax(scores / temperature, dim=-1), right, reduction="sum")
 
 
 def soft_sets(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor:
     """Return T² Σ of the mean over classes of the divergence of each class of several, present or not."""
     right = torch.sigmoid(teachers / temperature).mean(dim=1).expand_as(scores)
-    entropy = F.binary_cross_entropy(right, right, reduction="sum")
+    entropy = F.binary_cross_entropy(right, right, reduction="sum")  # 0 at best, with it subtracted
     cross = F.binary_cross_entropy_with_logits(scores / temperature, right, reduction="sum")
-    return temperature**2 * (cross - entropy) / scores.shape[-1]
+    return temperature**2 * (cross - entropy) / scores.shape[-1]  # the mean over classes
 
 
 def soft_numbers(numbers: Tensor, teachers: Tensor, temperature: float) -> Tensor:
@@ -46,7 +46,7 @@ def with_teachers(loss: Tensor, soft: SoftLoss, outputs: Tensor, batch: Batch, h
     teaching = batch.settings.get(f"{head} teacher")
     if not isinstance(teaching, Teaching):
         return loss
-    teachers = batch.extras[f"{head} teacher"].to(outputs.dtype)
+    teachers = batch.extras[f"{head} teacher"].to(outputs.dtype)  # (N,K,C)
     learned = _mean(soft(outputs, teachers, teaching.temperature), outputs)
     return (1 - teaching.weight) * loss + teaching.weight * learned
 
@@ -69,7 +69,7 @@ def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str
     def block(start: int) -> Tensor:
         rows = slice(start, start + _ROWS)
         scores = [at_least_float32(F.linear(hidden[..., rows, :], weight, bias)) for hidden, weight, bias in every]
-        return soft_classes(scores[0], torch.stack(scores[1:], dim=1), temperature)
+        return soft_classes(scores[0], torch.stack(scores[1:], dim=1), temperature)  # (n,K,V)
 
     starts = range(0, tokens[0].shape[-2], _ROWS)  # the rows of all texts, in blocks
     soft = sum(

@@ -155,7 +155,7 @@ class MLflow:
         """Log the numbers of an event as metrics, and a sample as a text file."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
+        now = int(time.time() * 1000)  # milliseconds
         metrics = [Metric(_mlflow_name(name), value, now, event["step"]) for name, value in scalars(event).items()]
         if metrics:
             self.client.log_batch(self.run_id, metrics=metrics)

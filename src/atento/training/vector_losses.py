@@ -32,12 +32,12 @@ def ranking_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: C
     Papers: Henderson et al. 2017 (Efficient Natural Language Response Suggestion for Smart Reply), 4.4; Reimers &
     Gurevych 2019 (Sentence-BERT).
     """
-    texts, *compared = (F.normalize(side, dim=-1) for side in vectors)
+    texts, *compared = (F.normalize(side, dim=-1) for side in vectors)  # of length 1: products are cosines
     scores = settings.scale * (texts @ torch.cat(compared).T)  # (B, all second texts and negatives)
     if "candidates" in batch.extras:
-        scores = scores.masked_fill(~batch.extras["candidates"], float("-inf"))
+        scores = scores.masked_fill(~batch.extras["candidates"], float("-inf"))  # -inf: never counted as wrong
     labels = batch.labels[name]
-    loss = F.cross_entropy(scores, labels, reduction="sum")
+    loss = F.cross_entropy(scores, labels, reduction="sum")  # the right one of text i is pair `labels[i]`
     if settings.symmetric:
         loss = (loss + F.cross_entropy(scores[:, : len(texts)].T, labels, reduction="sum")) / 2
     return loss
@@ -46,7 +46,7 @@ def ranking_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: C
 def cosine_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
     """Return Σ (cosine - score)² over pairs; `Batch.extras[name]` (B,) has the scores (Reimers & Gurevych 2019)."""
     texts, pairs = vectors
-    return F.mse_loss(F.cosine_similarity(texts, pairs), batch.extras[name], reduction="sum")
+    return F.mse_loss(F.cosine_similarity(texts, pairs), batch.extras[name], reduction="sum")  # (B,)
 
 
 def cosent_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
@@ -56,9 +56,9 @@ def cosent_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Co
     update is divided by its pairs. Paper: Huang et al. 2024 (CoSENT).
     """
     (texts, pairs), scores = vectors, batch.extras[name]
-    cosines = settings.scale * F.cosine_similarity(texts, pairs)
+    cosines = settings.scale * F.cosine_similarity(texts, pairs)  # (B,)
     higher = scores[:, None] > scores[None, :]  # (B,B)
-    terms = (cosines[None, :] - cosines[:, None])[higher]
+    terms = (cosines[None, :] - cosines[:, None])[higher]  # cosine_j - cosine_i where i is scored higher
     return len(scores) * torch.logsumexp(torch.cat([terms.new_zeros(1), terms]), dim=0)
 
 
@@ -67,12 +67,12 @@ def triplet_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: C
 
     The distance is Euclidean, or 1 - cosine.
     """
-    texts, pairs, negatives = vectors
+    texts, pairs, negatives = vectors  # (B,D) each
     if settings.distance == "cosine":
         near, far = (1 - F.cosine_similarity(texts, side) for side in (pairs, negatives))
     else:
         near, far = (F.pairwise_distance(texts, side) for side in (pairs, negatives))
-    return F.relu(settings.margin + near - far).sum()
+    return F.relu(settings.margin + near - far).sum()  # no loss from `margin` on
 
 
 VECTOR_LOSSES: dict[str, VectorLoss] = {
@@ -102,19 +102,19 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     names = [name for name in SIDES.values() if name in batch.inputs]
     width = max(batch.inputs[name].shape[1] for name in names)  # of the longest side: all are padded to it
     pad_id = network.config.pad_id
-    ids = torch.cat(
+    ids = torch.cat(  # (sides·B,width)
         [F.pad(batch.inputs[name], (0, width - batch.inputs[name].shape[1]), value=pad_id) for name in names]
     )
     real = torch.cat([F.pad(batch.real(name), (0, width - batch.inputs[name].shape[1])) for name in names])
-    lengths = real.sum(dim=1)
+    lengths = real.sum(dim=1)  # (sides·B,)
     skips = torch.tensor([settings.skip.get(name, 0) for name in names for _ in batch.inputs[name]], device=ids.device)
     places = torch.arange(len(ids), device=ids.device)  # of each row, which of those below it is
     if settings.windows is None:
         once, places = _different_rows(torch.cat([ids, skips[:, None]], dim=1), len(names))
-        ids, real, skips, lengths = ids[once], real[once], skips[once], lengths[once]
+        ids, real, skips, lengths = ids[once], real[once], skips[once], lengths[once]  # each different text once
     order = torch.argsort(lengths, stable=True)  # so that a group is padded to its own longest text
     per_group = _GROUP_TOKENS.get(ids.device.type, _MANY_TOKENS)
-    count = min(len(ids), max(settings.pieces, round(int(lengths.sum()) / per_group)))
+    count = min(len(ids), max(settings.pieces, round(int(lengths.sum()) / per_group)))  # at least as many as `pieces`
     vectors = []
     for number, rows in enumerate(torch.tensor_split(order, max(1, count))):
         longest = int(lengths[rows[-1]])  # the last row of a group, for they are sorted
@@ -125,7 +125,7 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
         else:
             vectors.append(_read(*arguments))
     in_order = torch.cat(vectors)[torch.argsort(order)][places]  # the inverse of `order`, then each text in its places
-    sides = in_order.split([len(batch.inputs[name]) for name in names])
+    sides = in_order.split([len(batch.inputs[name]) for name in names])  # (B,D) each
     if settings.windows is None:
         return list(sides)
     pooled = [
@@ -141,11 +141,11 @@ def _different_rows(rows: Tensor, sides: int) -> tuple[Tensor, Tensor]:
     Where a record has one text on two sides, all rows count as different: dropout may be what tells its sides apart
     (Gao et al. 2021, SimCSE).
     """
-    _, places = torch.unique(rows, dim=0, return_inverse=True)
-    records = places.view(sides, -1).sort(dim=0).values
+    _, places = torch.unique(rows, dim=0, return_inverse=True)  # (N,): equal rows have one number
+    records = places.view(sides, -1).sort(dim=0).values  # (sides, records): the texts of a record, sorted
     if (records[1:] == records[:-1]).any():
         places = torch.arange(len(rows), device=rows.device)
-    once = places.new_full((int(places.max()) + 1,), len(rows))
+    once = places.new_full((int(places.max()) + 1,), len(rows))  # N: larger than any place
     return once.scatter_reduce(0, places, torch.arange(len(rows), device=rows.device), "amin"), places
 
 
@@ -157,7 +157,7 @@ def _read(
     The vectors leave out the first `skip` (B,1) tokens.
     """
     own = None if random is None else replace(random)  # drawing counts
-    hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden
-    pooled = pool_text(settings.pooling, at_least_float32(hidden), real, skip)
+    hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden  # (B,L,D)
+    pooled = pool_text(settings.pooling, at_least_float32(hidden), real, skip)  # (B,D), or P·D wide
     pooled = network.text_vectors(pooled)
     return F.normalize(pooled, dim=-1) if settings.normalize and settings.windows is None else pooled

@@ -55,10 +55,10 @@ class Channel:
         """
         data = json.dumps(value).encode("ascii")
         heads = self._gather(len(data).to_bytes(8, "big") + data[:SHORT], 8 + SHORT)  # one round is enough for most
-        sizes = [int.from_bytes(head[:8], "big") for head in heads]
+        sizes = [int.from_bytes(head[:8], "big") for head in heads]  # length in 8 bytes, then the beginning
         rests = [b""] * self.size
         if max(sizes) > SHORT:
-            rests = self._gather(data[SHORT:], max(sizes) - SHORT)
+            rests = self._gather(data[SHORT:], max(sizes) - SHORT)  # a second round, only for long ones
         return [json.loads((head[8:] + rest)[:size]) for head, rest, size in zip(heads, rests, sizes)]
 
     def _gather(self, data: bytes, size: int) -> list[bytes]:

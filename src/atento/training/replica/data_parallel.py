@@ -50,14 +50,14 @@ class Pace:
     def add(self, computed: Sequence[tuple[int, float]]) -> None:
         """Take in the number of parts of an update, and the seconds, of each process."""
         self.updates += 1
-        if self.updates > 1:
+        if self.updates > 1:  # the first compiles kernels
             for rank, (parts, seconds) in enumerate(computed):
                 self.parts[rank] += parts
                 self.seconds[rank] += seconds
 
     def slow_process(self) -> str | None:
         """Return a sentence about a process that takes twice as long for a part as the others, once."""
-        paces = [seconds / parts for parts, seconds in zip(self.parts, self.seconds) if parts]
+        paces = [seconds / parts for parts, seconds in zip(self.parts, self.seconds) if parts]  # seconds a part
         if self.reported or self.updates <= UPDATES or len(paces) < 2:
             return None
         slowest = max(paces)
@@ -95,8 +95,8 @@ class Processes:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.main = self.rank == 0
         self.brisk, self.patient = Channel(config.timeout), Channel(PATIENCE)
-        self.levels = (self.size - 1).bit_length() if config.exact else 0
-        self.slots = 1 << self.levels if config.exact else self.size
+        self.levels = (self.size - 1).bit_length() if config.exact else 0  # of the tree over processes
+        self.slots = 1 << self.levels if config.exact else self.size  # 2^levels remainders in exact mode
         self.shards = None if config.shard == 1 else shards_of(device, config.shard, self._group, self.answered)
         self.writers: Writers | None = (
             None if self.shards is None else SavingProcesses(self.shards.writes, self.shards.count)
@@ -112,7 +112,7 @@ class Processes:
         return group
 
     def _owner(self, number: int) -> int:
-        return number % self.slots % self.size
+        return number % self.slots % self.size  # remainders beyond the processes are dealt round
 
     def ours(self) -> Iterator[bool]:
         """Return for each part of an update, in order, whether this process computes it."""
@@ -125,7 +125,7 @@ class Processes:
 
     def lacks_part(self, own: int, total: int) -> bool:
         """Return whether this process has a part less than the first one, and weights are divided."""
-        return self.shards is not None and own < -(-total // self.size)
+        return self.shards is not None and own < -(-total // self.size)  # the first has ⌈total / size⌉
 
     def weights(self, network: Network, dtype: torch.dtype) -> Weights:
         """Return the weights, whole or divided."""
@@ -167,7 +167,7 @@ class Processes:
                 f"the processes have {', '.join(str(len(values)) for values in everyones)} parts of an update, and "
                 f"{', '.join(map(str, dealt))} were dealt: their data differ"
             )
-        return [next(by_process[self._owner(number)]) for number in range(total)]
+        return [next(by_process[self._owner(number)]) for number in range(total)]  # by number of the part
 
     def together(self, compute: Callable[[], list[T]]) -> list[T]:
         """Compute the values of the parts of this process, and get those of all parts.
@@ -191,7 +191,7 @@ class Processes:
         for rank, (_, description, _) in enumerate(everyones):
             if description is not None:
                 raise as_here(rank, *description)
-        self.pace.add([(len(values), seconds) for values, _, seconds in everyones])
+        self.pace.add([(len(values), seconds) for values, _, seconds in everyones])  # without the wait
         return self._in_order([values for values, _, _ in everyones])
 
     def _ended(self, error: Exception) -> LostProcess:
@@ -309,9 +309,9 @@ class Processes:
 
 def checksum(parameters: Sequence[Tensor]) -> int:
     """Return a sum of the bits of parameters, weighted by their places in the list."""
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes an element
     total = 0
     for index, parameter in enumerate(parameters):
-        bits = parameter.detach().contiguous().view(integers[parameter.element_size()])
-        total += (2 * index + 1) * int(bits.sum(dtype=torch.int64))
-    return total & (1 << 64) - 1
+        bits = parameter.detach().contiguous().view(integers[parameter.element_size()])  # the bits, also of NaN
+        total += (2 * index + 1) * int(bits.sum(dtype=torch.int64))  # odd factors: a swap of two tensors shows
+    return total & (1 << 64) - 1  # modulo 2^64

@@ -50,8 +50,8 @@ class Shards:
 
     def rows(self, size: int) -> slice:
         """Return which rows of a tensor with `size` rows are this process's, as `torch.chunk` divides them."""
-        each = -(-size // self.count)
-        return slice(min(self.index * each, size), min((self.index + 1) * each, size))
+        each = -(-size // self.count)  # rounded up, as `torch.chunk`
+        return slice(min(self.index * each, size), min((self.index + 1) * each, size))  # fewer rows at the end
 
 
 def shards_of(
@@ -72,12 +72,12 @@ def shards_of(
 
     rank, size = dist.get_rank(), dist.get_world_size()
     copies = size // count
-    ranks = torch.arange(size).reshape(copies, count)
+    ranks = torch.arange(size).reshape(copies, count)  # a row has the processes of a copy
     of_copies = [grouped(row.tolist()) for row in ranks]
-    group = of_copies[rank // count]
+    group = of_copies[rank // count]  # neighbours have one copy
     if copies == 1:
         return Shards(DeviceMesh.from_group(group, device), group, rank, count, answered)
-    of_shards = [grouped(column.tolist()) for column in ranks.T]
+    of_shards = [grouped(column.tolist()) for column in ranks.T]  # those with the same shard of each copy
     names = ("replicate", "shard")
     mesh = DeviceMesh.from_group([of_shards[rank % count], group], device, mesh=ranks, mesh_dim_names=names)
     return Shards(mesh, group, rank % count, count, answered)
@@ -145,7 +145,7 @@ class DividedWeights:
         """Return the norm of the gradients of all shards together."""
         square = torch.stack(torch._foreach_norm(list(gradients))).double().square().sum()
         with self.shards.answered():
-            dist.all_reduce(square, group=self.shards.group)
+            dist.all_reduce(square, group=self.shards.group)  # of all shards
         return float(square.sqrt())
 
     @contextmanager
@@ -190,19 +190,19 @@ class DividedWeights:
     def _gathered(self, local: Tensor, size: int) -> Tensor:
         """Return the tensor of `size` rows whose rows the processes have."""
         each = -(-size // self.shards.count)  # rounded up: the last shards may be padding
-        padded = local.new_zeros(each, *local.shape[1:])
+        padded = local.new_zeros(each, *local.shape[1:])  # (each,...)
         padded[: len(local)] = local
-        gathered = local.new_empty(self.shards.count, each, *local.shape[1:])
+        gathered = local.new_empty(self.shards.count, each, *local.shape[1:])  # (shards,each,...)
         with self.shards.answered():
             dist.all_gather(list(gathered.unbind()), padded, group=self.shards.group)
-        return gathered.flatten(0, 1)[:size]
+        return gathered.flatten(0, 1)[:size]  # without the padding
 
     def _free(self) -> None:
         """Free the memory of the original network's weights, which keep their shapes."""
         for parameter in self.original.parameters():
             storage = parameter.untyped_storage()
             if storage.resizable():
-                storage.resize_(0)
+                storage.resize_(0)  # shapes stay, bytes go
 
 
 class DividedSum:
@@ -249,7 +249,7 @@ def gathered_sizes(network: Network) -> tuple[int, int]:
         for stack in stacks_of(network)
         for block in stack.blocks
     ]
-    return total - sum(blocks), max(blocks, default=0)
+    return total - sum(blocks), max(blocks, default=0)  # what stands outside of blocks
 
 
 def _divided(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Network:

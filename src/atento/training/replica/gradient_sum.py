@@ -23,7 +23,7 @@ class Tree:
 
     def __init__(self, parts: int, *, lowest: int | None = None, highest: int = 0) -> None:
         self.parts, self.highest = parts, highest
-        self.lowest = max((parts - 1).bit_length(), highest) if lowest is None else lowest
+        self.lowest = max((parts - 1).bit_length(), highest) if lowest is None else lowest  # ⌈log2 parts⌉ levels
         self.nodes: dict[int, Gradients] = {}  # the finished nodes of the highest level, by remainder
         self._waiting: dict[tuple[int, int], Gradients] = {}  # nodes whose neighbour is missing, by level and remainder
 
@@ -31,14 +31,14 @@ class Tree:
         """Take in the values of a part, or of a node of the lowest level."""
         level, node = self.lowest, number
         while level > self.highest:
-            neighbour = node ^ (1 << (level - 1))
+            neighbour = node ^ (1 << (level - 1))  # r and r + 2^(level-1): one bit apart
             if neighbour < self.parts:  # there is a part below it
-                waiting = self._waiting.pop((level, neighbour), None)
+                waiting = self._waiting.pop((level, neighbour), None)  # whichever of the two comes first waits
                 if waiting is None:
                     self._waiting[level, node] = values
                     return
                 values = [_added(one, two) for one, two in zip(values, waiting)]
-            level, node = level - 1, min(node, neighbour)
+            level, node = level - 1, min(node, neighbour)  # their sum has the lower remainder
         self.nodes[node] = values
 
 
@@ -67,7 +67,7 @@ class TreeSum:
     def finish(self) -> None:
         """Set `.grad` of each parameter."""
         if self.tree.nodes:
-            for parameter, gradient in zip(self.parameters, self.tree.nodes[0]):
+            for parameter, gradient in zip(self.parameters, self.tree.nodes[0]):  # 0: the only node of level 0
                 # autograd may return one tensor twice, and transposed views
                 parameter.grad = None if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
 
@@ -99,7 +99,7 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def copy_from_flat(tensors: Sequence[Tensor], vector: Tensor) -> None:
     """Copy the elements of a vector to the tensors whose elements it has."""
-    start = 0
+    start = 0  # of the next tensor in the vector
     for tensor in tensors:
         tensor.copy_(vector[start : start + tensor.numel()].view_as(tensor))
         start += tensor.numel()

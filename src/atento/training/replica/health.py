@@ -70,8 +70,8 @@ def examine(processes: Processes, folder: Path, version: str, device: str) -> He
 
 def facts_of_process(version: str) -> dict[str, str]:
     """Return what must be equal on all processes, and the name of the machine."""
-    generator = torch.Generator().manual_seed(_SEED)
-    draws = torch.randint(1 << 30, (4,), generator=generator).tolist()
+    generator = torch.Generator().manual_seed(_SEED)  # the same seed: what is drawn must be the same
+    draws = torch.randint(1 << 30, (4,), generator=generator).tolist()  # four numbers are enough to see
     return {
         "host": socket.gethostname(),
         "process": str(os.getpid()),
@@ -107,7 +107,7 @@ def measure_links(processes: Processes, device: str) -> list[tuple[float, float]
         if processes.rank in (0, other):
             there_and_back(large, other)  # connects
             delay = statistics.median(there_and_back(short, other) for _ in range(_TIMES))
-            seconds = min(there_and_back(large, other) for _ in range(3))
+            seconds = min(there_and_back(large, other) for _ in range(3))  # the fastest of three: nothing else was sent
             times = [delay, seconds]
         delay, seconds = processes.brisk.gather(times)[0]
         measured.append((delay, 2 * _LARGE / seconds))  # there and back
@@ -121,8 +121,8 @@ def measure_clocks(processes: Processes) -> list[float]:
         started = time.perf_counter()
         clocks = processes.brisk.gather(time.time())  # sent at about the same time, after the answer before
         best.append((time.perf_counter() - started, clocks))
-    _, clocks = processes.brisk.gather(min(best[1:]))[0]
-    return [clock - clocks[0] for clock in clocks]
+    _, clocks = processes.brisk.gather(min(best[1:]))[0]  # the quickest round: clocks were read together
+    return [clock - clocks[0] for clock in clocks]  # against the first process
 
 
 def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float], list[str]]:

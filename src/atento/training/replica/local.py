@@ -243,7 +243,7 @@ class RunningSum:
         if further and further[0][0].is_cuda:  # one kernel adds many gradients, but only of the type of the sums
             sums = [total for total, _ in further]
             for group in buckets(sums, _CONVERTED):
-                part, further = further[: len(group)], further[len(group) :]
+                part, further = further[: len(group)], further[len(group) :]  # as many as the group has
                 torch._foreach_add_(group, _converted(part))
         for total, gradient in further:
             add_wide(total, gradient)

@@ -20,10 +20,10 @@ def begun(size: int) -> str:
     """Return which update each process has begun, for a message; empty if nobody knows."""
     try:
         keys = [f"{_KEY}/{rank}" for rank in range(size)]
-        updates = [int(_store().get(key)) if _store().check([key]) else 0 for key in keys]
+        updates = [int(_store().get(key)) if _store().check([key]) else 0 for key in keys]  # 0: it has begun none
     except RuntimeError:  # the process with the store has ended
         return ""
-    behind = [rank for rank, update in enumerate(updates) if update < max(updates)]
+    behind = [rank for rank, update in enumerate(updates) if update < max(updates)]  # behind the one that is furthest
     if not behind:
         return f"; all had begun update {max(updates)}" if max(updates) else ""
     named = ", ".join(f"process {rank} update {updates[rank]}" for rank in behind[:5])

@@ -54,7 +54,7 @@ class FastSum:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         for bucket in buckets(gradients, BUCKET):
-            vector = flat(bucket)
+            vector = flat(bucket)  # one message for many tensors
             with self.processes.answered():
                 dist.all_reduce(vector)
             copy_from_flat(bucket, vector)
@@ -93,7 +93,7 @@ class ExactSum:
         size, elements = self.processes.size, sum(gradient.numel() for gradient in bucket)
         share = -(-elements // size)  # elements that each process adds up
         tree = Tree(self.parts, lowest=self.processes.levels)
-        for first in range(0, min(self.processes.slots, self.parts), size):
+        for first in range(0, min(self.processes.slots, self.parts), size):  # a second round for slots left
             node = self.tree.nodes.get(first + self.processes.rank)
             # -0.0 is neutral in a sum, also of -0.0; 0.0 is not
             sent = torch.full((size * share,), -0.0, dtype=bucket[0].dtype, device=bucket[0].device)
@@ -104,15 +104,15 @@ class ExactSum:
             received = torch.empty_like(sent)
             with self.processes.answered():
                 dist.all_to_all_single(received, sent)  # process p gets share p of every gradient
-            for number, values in enumerate(received.split(share), start=first):
+            for number, values in enumerate(received.split(share), start=first):  # from process 0, 1 ...
                 if number < min(self.processes.slots, self.parts):
                     tree.add(number, [values])
-        (total,) = tree.nodes[0]
+        (total,) = tree.nodes[0]  # (share,), the sum over all slots
         assert total is not None
-        shares = [torch.empty_like(total) for _ in range(size)]
+        shares = [torch.empty_like(total) for _ in range(size)]  # of every process
         with self.processes.answered():
             dist.all_gather(shares, total)
-        copy_from_flat(bucket, torch.cat(shares))
+        copy_from_flat(bucket, torch.cat(shares))  # may end in padding, which nobody reads
 
 
 def present_anywhere(processes: Summing, present: Sequence[bool]) -> list[bool]:
