@@ -4,6 +4,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from atento.config.tables.renamed_keys import elsewhere
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records
-from atento.errors import CapabilityError, DataError, MissingPartError, RecipeError, UsageError
+from atento.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
 from atento.evaluation import evaluate, task_of
 from atento.model import Model, load
 from atento.networks import build_network, presets
@@ -57,6 +58,14 @@ def test_a_key_without_its_section_is_found(key: str, ours: str) -> None:
     with pytest.raises(RecipeError, match=f"unknown key '{key}'; did you mean {ours}"):
         load_recipe("micro-world-en-pt", [f"{key}=3"])
     assert elsewhere("training", "steps") is None
+
+
+@pytest.mark.parametrize("key", foreign.OPTIONS)
+def test_an_option_of_the_command_in_a_recipe_is_named(key: str) -> None:
+    assert foreign.OPTIONS[key].split()[0] in CliRunner().invoke(application("train"), ["train", "--help"]).output
+    for typed in (key, f"training.{key}"):
+        with pytest.raises(RecipeError, match=f"'{key}' is no key of a recipe, but an option of the command: --"):
+            load_recipe("micro-world-en-pt", [f"{typed}=1"])
 
 
 @pytest.mark.parametrize("theirs", OTHER_NAMES)
@@ -147,6 +156,18 @@ def test_wrong_answers_are_counted_with_the_way_out(tmp_path: Path) -> None:
     assert "a.jsonl:2" in str(error.value) and "it is only at 3, one of 2 such records" in str(error.value)
     assert str(error.value).endswith("(`data.skip_bad: true` or --skip-bad leaves it out)")
     assert len(read_records(SourceConfig(file="a.jsonl"), fields, tmp_path, skip_bad=True)) == 2
+
+
+def test_a_warning_is_a_line_in_every_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not Python's two lines with the place in the code, also where nothing is computed."""
+
+    def warns(*_: object, **__: object) -> None:
+        warnings.warn("tags are read elsewhere", AtentoWarning, stacklevel=2)
+
+    monkeypatch.setattr("atento.convert.layouts.convert", warns)
+    arguments = ["convert", "model", "--to", "atento", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(application("convert"), arguments, standalone_mode=False)
+    assert done.stderr == f"warning: tags are read elsewhere\nwrote {tmp_path / 'out'}\n", done
 
 
 @pytest.fixture(scope="module")

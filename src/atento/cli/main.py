@@ -14,6 +14,7 @@ import typer
 
 from atento import terminal
 from atento.cli.messages import CommandLineError, sentence
+from atento.cli.options import warnings_as_lines
 from atento.config.tables.verbs import VERBS
 from atento.errors import AtentoError
 from atento.start_up import without_collections
@@ -90,12 +91,14 @@ def _version(requested: bool) -> None:
 
 
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
 ) -> None:
-    """Options of every command."""
+    """Options of every command, whose warnings are lines of standard error."""
+    context.with_resource(warnings_as_lines())
 
 
 def _open_streams() -> None:

@@ -21,6 +21,7 @@ from atento.terminal import echo
 if TYPE_CHECKING:
     from atento.config.reading.loading import LoadedRecipe
     from atento.model import Model
+    from atento.tasks.length_warnings import LongTextWarning
 Reading = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="How a table is read: format, delimiter, encoding, sheet; repeatable."),
@@ -34,8 +35,6 @@ def warnings_as_lines() -> Iterator[None]:
     The first warning about long texts is printed at once. If the input is read in windows, later ones are added up and
     printed as one line at the end.
     """
-    from atento.tasks.length_warnings import LongTextWarning
-
     long: list[LongTextWarning] = []
 
     def show(
@@ -49,6 +48,8 @@ def warnings_as_lines() -> Iterator[None]:
         if not isinstance(message, AtentoWarning):
             default_show(message, category, filename, lineno, file, line)
             return
+        from atento.tasks.length_warnings import LongTextWarning
+
         if isinstance(message, LongTextWarning):
             long.append(message)
         if not isinstance(message, LongTextWarning) or len(long) == 1:
@@ -140,14 +141,14 @@ def check_order(model: str, *files: str) -> None:
 
 @contextmanager
 def running(seed: int, threads: int | None) -> Iterator[None]:
-    """Set the random seed and the number of threads; print warnings as lines on standard error."""
+    """Set the random seed and the number of threads."""
     with without_collections():
         import torch
 
         from atento.precision import threads as thread_scope
 
     torch.manual_seed(seed)
-    with thread_scope(threads), warnings_as_lines():
+    with thread_scope(threads):
         yield
 
 

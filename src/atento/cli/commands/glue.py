@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress, warnings_as_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import UsageError, nearest
 from atento.terminal import echo
@@ -66,21 +66,20 @@ def glue(
     for name, _ in gates:
         if name not in names:
             raise UsageError(f"--fail-under: unknown name {name!r}{nearest(name, names)}")
-    with warnings_as_lines():
-        result = run(
-            data,
-            model,
-            overrides or [],
-            table=table,
-            tasks=tasks,
-            seeds=_numbers(seeds),
-            out=out,
-            force=force,
-            device=device,
-            precision=precision,
-            threads=threads,
-            say=progress,
-        )
+    result = run(
+        data,
+        model,
+        overrides or [],
+        table=table,
+        tasks=tasks,
+        seeds=_numbers(seeds),
+        out=out,
+        force=force,
+        device=device,
+        precision=precision,
+        threads=threads,
+        say=progress,
+    )
     echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
     if result.submission:
         progress(f"predictions for test files: {result.submission[0].parent}")

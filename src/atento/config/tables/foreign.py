@@ -42,6 +42,10 @@ KEYS = {
 }
 """Options of the trainers of transformers, fairseq, JoeyNMT, spaCy and scikit-learn -> keys of a recipe."""
 
+OPTIONS = {name: f"--{name}" for name in ("device", "threads", "nproc", "out", "force")}
+OPTIONS |= {"num_threads": "--threads", "n_jobs": "--threads", "output_dir": "--out", "use_cpu": "--device cpu"}
+"""What others write among their settings, and `atento train` takes as an option."""
+
 FLAGS = {
     "--num-beams": "--beam",
     "--beam-size": "--beam",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from atento.config.reading.yaml12 import Node
-from atento.config.tables.foreign import our_key
+from atento.config.tables.foreign import OPTIONS, our_key
 
 VERSION = 2
 """Of `config.json` and the names of tensors. 1: the keys of `network` were flat, and only encoders had heads."""
@@ -67,7 +67,9 @@ def renamed(section: str, key: str) -> str | None:
 
 
 def elsewhere(section: str, key: str) -> str | None:
-    """Return the message for a key that another section has, or that other tools have; None for any other key."""
+    """Return the message for a key that another section, a command or another tool has; None for any other key."""
+    if key in OPTIONS and section in {"", "training"}:
+        return f"{key!r} is no key of a recipe, but an option of the command: {OPTIONS[key]}"
     found = [place for place in _SECTIONS.get(key, ()) if place != section]
     ours = our_key(key) or (f"{found[0]}.{key}" if found else None)
     if ours is None or ours == f"{section}.{key}":

@@ -85,7 +85,7 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     if not sentences:
         raise DataError("no text is left: all are blank")
     if len(sentences) > len(texts):
-        preparation.report(f"{len(texts)} texts in {len(sentences)} examples: some are longer than {room} words")
+        preparation.report(f"{len(texts):,} texts in {len(sentences):,} examples: some are longer than {room} words")
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
     elmo = preparation.network.elmo
     characters = None if elmo is None or elmo.characters is None else elmo.characters.max_characters

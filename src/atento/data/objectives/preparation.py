@@ -93,7 +93,7 @@ class Preparation:
             )
         pieces = [piece for text in texts if text for piece in windows(text, room, overlap)]
         if len(pieces) > len(texts):
-            self.report(f"{len(texts)} texts in {len(pieces)} examples: some are longer than {self.longest} tokens")
+            self.report(f"{len(texts):,} texts in {len(pieces):,} examples: some are longer than {self.longest} tokens")
         if not pieces:
             raise DataError("no text is left: all are blank")
         return pieces
