@@ -31,13 +31,13 @@ def ablate(network: nn.Module, kind: str, layer: int, head: int) -> Iterator[Non
         UsageError: the network has no such layer or head.
     """
     by_kind_and_layer = attentions(network)
-    depth = max((number + 1 for name, number in by_kind_and_layer if name == kind), default=0)
+    depth = max((number + 1 for name, number in by_kind_and_layer if name == kind), default=0)  # layers of that kind
     attention = by_kind_and_layer.get((kind, layer + depth if layer < 0 else layer))
     if attention is None or not 0 <= head < attention.n_heads:
         known = ", ".join(f"{name} {number}" for name, number in sorted(by_kind_and_layer))
         heads = "" if attention is None else f", heads 0 to {attention.n_heads - 1}"
         raise UsageError(f"no head {head} in {kind} attention of layer {layer}; there are: {known}{heads}")
-    columns = slice(head * attention.d_head, (head + 1) * attention.d_head)
+    columns = slice(head * attention.d_head, (head + 1) * attention.d_head)  # of the head, among H·K
 
     def zero_head(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor]:
         context = inputs[0].clone()  # (B,T,H·K), the outputs of all heads
@@ -61,7 +61,7 @@ def ablation_effects(network: nn.Module, loss: Callable[[], float]) -> dict[tupl
         network: the network.
         loss: runs the network and returns the loss.
     """
-    baseline = loss()
+    baseline = loss()  # with all heads
     effects = {}
     for (kind, layer), attention in attentions(network).items():
         for head in range(attention.n_heads):

@@ -70,7 +70,7 @@ class AttentionRecord:
                     raise UsageError(
                         f"`{name}` must have one value for each of {len(tokens)} {prefix}tokens: got {len(values)}"
                     )
-                object.__setattr__(self, name, list(values))
+                object.__setattr__(self, name, list(values))  # the record is frozen once it is made
         if self.output_tokens and len(self.output_tokens) != len(self.tokens):
             raise UsageError(
                 f"`output_tokens` must be as many as `tokens`, {len(self.tokens)}: got {len(self.output_tokens)}"
@@ -100,7 +100,7 @@ class AttentionRecord:
         checked = []
         for number, layer in enumerate(layers):
             array = np.asarray(layer, dtype=np.float32)
-            want = (len(rows.tokens), len(columns.tokens))
+            want = (len(rows.tokens), len(columns.tokens))  # (rows, columns)
             if array.ndim != 3 or array.shape[1:] != want or 0 in array.shape:
                 raise UsageError(
                     f"{kind} attention of layer {number} must be (heads, {want[0]}, {want[1]}): got {array.shape}"
@@ -187,7 +187,7 @@ class AttentionRecord:
     def report(self, kind: str | None = None) -> list[HeadReport]:
         """Statistics of each head, layer by layer (docs/notes.md#a15)."""
         kind = self.default_kind if kind is None else kind
-        layers, columns = self.layers(kind), self.sides(kind)[1]
+        layers, columns = self.layers(kind), self.sides(kind)[1]  # columns: what is attended to
         about: dict[str, Any] = {"same_text": kind != "cross", "tokens": columns.tokens}
         return [
             describe_head(heads[head], columns.special, layer=layer, head=head, **about)

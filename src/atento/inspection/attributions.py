@@ -54,15 +54,15 @@ class Reading:
     def rows_at_a_time(self) -> int:
         """How many rows are computed at a time."""
         tokens = sum(self.inputs[name].shape[1] for name in self.groups)
-        return max(1, min(_TOKENS // max(1, tokens), _LOGITS // max(1, self.width)))
+        return max(1, min(_TOKENS // max(1, tokens), _LOGITS // max(1, self.width)))  # by both limits, at least one row
 
     def by_group(self, columns: Mapping[str, Scores]) -> Scores:
         """The sums of scores (O,L) of columns over the columns of each group: (O,G)."""
-        count = len(next(iter(columns.values())))
-        summed = np.zeros((count, len(self.fixed)))
+        count = len(next(iter(columns.values())))  # O
+        summed = np.zeros((count, len(self.fixed)))  # (O,G)
         for name, scores in columns.items():
             for column, group in enumerate(self.groups[name]):
-                summed[:, group] += scores[:, column]
+                summed[:, group] += scores[:, column]  # columns of a word add up
         return summed
 
     def is_fixed(self, name: str) -> list[bool]:
@@ -109,8 +109,8 @@ class EmbeddedNetwork:
                 module.train()
 
     def _hook(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        self._seen[id(inputs[0])] = output
-        return self._given.get(id(inputs[0]))
+        self._seen[id(inputs[0])] = output  # by the ids that it was given
+        return self._given.get(id(inputs[0]))  # None: the output as it is
 
     def run(self, reading: Reading, inputs: Inputs, vectors: Mapping[str, Tensor]) -> Tensor:
         """The values (B,O) for inputs of B rows, with vectors (B,L,E) in place of those of the ids of some inputs."""
@@ -154,8 +154,8 @@ def integrated_gradients(
         fixed = {name: reading.is_fixed(name) for name in reading.groups}
         start = embedded.vectors(reading, _masked(reading, fixed, baseline_id))
     with torch.no_grad():
-        values = _numbers(embedded.run(reading, reading.inputs, {}))[0]
-        baseline = _numbers(embedded.run(reading, reading.inputs, start))[0]
+        values = _numbers(embedded.run(reading, reading.inputs, {}))[0]  # (O,)
+        baseline = _numbers(embedded.run(reading, reading.inputs, start))[0]  # (O,), of the baseline
     totals = values - baseline
     allowed = _TOLERANCE * max(0.1, float(np.abs(totals).max(initial=0.0)))  # 0.001 at least
     count = steps or _STEPS
@@ -166,7 +166,7 @@ def integrated_gradients(
         error = float(np.abs(scores.sum(axis=1) - totals).max(initial=0.0))
         if steps is not None or error <= allowed or count >= _MOST_STEPS:
             return Attribution(scores, totals, values, error, count)
-        count *= 2
+        count *= 2  # twice the points
 
 
 def gradient_input(network: Network, reading: Reading) -> Attribution:
@@ -175,7 +175,7 @@ def gradient_input(network: Network, reading: Reading) -> Attribution:
     vectors = embedded.vectors(reading, reading.inputs)
     with torch.no_grad():
         values = _numbers(embedded.run(reading, reading.inputs, {}))[0]
-    start = {name: torch.zeros_like(value) for name, value in vectors.items()}
+    start = {name: torch.zeros_like(value) for name, value in vectors.items()}  # the baseline is zero
     scores = reading.by_group(_along_path(embedded, reading, vectors, start, np.ones(1), np.ones(1)))
     return Attribution(scores, scores.sum(axis=1), values)
 
@@ -195,12 +195,12 @@ def _along_path(
 ) -> dict[str, Scores]:
     """Σ weight · gradient · (x - start) over points start + α (x - start), (O,L) for each input of ids."""
     summed: dict[str, Scores] = {}
-    change = {name: value - start[name] for name, value in vectors.items()}
+    change = {name: value - start[name] for name, value in vectors.items()}  # x - x', (1,L,E)
     for begin in range(0, len(alphas), reading.rows_at_a_time):
         part = slice(begin, begin + reading.rows_at_a_time)
         like = next(iter(vectors.values()))
-        alpha = torch.from_numpy(alphas[part]).to(like)[:, None, None]
-        weight = torch.from_numpy(weights[part]).to(like.device)[:, None]
+        alpha = torch.from_numpy(alphas[part]).to(like)[:, None, None]  # (B,1,1), points on the path
+        weight = torch.from_numpy(weights[part]).to(like.device)[:, None]  # (B,1)
         path = {name: (start[name] + alpha * change[name]).detach().requires_grad_() for name in vectors}
         with torch.enable_grad():
             values = embedded.run(reading, _repeated(reading.inputs, len(alpha)), path)  # (B,O)
@@ -208,11 +208,11 @@ def _along_path(
             more = number + 1 < values.shape[1]
             leaves = list(path.values())
             gradients = torch.autograd.grad(values[:, number].sum(), leaves, retain_graph=more, allow_unused=True)
-            for name, gradient in zip(path, gradients):
+            for name, gradient in zip(path, gradients):  # None: the number does not depend on it
                 rows = summed.setdefault(name, np.zeros((values.shape[1], vectors[name].shape[1])))
                 if gradient is not None:
                     products = (gradient.double() * change[name].double()).sum(dim=-1)  # (B,L)
-                    rows[number] += (weight * products).sum(dim=0).cpu().numpy()
+                    rows[number] += (weight * products).sum(dim=0).cpu().numpy()  # Σ over points, (L,)
     return summed
 
 
@@ -237,11 +237,11 @@ def leave_out(network: Network, reading: Reading, mask_id: int | None = None) ->
     """
     embedded = EmbeddedNetwork(network)
     values = _numbers(embedded.run(reading, reading.inputs, {}))[0]
-    scores = np.zeros((len(values), len(reading.fixed)))
+    scores = np.zeros((len(values), len(reading.fixed)))  # (O,G)
     # by their lengths: inputs of equal shapes are computed together
     variants: dict[tuple[int, ...], list[tuple[int, dict[str, Tensor]]]] = {}
     for group in [number for number, fixed in enumerate(reading.fixed) if not fixed]:
-        columns = {name: [other != group for other in groups] for name, groups in reading.groups.items()}
+        columns = {name: [other != group for other in groups] for name, groups in reading.groups.items()}  # True: stays
         if mask_id is not None or _removable(reading, columns):
             inputs = _removed(reading, columns) if mask_id is None else _masked(reading, columns, mask_id)
             variants.setdefault(tuple(value.shape[1] for value in inputs.values()), []).append((group, inputs))
@@ -267,8 +267,8 @@ def _masked(reading: Reading, columns: Mapping[str, Sequence[bool]], mask_id: in
 
 def _removable(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> bool:
     """Whether the columns that are False can be removed: a token remains, before each position that is read."""
-    for name, of in reading.positions.items():
-        positions = reading.inputs[name][0].tolist()
+    for name, of in reading.positions.items():  # what is read needs a token before it
+        positions = reading.inputs[name][0].tolist()  # of the only row
         if any(not any(columns[of][: position + 1]) for position in positions):
             return False
         if reading.own_words and not all(columns[of][position] for position in positions):
@@ -313,7 +313,7 @@ def rollout(network: Network, reading: Reading) -> Attribution:
     if calls.get("cross"):
         encoded = rolled_out(calls["encoder"][0])
         of_source, of_target = _through_decoder(encoded, calls["decoder"][0], calls["cross"][0])
-        reads = reading.reads[names[1]]
+        reads = reading.reads[names[1]]  # (O,T)
         return _shares(reading, {names[0]: reads @ of_source, names[1]: reads @ of_target}, values)
     texts = calls.get("encoder") or calls["decoder"]  # the calls are in the order of the inputs
     return _shares(
@@ -323,15 +323,15 @@ def rollout(network: Network, reading: Reading) -> Attribution:
 
 def rolled_out(layers: Iterable[Scores]) -> Scores:
     """The rollout (L,L) of layers (L,L), the first one first: the product of ½ A + ½ I."""
-    joint: Scores = np.eye(0)
+    joint: Scores = np.eye(0)  # empty until the length is known
     for weights in layers:
         joint = joint if joint.size else np.eye(len(weights))
-        joint = _half_residual(weights) @ joint
+        joint = _half_residual(weights) @ joint  # the layers below are on the right
     return joint
 
 
 def _half_residual(weights: Scores) -> Scores:
-    mixed = (weights + np.eye(len(weights))) / 2
+    mixed = (weights + np.eye(len(weights))) / 2  # A and the residual, half each
     shares: Scores = mixed / mixed.sum(axis=1, keepdims=True)
     return shares
 
@@ -339,10 +339,10 @@ def _half_residual(weights: Scores) -> Scores:
 def _through_decoder(encoded: Scores, own: Sequence[Scores], cross: Sequence[Scores]) -> tuple[Scores, Scores]:
     """The shares of the source (T,S) and of the target (T,T) in the last vectors of a decoder."""
     length = len(own[0])
-    source, target = np.zeros((length, encoded.shape[1])), np.eye(length)
+    source, target = np.zeros((length, encoded.shape[1])), np.eye(length)  # (T,S) of nothing yet, (T,T) of itself
     for self_weights, source_weights in zip(own, cross, strict=True):
         mixed = _half_residual(self_weights)
-        source, target = mixed @ source, mixed @ target
+        source, target = mixed @ source, mixed @ target  # through self-attention
         source, target = (source_weights @ encoded + source) / 2, target / 2  # with its residual
     return source, target
 

@@ -37,30 +37,30 @@ def decompose(
         "position-to-content".
     """
     scale = attention.d_head**-0.5 if attention.scale is None else attention.scale
-    shared = attention.n_heads // attention.n_kv_heads
+    shared = attention.n_heads // attention.n_kv_heads  # query heads to a head of keys
     sides = {"content": x} if added is None else {"content": x - added, "position": added.expand_as(x)}
     projected: dict[str, tuple[Tensor, Tensor]] = {}
     for name, part in sides.items():
         constant = name == "content"  # the biases of the norm and the projection count as content
         normed = part if norm is None else _normed(norm, part, x, constant)
         q, k = _queries_and_keys(attention, normed, constant)
-        projected[name] = q * scale, k.repeat_interleave(shared, dim=1)
+        projected[name] = q * scale, k.repeat_interleave(shared, dim=1)  # (B,H,L,K) each
     if len(sides) == 1:
         q, k = projected["content"]
-        parts = {"content": q @ k.transpose(-2, -1)}
+        parts = {"content": q @ k.transpose(-2, -1)}  # (B,H,L,L)
     else:
         pairs = [(query, key) for query in projected for key in projected]
         parts = {f"{query}-{key}": projected[query][0] @ projected[key][1].transpose(-2, -1) for query, key in pairs}
     if position_terms is None:
         return parts
-    q, k = (torch.stack(both).sum(dim=0) for both in zip(*projected.values()))
+    q, k = (torch.stack(both).sum(dim=0) for both in zip(*projected.values()))  # the whole queries and keys
     rotated_q, rotated_k = q, k
     if position_terms.rotations:
         for rotation in position_terms.rotations:
             rotated_q, rotated_k = rotation(rotated_q), rotation(rotated_k)
         parts["rotary"] = rotated_q @ rotated_k.transpose(-2, -1) - q @ k.transpose(-2, -1)
-    if position_terms.relative is not None:
-        shape = (*q.shape[:-1], k.shape[-2])
+    if position_terms.relative is not None:  # what rotation changes
+        shape = (*q.shape[:-1], k.shape[-2])  # (B,H,L,L)
         relative = position_terms.relative.projected(attention.project_positions)
         for scheme in relative.schemes:
             if isinstance(scheme, ProjectedDisentangled):
@@ -100,7 +100,7 @@ def parts_by_word(
                 f"each token must have a word or None: got {len(rows)} and {len(columns)} for scores of shape "
                 f"{tuple(part.shape)}"
             )
-        summed[name] = _membership(rows, part) @ part @ _membership(columns, part).t()
+        summed[name] = _membership(rows, part) @ part @ _membership(columns, part).t()  # (W,T) (T,S) (S,W')
     return summed
 
 
@@ -109,7 +109,7 @@ def _membership(words: Sequence[int | None], like: Tensor) -> Tensor:
     known = [word for word in words if word is not None]
     if known and min(known) < 0:
         raise ValueError(f"words must be numbered from 0, or None: got {min(known)}")
-    out = like.new_zeros(max(known, default=-1) + 1, len(words))
+    out = like.new_zeros(max(known, default=-1) + 1, len(words))  # (W,L)
     for token, word in enumerate(words):
         if word is not None:
             out[word, token] = 1.0
@@ -121,16 +121,16 @@ def _normed(norm: Any, part: Tensor, x: Tensor, constant: bool) -> Tensor:
     if isinstance(norm, nn.LayerNorm):  # an RMSNorm subtracts no mean
         part, deviation = part - part.mean(dim=-1, keepdim=True), x.var(dim=-1, unbiased=False, keepdim=True)
     else:
-        deviation = x.square().mean(dim=-1, keepdim=True)
+        deviation = x.square().mean(dim=-1, keepdim=True)  # mean square, as an RMS norm has it
     out: Tensor = part / torch.sqrt(deviation + norm.eps) * getattr(norm, "gain", norm.weight)
     bias = getattr(norm, "bias", None)
-    return out + bias if constant and bias is not None else out
+    return out + bias if constant and bias is not None else out  # once: the parts add up to the whole
 
 
 def _queries_and_keys(attention: MultiHeadAttention, x: Tensor, constant: bool) -> tuple[Tensor, Tensor]:
     """x (B,L,D) -> q (B,H,L,K), k (B,Hkv,L,K)."""
     bias = attention.input.bias if constant else None
     projected = nn.functional.linear(x, attention.input.weight, bias)
-    both = projected[..., : (attention.n_heads + attention.n_kv_heads) * attention.d_head]
-    by_head = both.unflatten(-1, (-1, attention.d_head)).transpose(1, 2)
+    both = projected[..., : (attention.n_heads + attention.n_kv_heads) * attention.d_head]  # without the values
+    by_head = both.unflatten(-1, (-1, attention.d_head)).transpose(1, 2)  # (B,H+Hkv,L,K)
     return by_head[:, : attention.n_heads], by_head[:, attention.n_heads :]

@@ -108,7 +108,7 @@ class Explanation:
         """
         head = f"{visible(self.target)}: {self.quantity} {self.value:.4f}; {self.method}, total {self.total:+.4f}"
         if len(self.parts) > 1:
-            margin = max(display_width(visible(part.target)) for part in self.parts)
+            margin = max(display_width(visible(part.target)) for part in self.parts)  # columns of the longest name
             return "\n".join([head, *(f"  {_padded(part.target, margin)} ← {part._largest()}" for part in self.parts)])
         margin = max((display_width(visible(word)) for word in self.words), default=0)
         top = max(map(abs, self.scores), default=0.0) or 1.0  # 1 if all are 0
@@ -134,7 +134,7 @@ def _padded(word: str, width: int) -> str:
 
 def colour(share: float) -> str:
     """The colour of a score, given as a share (-1 to 1) of the largest: blue raises the number, orange lowers it."""
-    end, part = (_RAISES if share > 0 else _LOWERS), min(abs(share), 1.0)
+    end, part = (_RAISES if share > 0 else _LOWERS), min(abs(share), 1.0)  # colours end at a share of 1
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_PAPER, end))
 
 
@@ -168,7 +168,7 @@ def _section(one: Explanation) -> str:
 
 
 def _words(one: Explanation) -> str:
-    top = max(map(abs, one.scores), default=0.0) or 1.0
+    top = max(map(abs, one.scores), default=0.0) or 1.0  # the longest bar and the darkest colour
     special = one.special or [False] * len(one.words)
     sides = one.sides if len(set(one.sides)) > 1 else []
     items = [
@@ -203,7 +203,7 @@ def explanation_svg(one: Explanation) -> str:
     """The words of an explanation as signed bars: those that raise the number to the right, the others to the left."""
     labels = [visible(shorten(word, _LABEL_COLUMNS)) for word in one.words]
     top = max(map(abs, one.scores), default=0.0) or 1.0
-    left = 32 + 7.5 * max(map(display_width, labels), default=0)
+    left = 32 + 7.5 * max(map(display_width, labels), default=0)  # room of the longest word
     middle, above = left + 60 + _HALF, 84
     caption = f"{one.quantity} {one.value:.4f}; {one.method}, total {one.total:+.4f}"
     parts = [
@@ -213,8 +213,8 @@ def explanation_svg(one: Explanation) -> str:
         svg.path(f"M{middle:.1f} {above - 6}v{_ROW * len(labels) + 8}", stroke=svg.SOFT),
     ]
     for number, (label, score) in enumerate(zip(labels, one.scores)):
-        y, length = float(above + number * _ROW), _HALF * abs(score) / top
-        begin = middle if score > 0 else middle - length
+        y, length = float(above + number * _ROW), _HALF * abs(score) / top  # pixels
+        begin = middle if score > 0 else middle - length  # bars begin in the middle
         fill = colour(1.0 if score > 0 else -1.0)
         parts.append(svg.text(left, y + 13, label, text_anchor="end"))
         parts.append(svg.rect(begin, y + 2, length, 15.0, svg.tooltip(f"{label}: {score:+.6f}"), fill=fill))

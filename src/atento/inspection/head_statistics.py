@@ -44,15 +44,15 @@ def describe_head(
     `tokens` of the text, if they are given, are what induction is measured by.
     """
     reads = weights.sum(axis=1) > 0  # (T,)
-    full = weights.astype(np.float64)[reads]
+    full = weights.astype(np.float64)[reads]  # rows that attend to anything
     if not len(full):
         nothing = 0.0 if same_text else None
         return HeadReport(layer, head, 0.0, nothing, 0.0, 0.0, nothing)
-    logs = np.log(full, out=np.zeros_like(full), where=full > 0)
+    logs = np.log(full, out=np.zeros_like(full), where=full > 0)  # 0 · ln 0 is 0
     distance = previous = None
     if same_text:
         positions = np.arange(weights.shape[0])
-        distances = np.abs(positions[:, None] - positions[None, :])[reads]
+        distances = np.abs(positions[:, None] - positions[None, :])[reads]  # |query - key|, in tokens
         distance = float((full * distances).sum(axis=1).mean())
         behind = np.diagonal(weights, -1)[reads[1:]]  # the first row has no previous token
         previous = float(behind.astype(np.float64).mean()) if len(behind) else 0.0
@@ -60,7 +60,7 @@ def describe_head(
         layer=layer,
         head=head,
         entropy=float(-(full * logs).sum(axis=1).mean()) + 0.0,
-        distance=distance,
+        distance=distance,  # `+ 0.0`: no -0
         special=float(full[:, np.array(special, dtype=bool)].sum(axis=1).mean()),
         first=float(full[:, 0].mean()),
         previous=previous,
@@ -73,8 +73,8 @@ def _induction(weights: Matrix, tokens: Sequence[str]) -> float | None:
     """The mean weight on what followed earlier equal tokens, over the rows that have one."""
     names = np.array(tokens)
     followed = np.zeros(weights.shape, dtype=bool)
-    if len(names) == len(weights):
-        followed[:, 1:] = names[:, None] == names[None, :-1]
-        followed &= np.arange(len(names))[None, :] <= np.arange(len(names))[:, None]
-    rows = followed.any(axis=1)
+    if len(names) == len(weights):  # without the names nothing is known
+        followed[:, 1:] = names[:, None] == names[None, :-1]  # column j: what follows a token like that of row i
+        followed &= np.arange(len(names))[None, :] <= np.arange(len(names))[:, None]  # columns up to the row's own
+    rows = followed.any(axis=1)  # rows whose token came before
     return float((weights * followed).sum(axis=1)[rows].astype(np.float64).mean()) if rows.any() else None

@@ -95,8 +95,8 @@ def _steps(attention: MultiHeadAttention, read: dict[str, Any]) -> HeadSteps:
     relative: RelativeTerms | None = None
     if terms.relative is not None:
         relative = terms.relative.projected(attention.project_positions)
-    all_k = by_head(rotated_k, n_heads)
-    shape = (*q.shape[1:3], all_k.shape[2])
+    all_k = by_head(rotated_k, n_heads)  # (B,H,S,K)
+    shape = (*q.shape[1:3], all_k.shape[2])  # (H,T,S)
     position = None if relative is None else relative.scores(rotated_q * scale, all_k, scale)
     allowed = lower(mask, shape[1], shape[2], q.device).allowed
     weights = attention_weights(rotated_q, rotated_k, mask=mask, scale=scale, relative=relative)

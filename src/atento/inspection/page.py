@@ -55,8 +55,8 @@ def attention_page(
         raise UsageError(
             f"a page holds at most {LIMIT:,} weights: got {count:,}; attend to a shorter text, or save one map as .svg"
         )
-    start = _start(records[0], layer, head, kind, words)
-    exact = count <= EXACT_LIMIT
+    start = _start(records[0], layer, head, kind, words)  # fails if there is no such map
+    exact = count <= EXACT_LIMIT  # in four bytes each, or in two
     data = {
         "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
         "sentences": [_sentence(attention_maps, start, exact=exact) for attention_maps in records],

@@ -42,7 +42,7 @@ def shorten(text: str, width: int) -> str:
         return text
     shortened = ""
     for character in text:
-        if display_width(shortened + character) > width - 1:
+        if display_width(shortened + character) > width - 1:  # one column for the ellipsis
             break
         shortened += character
     return shortened + "…"
@@ -52,7 +52,7 @@ def word_label(pieces: Sequence[str]) -> str:
     """The word of subword pieces, without their markers: `▁`, `Ġ` or `##` before, `@@` after."""
     word = ""
     for position, piece in enumerate(pieces):
-        if piece.startswith(_WORD_STARTS) and len(piece) > 1:
+        if piece.startswith(_WORD_STARTS) and len(piece) > 1:  # a marker alone is a space
             piece = piece[1:]
         elif piece in _WORD_STARTS and len(pieces) > 1:
             piece = ""

@@ -45,9 +45,9 @@ def merge_words(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]
 
     Columns are summed and rows are averaged over the tokens of a word, so that rows still sum to 1.
     """
-    by_column = np.add.reduceat(weights, [group.start for group in columns], axis=1, dtype=np.float64)
-    by_row = np.add.reduceat(by_column, [group.start for group in rows], axis=0)
-    lengths = np.array([group.end - group.start for group in rows], dtype=np.float64)
+    by_column = np.add.reduceat(weights, [group.start for group in columns], axis=1, dtype=np.float64)  # (T,columns)
+    by_row = np.add.reduceat(by_column, [group.start for group in rows], axis=0)  # (rows,columns)
+    lengths = np.array([group.end - group.start for group in rows], dtype=np.float64)  # tokens of each word
     merged: Matrix = (by_row / lengths[:, None]).astype(np.float32)
     return merged
 
@@ -74,7 +74,7 @@ def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[
     for position, row in enumerate(rows):
         if row.special or row.word < 0 or not words:
             continue
-        candidates = weights[position, words]
+        candidates = weights[position, words]  # of target `position` on source words
         best = int(np.argmax(candidates))
         if candidates[best] > 0:
             links.append((columns[words[best]].word, row.word, float(candidates[best])))
@@ -100,5 +100,5 @@ def alignment_error_rate(predicted: Set[Link], gold: Set[Link], possible: Set[Li
             raise UsageError(f"`{name}` must be a set of (source, target) pairs: got {type(links).__name__}")
     if not predicted and not gold:
         return 0.0
-    allowed = gold if possible is None else gold | possible
+    allowed = gold if possible is None else gold | possible  # P
     return 1.0 - (len(predicted & gold) + len(predicted & allowed)) / (len(predicted) + len(gold))

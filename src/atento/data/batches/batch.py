@@ -62,12 +62,12 @@ class Batch:
             return token_mask
         if name not in self.lengths:
             return torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
-        return torch.arange(value.shape[1], device=value.device) < self.lengths[name].unsqueeze(1)
+        return torch.arange(value.shape[1], device=value.device) < self.lengths[name].unsqueeze(1)  # (L,) below (B,1)
 
     def examples(self) -> Iterator[dict[str, list[int]]]:
         """Yield each example by itself, without padding and labels of -1, to be printed."""
         id_names = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
-        real = {name: self.real(name) for name in id_names}
+        real = {name: self.real(name) for name in id_names}  # (rows,L) each
         rows = {name: self.extras.get(f"{name} texts", torch.arange(len(self.inputs[name]))) for name in id_names}
         for row in range(int(rows[id_names[0]].max()) + 1 if len(rows[id_names[0]]) else 0):
             windows = {name: rows[name] == row for name in id_names}  # one row, or the windows of a text
@@ -232,19 +232,19 @@ class PlannedBatches:
         self.objective, self.seed, self.weight = objective, seed, weight
         self.teach: BesideRows | None = None
         self.count = len(self.stores.first)
-        sizes = objective.sizes(self.stores.first)
+        sizes = objective.sizes(self.stores.first)  # expected targets of each example
         self.budget, self.targets = budget, int(sizes.sum())
-        self._computed = int(objective.lengths(self.stores.first)[1].sum())
+        self._computed = int(objective.lengths(self.stores.first)[1].sum())  # tokens that are computed, targets or not
         self.equal_examples, self.random_updates, self.size = equal_examples, random_updates, CPU_PARTS
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
         self.updates_per_epoch = self.parts_per_update = 0
-        self.divide(round(self.targets / budget))
+        self.divide(round(self.targets / budget))  # as many updates as budgets fit
 
     def divide(self, updates: int) -> None:
         """Divide each epoch into so many updates, at most one for each example."""
         # equal for all epochs, so that a division of the update's number gives epoch and index
-        updates = max(1, min(self.count, updates))
-        tokens = self.budget if self.targets == self._computed else self._computed // updates
+        updates = max(1, min(self.count, updates))  # at least one example an update
+        tokens = self.budget if self.targets == self._computed else self._computed // updates  # in computed tokens
         if self._cached_plan is None or updates != self.updates_per_epoch:
             least = least_parts(max(self.objective.lengths(self.stores.first), key=np.sum), updates)
             self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
@@ -252,7 +252,7 @@ class PlannedBatches:
 
     def resize(self, size: PartSize) -> None:
         """As `Batches.resize`."""
-        self.size, self.random_updates, self._cached_plan = size, True, None
+        self.size, self.random_updates, self._cached_plan = size, True, None  # another plan of the same epochs
 
     def __len__(self) -> int:
         return self.count
@@ -290,7 +290,7 @@ class PlannedBatches:
         """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
         epoch = update // self.updates_per_epoch
         for part in self.rows(update):
-            for piece in np.array_split(part, micro_batches):
+            for piece in np.array_split(part, micro_batches):  # pieces of a part have like lengths
                 if len(piece) and next(ours):
                     batch = self.batch(piece, epoch)
                     yield Part(batch, self._weights(batch), piece)
@@ -317,11 +317,11 @@ class PlannedBatches:
     def padding(self, epoch: int = 0) -> float:
         """Return the share of padding among the tokens of an epoch, sources and targets together."""
         sides: Sequence[NDArray[np.int64]] = self.objective.lengths(self.stores.at(epoch))
-        if sides[0] is sides[1]:
+        if sides[0] is sides[1]:  # one side: the two are the same array
             sides = sides[:1]
         real = computed = 0
         for rows in (part for update in self.plan(epoch) for part in update):
             for side in sides:
                 real += int(side[rows].sum())
                 computed += int(side[rows].max()) * len(rows)  # a part is padded to its longest
-        return 1 - real / computed
+        return 1 - real / computed  # 1 - real / (parts padded)

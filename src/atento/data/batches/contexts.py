@@ -60,7 +60,7 @@ class ContextWindows:
     def of_records(self) -> list[range]:
         """Return the windows of each record."""
         ends = np.searchsorted(self.records, np.arange(len(self.offsets)), side="right").tolist()
-        return [range(start, end) for start, end in zip([0, *ends], ends)]
+        return [range(start, end) for start, end in zip([0, *ends], ends)]  # from the end of the record before
 
 
 def context_windows(
@@ -110,7 +110,7 @@ def context_windows(
             columns.append((record, start, position, end - start))
             if count is not None:
                 spelled.append(row_characters(template, question.words, tokens.words[start:end], count))
-    records, first, positions, sizes = np.array(columns, dtype=np.int64).reshape(-1, 4).T
+    records, first, positions, sizes = np.array(columns, dtype=np.int64).reshape(-1, 4).T  # (W,) each
     store = MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([sides for _, sides in rows])})
     if count is not None:
         store.columns[CHARACTERS] = Ragged.of_arrays(spelled)
@@ -142,13 +142,13 @@ def _cuts(
     length: int, question: int, added: int, longest: int | None, stride: int, where: Callable[[int], str], record: int
 ) -> list[tuple[int, int]]:
     """Return the windows (start, end) of a context of `length` tokens behind a question of `question` tokens."""
-    room = max(1, length) if longest is None else longest - added - question
+    room = max(1, length) if longest is None else longest - added - question  # tokens of context in a window
     if room < 1:
         raise DataError(
             f"{where(record)}: the question has {question} tokens, which with {added} special ones leave no room for "
             f"the context in a window of {longest} tokens"
         )
-    overlap = min(stride, room // 2)
+    overlap = min(stride, room // 2)  # at most half, or windows would hardly move
     starts = range(0, max(1, length - overlap), room - overlap)  # a window with nothing but the overlap is none
     if len(starts) > MAX_WINDOWS:
         raise DataError(
@@ -164,5 +164,5 @@ def _context_position(template: Template, question: int) -> int:
     for content, _ in template.pair:
         if content == "B":
             break
-        position += question if content == "A" else 1
+        position += question if content == "A" else 1  # a special token is one
     return position

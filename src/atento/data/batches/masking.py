@@ -50,7 +50,7 @@ class Masking:
 
     def share(self, units: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return how many units of texts with these numbers of units are chosen, on average."""
-        return np.maximum(1.0, self.rate * units.astype(np.float64))
+        return np.maximum(1.0, self.rate * units.astype(np.float64))  # at least one unit of a text
 
     def expected(self, tokens: NDArray[np.int64], words: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
         """Return how many tokens of texts of these lengths are chosen, on average.
@@ -61,7 +61,7 @@ class Masking:
         """
         if self.unit == "tokens" or words is None:
             return self.share(tokens)
-        return self.share(words) * tokens / np.maximum(1, words)
+        return self.share(words) * tokens / np.maximum(1, words)  # tokens of the chosen words, on average
 
     def hide_batch(
         self,
@@ -86,7 +86,7 @@ class Masking:
             The spans of each row as ranges of its positions that may be chosen (ranges,2); nothing for other units.
         """
         may = may_be_chosen.numpy()
-        counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()
+        counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()  # (B,)
         positions = np.argsort(~may, axis=1, kind="stable")[:, : int(counts.max(initial=0))]  # those that may, first
         if self.unit == "tokens":
             chosen = self._tokens(counts, rows, draw)
@@ -104,7 +104,7 @@ class Masking:
 
     def _tokens(self, counts: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw) -> "_Chosen":
         """Choose among the tokens (B,) of each row; one draw a row gives order, treatment, random token, rounding."""
-        most = int(counts.max(initial=0))
+        most = int(counts.max(initial=0))  # the most units of a row
         drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # order, treatment, random token, rounding
         ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
         row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
@@ -113,10 +113,10 @@ class Masking:
 
     def _words(self, words: "_Words", rows: NDArray[np.int64], draw: Draw) -> NDArray[np.bool_]:
         """Choose words: boolean (B,W)."""
-        n = words.count
+        n = words.count  # (B,)
         is_chosen = np.zeros((len(rows), int(n.max(initial=0))), dtype=np.bool_)
         drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
-        ranked, chosen = self._first(drawn, n, np.take_along_axis(drawn, n[:, np.newaxis], 1))
+        ranked, chosen = self._first(drawn, n, np.take_along_axis(drawn, n[:, np.newaxis], 1))  # (B,W), and (B,)
         np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
         return is_chosen
 
@@ -131,8 +131,8 @@ class Masking:
         np.add.at(edges, (row, last), -1)
         of_span = np.zeros_like(start)
         of_span[row, first] = start[row, first]  # carried on by the running maximum, since starts rise in a row
-        ranges = np.stack([start[row, first], start[row, last]], axis=1)
-        spans = np.split(ranges, np.searchsorted(row, np.arange(1, len(rows))))
+        ranges = np.stack([start[row, first], start[row, last]], axis=1)  # (spans,2), in tokens
+        spans = np.split(ranges, np.searchsorted(row, np.arange(1, len(rows))))  # the spans of each row
         return np.cumsum(edges, axis=1)[:, :-1] > 0, np.maximum.accumulate(of_span, axis=1), spans
 
     def _spans_of(
@@ -141,14 +141,14 @@ class Masking:
         """Choose spans of n (B,) words: the row of each, its first word, and the one behind."""
         key = draw.seed, draw.epoch
         drawn = grid_hashes(rows, int(n.max(initial=0)) + 2, *key, after=(_UNITS_KEY,))
-        rounding = uniform(np.take_along_axis(drawn, n[:, np.newaxis], 1)[:, 0])
-        hidden = np.minimum((self.share(n) + rounding).astype(np.int64), n)
+        rounding = uniform(np.take_along_axis(drawn, n[:, np.newaxis], 1)[:, 0])  # (B,) in [0, 1)
+        hidden = np.minimum((self.share(n) + rounding).astype(np.int64), n)  # rounded up as often as the share says
         most = int(hidden.max(initial=0))
-        below_one = uniform(drawn[:, :most])
+        below_one = uniform(drawn[:, :most])  # (B,most)
         lengths = 1 + np.searchsorted(_SPAN_LENGTHS, below_one * _SPAN_LENGTHS[-1], side="right")  # (B,most)
         counts = 1 + (np.cumsum(lengths, axis=1) < hidden[:, np.newaxis]).sum(axis=1)  # up to the one of the last word
         counts = np.where(hidden > 0, np.minimum(counts, n - hidden + 1), 0)  # room for a word between two spans
-        within = np.arange(most) < counts[:, np.newaxis]
+        within = np.arange(most) < counts[:, np.newaxis]  # (B,most)
         lengths = np.where(within, lengths, 0)
         filled = np.flatnonzero(counts)
         lengths[filled, counts[filled] - 1] += hidden[filled] - lengths[filled].sum(axis=1)  # the last takes the rest
@@ -157,7 +157,7 @@ class Masking:
         gaps = random_partitions(n - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
         lengths = lengths[:, : gaps.shape[1]]
         ends = np.cumsum(gaps + lengths, axis=1) - 1  # -1: the first gap has one more, as the last has
-        row, place = np.nonzero(within[:, : gaps.shape[1]])
+        row, place = np.nonzero(within[:, : gaps.shape[1]])  # spans in the order of rows
         return row, (ends - lengths)[row, place], ends[row, place]
 
     def _first(
@@ -167,7 +167,7 @@ class Masking:
         most = int(units.max(initial=0))
         order = np.where(np.arange(most) < units[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))  # others last
         chosen = np.minimum((self.share(units) + uniform(rounding[:, 0])).astype(np.int64), units)
-        return np.argsort(order, axis=1, kind="stable"), chosen
+        return np.argsort(order, axis=1, kind="stable"), chosen  # ranked, and how many
 
     def _replace(
         self,
@@ -180,9 +180,9 @@ class Masking:
         """Label the chosen positions (n,) of ids (L,) and replace their tokens there; `treatment` and `random` are
         hashes (n,).
         """
-        labels[chosen] = ids[chosen]
+        labels[chosen] = ids[chosen]  # before the ids change
         treatment = treatment % np.uint64(10)  # 0 to 7: mask, 8: random token, 9: unchanged
-        random = random % np.uint64(len(self.ordinary_ids))
+        random = random % np.uint64(len(self.ordinary_ids))  # a number among the ordinary ids
         ids[chosen[treatment < 8]] = self.mask_id
         replaced = treatment == 8
         ids[chosen[replaced]] = self.ordinary_ids[random[replaced]]
@@ -216,16 +216,16 @@ class _Words:
     def starts(self) -> NDArray[np.int64]:
         """Return the first token (B,W + 1) of each word, and behind the last one the number of tokens."""
         start = np.zeros((len(self.size), int(self.count.max(initial=0)) + 1), dtype=np.int64)
-        start[np.arange(len(self.size)), self.count] = self.size
+        start[np.arange(len(self.size)), self.count] = self.size  # behind the last word: the end
         row, token = np.nonzero(self.begins)
-        start[row, self.number[row, token]] = token
+        start[row, self.number[row, token]] = token  # the first token of each word
         return start
 
 
 def _words_of(words: NDArray[np.int64], size: NDArray[np.int64]) -> _Words:
     """Return the words of tokens, from any numbers (B,L) that differ between neighbouring words."""
     begins = np.diff(words, axis=1, prepend=words[:, :1] - 1) != 0  # the first token always begins a word
-    begins &= np.arange(words.shape[1]) < size[:, np.newaxis]
+    begins &= np.arange(words.shape[1]) < size[:, np.newaxis]  # nothing behind the end begins a word
     return _Words(size, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
 
 
@@ -238,7 +238,7 @@ def _treated(
     row, index = np.nonzero(np.take_along_axis(is_chosen, words.number, axis=1) & real)
     drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))  # (B, treatment | token)
     treatment = drawn[row, index if first is None else first[row, words.number[row, index]]]
-    return _Chosen(row, index, treatment, drawn[row, words.size[row] + index])
+    return _Chosen(row, index, treatment, drawn[row, words.size[row] + index])  # each token its own random token
 
 
 def masking_of(

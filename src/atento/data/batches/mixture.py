@@ -42,7 +42,7 @@ class Shares:
         """Return the shares of the members in updates (U,): (U, members), each row with sum 1."""
         columns = [np.interp(updates, self.updates, column) for column in self.weights.T]
         weights = np.stack(columns, axis=1)
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)  # each row sums to 1
 
     def mean(self, steps: int) -> NDArray[np.float64]:
         """Return the mean shares of the members over updates 0 ... steps - 1, (members,)."""
@@ -80,15 +80,15 @@ class Mixture:
             sources: sources of data that the members read, an equal number of members each, one after another.
         """
         self.sources = sources
-        slots = max(_MIN_SLOTS, part_count(budget))
-        slot = max(1, budget // slots)
+        slots = max(_MIN_SLOTS, part_count(budget))  # as many as an update has parts
+        slot = max(1, budget // slots)  # targets of a slot
         self.members = [make(slot) for make in members]
         self.targets = sum(member.targets for member in self.members)
         self.shares = shares(self.members)
         self.seed = seed
         each = np.array([member.targets / member.updates_per_epoch for member in self.members])  # of a member's update
-        each = np.maximum(each, 1.0)
-        self._updates_per_slot = np.maximum(1, np.rint(slot / each)).astype(np.int64)
+        each = np.maximum(each, 1.0)  # an update of a member has a target
+        self._updates_per_slot = np.maximum(1, np.rint(slot / each)).astype(np.int64)  # (members,)
         self._slot_targets = each * self._updates_per_slot
         mean = self.shares.mean(round(self.shares.updates[-1]) + 1)
         mean_targets = 1 / (mean / self._slot_targets).sum()  # of the slots as they are drawn
@@ -118,9 +118,9 @@ class Mixture:
         if self._cached_block is None or self._cached_block[0] != number:
             drawn = hashes(_BLOCK * self.slots, self.seed, number, _MEMBER_KEY).reshape(_BLOCK, self.slots)
             rates = self.shares.at(np.arange(number * _BLOCK, (number + 1) * _BLOCK)) / self._slot_targets
-            rates /= rates.sum(axis=1, keepdims=True)
+            rates /= rates.sum(axis=1, keepdims=True)  # how often each member is drawn
             cumulative = np.cumsum(rates, axis=1)[:, np.newaxis]  # (updates, 1, members)
-            members = (cumulative <= uniform(drawn)[..., np.newaxis]).sum(axis=2)
+            members = (cumulative <= uniform(drawn)[..., np.newaxis]).sum(axis=2)  # (updates, slots)
             self._cached_block = number, np.minimum(members, len(self.members) - 1).astype(np.int64)
         return self._cached_block[1]
 
@@ -137,14 +137,14 @@ class Mixture:
     def expected(self, steps: int) -> list[tuple[float, float]]:
         """Return for each member its share of the target tokens and its epochs in a run of `steps` updates."""
         rates = self.shares.mean(steps) / self._slot_targets
-        slots = rates / rates.sum() * self.slots * steps
+        slots = rates / rates.sum() * self.slots * steps  # slots of the run that each fills
         epochs = slots * self._updates_per_slot / np.array([member.updates_per_epoch for member in self.members])
         tokens = slots * self._slot_targets
         return list(zip((tokens / tokens.sum()).tolist(), epochs.tolist()))
 
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update; updates are counted from 0 over all epochs."""
-        member_updates = (self._filled_before(update) * self._updates_per_slot).tolist()
+        member_updates = (self._filled_before(update) * self._updates_per_slot).tolist()  # where each member stands
         for member in self.slot_members(update).tolist():
             for _ in range(self._updates_per_slot[member]):
                 yield from self.members[member].parts(member_updates[member], micro_batches, ours)

@@ -66,11 +66,11 @@ def plan(
             update of few parts has examples of few lengths, short and long.
         size: of parts; those of `equal_examples` may have twice as many tokens.
     """
-    counted = np.ones_like(target_lengths) if equal_examples else target_lengths
+    counted = np.ones_like(target_lengths) if equal_examples else target_lengths  # what updates have equally much of
     if random_updates:
         return _random_updates(source_lengths, target_lengths, counted, size, updates, *key)
     shuffled_rows = permutation(len(source_lengths), *key, 1)
-    total = int(counted.sum())
+    total = int(counted.sum())  # of the epoch
     count = updates * parts_per_update
     parts: list[NDArray[np.int64]] = []
     counted_before = 0  # target tokens, or examples, in the windows before
@@ -78,19 +78,19 @@ def plan(
         window = shuffled_rows[start : start + _SORT_WINDOW]
         # Sort by target length, in classes of 2 tokens. Within a class the source length rises, in the next it falls
         # ("snake order"): neighbours across the border of two classes then have similar sources too.
-        length_class = target_lengths[window] // 2
+        length_class = target_lengths[window] // 2  # 0: lengths 0 and 1, 1: 2 and 3 ...
         snake = np.where(length_class % 2 == 0, source_lengths[window], -source_lengths[window])
-        window = window[np.lexsort((snake, length_class))]
+        window = window[np.lexsort((snake, length_class))]  # the last key counts most
         # Cut where the running count of tokens passes a multiple of a part's tokens. Boundaries are counted over the
         # whole epoch, so that a window's rest does not become a small part. Examples are cut at the nearest number.
-        ends = counted_before + np.cumsum(counted[window])
+        ends = counted_before + np.cumsum(counted[window])  # the running count over all windows
         boundaries = np.arange(1, count) * (total / count) - (0.5 if equal_examples else 0.0)
         cuts = np.searchsorted(ends, boundaries[(boundaries > counted_before) & (boundaries < ends[-1])])
         parts.extend(part for part in np.split(window, round_cuts(cuts + 1)) if len(part))
         counted_before = int(ends[-1])
     # with very few examples: split parts, so that no update is empty
     while len(parts) < min(updates, len(shuffled_rows)):
-        longest = max(range(len(parts)), key=lambda i: len(parts[i]))
+        longest = max(range(len(parts)), key=lambda i: len(parts[i]))  # the longest list, not the longest text
         parts[longest : longest + 1] = np.array_split(parts[longest], 2)
     dealt = _dealt(parts, target_lengths, updates, *key)
     if not equal_examples:
@@ -115,14 +115,14 @@ def _random_updates(
     source_lengths: NDArray[np.int64],
     target_lengths: NDArray[np.int64],
     counted: NDArray[np.int64],
-    size: PartSize,
+    size: PartSize,  # in shuffled order
     updates: int,
     *key: int,
 ) -> list[list[Rows]]:
     """Deal shuffled examples to updates of about the same sum of `counted`, and cut each into parts."""
     shuffled = permutation(len(source_lengths), *key, 1)
     ends = np.cumsum(counted[shuffled])
-    first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1
+    first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1  # where each update would be cut
     latest = len(shuffled) - np.arange(updates - 1, 0, -1)  # each update has at least one example
     cuts = np.minimum(np.maximum.accumulate(first - np.arange(1, updates)) + np.arange(1, updates), latest)
     updates_rows = np.split(shuffled, cuts)
@@ -142,7 +142,7 @@ def _even_parts(rows: Rows, lengths: NDArray[np.int64], size: PartSize) -> list[
 
 def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:
     """Cut examples, sorted by length, into parts whose padded tokens and number cost least; O(places²)."""
-    order = np.lexsort((source_lengths, target_lengths))
+    order = np.lexsort((source_lengths, target_lengths))  # the last key, targets, counts most
     groups = np.arange(0, len(order), -(-len(order) // size.places))  # where each group of examples begins
     sources, targets = (np.maximum.reduceat(side[order], groups) for side in (source_lengths, target_lengths))
     begins, count = np.append(groups, len(order)), len(groups)
@@ -154,11 +154,11 @@ def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[n
         # the tokens fall with the begin; one group always fits
         too_many = int((tokens[:-1] > 2 * size.tokens).sum())
         earliest, tokens = earliest + too_many, tokens[too_many:]
-        costs = cost[earliest:end] + size.cost + tokens
-        start[end] = earliest + costs.argmin()
+        costs = cost[earliest:end] + size.cost + tokens  # cost of what is before, of a part, of its tokens
+        start[end] = earliest + costs.argmin()  # where the last part begins
         cost[end] = costs.min()
     parts: list[Rows] = []
-    while count:
+    while count:  # back along the last parts
         parts.append(order[begins[start[count]] : begins[count]])
         count = int(start[count])
     return parts
@@ -166,7 +166,7 @@ def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[n
 
 def _pieces(part: Rows, lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:
     """Cut a part of long examples, so that each piece has at most about twice the usual tokens."""
-    computed = len(part) * int(lengths[part].max())
+    computed = len(part) * int(lengths[part].max())  # with padding
     return np.array_split(part, min(len(part), math.ceil(computed / (2 * size.tokens))))
 
 
@@ -178,8 +178,8 @@ def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
     start, moved = 0, []
     for cut in cuts.tolist():
         count = cut - start
-        multiple = 1 << max(0, count.bit_length() - 3)
-        start += max(multiple, round(count / multiple) * multiple) if count > 0 else 0
+        multiple = 1 << max(0, count.bit_length() - 3)  # the size's highest bit, divided by 4
+        start += max(multiple, round(count / multiple) * multiple) if count > 0 else 0  # at least one multiple
         moved.append(start)
     return np.array(moved, dtype=np.int64)
 
@@ -195,8 +195,8 @@ def round_length(lengths: NDArray[np.int64], limit: int | None = None) -> int:
         limit: the length that a network reads at most.
     """
     longest = int(lengths.max(initial=0))
-    multiple = 1 << max(0, longest.bit_length() - 4)
-    rounded = -(-longest // multiple) * multiple
+    multiple = 1 << max(0, longest.bit_length() - 4)  # the length's highest bit, divided by 8
+    rounded = -(-longest // multiple) * multiple  # rounded up
     return rounded if limit is None else max(longest, min(rounded, limit))
 
 

@@ -16,9 +16,9 @@ class Ragged:
     """Sequences of ids, or of other numbers, of different lengths in one flat array."""
 
     def __init__(self, rows: Sequence[Sequence[float]], dtype: type[np.generic] = np.int32) -> None:
-        self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.flat = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(self.starts[-1]))
+        self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))  # (rows,)
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])  # (rows + 1,): row i ends where i + 1 begins
+        self.flat = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(self.starts[-1]))  # (sum of lengths,)
 
     @classmethod
     def of_arrays(cls, rows: Sequence[NDArray[np.generic]]) -> "Ragged":
@@ -71,7 +71,7 @@ class Ragged:
             ids = self[int(row)]
             if before is not None:
                 out[i, 0] = before
-            out[i, front : front + len(ids)] = ids
+            out[i, front : front + len(ids)] = ids  # behind the special token, if there is one
             if after is not None:
                 out[i, front + len(ids)] = after
         return torch.from_numpy(out)

@@ -27,8 +27,8 @@ def cut_text(
     """Cut a text or two to `room` ids, as `truncate`; a single text may lose its middle instead of one side."""
     if not long_texts.head_tail or pair is not None or len(ids) <= room:
         return truncate(ids, pair, room, side=side)
-    head = room // _HEAD
-    return [*ids[:head], *ids[len(ids) - (room - head) :]], None, len(ids) - room
+    head = room // _HEAD  # a quarter of the room
+    return [*ids[:head], *ids[len(ids) - (room - head) :]], None, len(ids) - room  # the rest from the end
 
 
 def cut_windows(ids: Sequence[int], room: int, long_texts: LongTextConfig) -> list[Sequence[int]]:
@@ -43,7 +43,7 @@ def cut_windows(ids: Sequence[int], room: int, long_texts: LongTextConfig) -> li
         return [ids]
     if long_texts.windows == "first-last":
         return [ids[:room], ids[len(ids) - room :]]
-    overlap = min(long_texts.stride, room // 2)
+    overlap = min(long_texts.stride, room // 2)  # windows move by half their room at least
     return [ids[start : start + room] for start in range(0, len(ids) - overlap, room - overlap)]
 
 
@@ -88,5 +88,5 @@ def opened(store: Store, rows: Rows, name: str = "ids") -> tuple[Store, Rows, ND
                 for window in np.split(store[column][row], np.cumsum(sizes)[:-1])
             ]
             columns[column] = Ragged.of_arrays(windows)
-    texts = np.repeat(np.arange(len(rows)), [len(sizes) for sizes in lengths])
+    texts = np.repeat(np.arange(len(rows)), [len(sizes) for sizes in lengths])  # (W,)
     return MemoryStore(columns), np.arange(len(texts)), texts

@@ -54,10 +54,10 @@ def row_characters(
     """Return the characters of a row, `count` of each word (L·C,); its special tokens begin and end sentences."""
     numbers = [-1 - number for number in range(len(words) + len(pair or ()))]  # below all special ids
     row, _ = template.apply(numbers[: len(words)], None if pair is None else numbers[len(words) :])
-    spelled, begin = [*words, *(pair or ())], row[0] if row else -1
+    spelled, begin = [*words, *(pair or ())], row[0] if row else -1  # the token that begins a sentence
     boundaries = {False: framed([END_SENTENCE], count), True: framed([BEGIN_SENTENCE], count)}
     rows = [boundaries[n == begin] if n >= 0 else word_characters(spelled[-1 - n], count) for n in row]
-    return np.array(rows, dtype=np.int16).reshape(-1)
+    return np.array(rows, dtype=np.int16).reshape(-1)  # (L·C,)
 
 
 def words_as_store(

@@ -63,7 +63,7 @@ class Windows:
             DataError: an id out of range, or no sentence with two words.
         """
         self.config, self.seed, self.batch_size, self.words = config, seed, batch_size, tuple(words)
-        if max(map(len, sentences), default=0) < 2:
+        if max(map(len, sentences), default=0) < 2:  # of the longest sentence
             raise DataError("no sentence has two words, so there is no context to learn from")
         rows = Ragged([list(sentence) for sentence in sentences])
         self.flat = rows.flat.astype(np.int64)
@@ -71,9 +71,9 @@ class Windows:
         wrong = np.flatnonzero((self.flat < 0) | (self.flat >= vocab_size))[:1]
         for word in wrong.tolist():
             raise DataError(f"sentence {self.sentence[word]}: ids must lie in [0, {vocab_size}): got {self.flat[word]}")
-        self.counts = np.bincount(self.flat, minlength=vocab_size)
+        self.counts = np.bincount(self.flat, minlength=vocab_size)  # (V,)
         weights = np.where(self.counts > 0, self.counts.astype(np.float64) ** config.exponent, 0.0)
-        summed = np.cumsum(weights)
+        summed = np.cumsum(weights)  # a draw is below its word's sum
         self._cumulative = summed / summed[-1]  # ends in exactly 1, above every draw
         self._cached_layout: tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -105,7 +105,7 @@ class Windows:
         if self.config.subsample == 0:
             return np.ones(len(self.flat), dtype=np.bool_)
         share = np.maximum(self.counts, 1) / len(self.flat)  # of each word
-        probability = np.sqrt(self.config.subsample / share)[self.flat]
+        probability = np.sqrt(self.config.subsample / share)[self.flat]  # √(t/f) of each word of the text
         return uniform(hashes(len(self.flat), self.seed, epoch, _SUBSAMPLED)) < probability
 
     def epoch(self, number: int) -> Iterator[WindowBatch]:
@@ -119,7 +119,7 @@ class Windows:
         if self.config.subsample == 0:
             return float(len(self.flat))
         probabilities = np.sqrt(self.config.subsample * len(self.flat) / np.maximum(self.counts, 1))
-        return float((self.counts * np.minimum(probabilities, 1.0)).sum())
+        return float((self.counts * np.minimum(probabilities, 1.0)).sum())  # a probability above 1 keeps all
 
     def part(self, epoch: int, index: int, count: int, at_least: int = 0) -> WindowBatch:
         """Return part `index` of an epoch that is split into `count` equal parts.
@@ -127,7 +127,7 @@ class Windows:
         A part with fewer than `at_least` windows also takes the first windows of the parts after it.
         """
         words, context, shuffled = self._layout(epoch)
-        first, last = (len(shuffled) * (index + side) // count for side in (0, 1))
+        first, last = (len(shuffled) * (index + side) // count for side in (0, 1))  # parts of like sizes
         last = max(last, first + at_least)
         return self._batch(words, context, shuffled[first:last], epoch, index)
 
@@ -161,13 +161,13 @@ class Windows:
         """Draw the negatives of a batch; `context` is the shape of its contexts."""
         if self.config.negatives == 0:
             return None
-        targets = context if self.config.mode == "skip-gram" else context[:1]
+        targets = context if self.config.mode == "skip-gram" else context[:1]  # (B,2C), or (B,)
         return torch.from_numpy(self.negatives((*targets, self.config.negatives), epoch, batch))
 
     def negatives(self, shape: tuple[int, ...], epoch: int, batch: int) -> NDArray[np.int64]:
         """Draw negative words, in proportion to count ** exponent; a function of (seed, epoch, batch)."""
         drawn = uniform(hashes(int(np.prod(shape)), self.seed, epoch, _NEGATIVES, batch))
-        ids = np.searchsorted(self._cumulative, drawn, side="right")
+        ids = np.searchsorted(self._cumulative, drawn, side="right")  # the first word whose sum is above the draw
         return ids.astype(np.int64).reshape(shape)
 
 
@@ -178,7 +178,7 @@ def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int
         if abs(offset) >= len(words):
             continue
         centre = slice(max(0, -offset), len(words) - max(0, offset))  # words that have a neighbour at this offset
-        neighbour = slice(max(0, offset), len(words) + min(0, offset))
+        neighbour = slice(max(0, offset), len(words) + min(0, offset))  # the same words, `offset` further on
         out[centre, column] = np.where(sentence[centre] == sentence[neighbour], words[neighbour], -1)
     return out
 
@@ -203,12 +203,12 @@ class BlockBatch:
         width = self.neighbours.shape[-1]
         windows = self.ids.unfold(1, width, 1).masked_fill(~self.neighbours, -1)  # (B,N,2C+1)
         middle = width // 2
-        return torch.cat([windows[:, :, :middle], windows[:, :, middle + 1 :]], dim=-1)
+        return torch.cat([windows[:, :, :middle], windows[:, :, middle + 1 :]], dim=-1)  # without the word itself
 
     def centre(self) -> Tensor:
         """Return the words in the middle of the windows (B,N); -1 for a word without neighbours."""
         width = self.neighbours.shape[-1]
-        words = self.ids[:, width // 2 : self.ids.shape[1] - width // 2]
+        words = self.ids[:, width // 2 : self.ids.shape[1] - width // 2]  # (B,N)
         return words.masked_fill(~self.neighbours.any(dim=-1), -1)
 
 
@@ -229,9 +229,9 @@ class WindowBlocks:
         rows = order[first : max(last, first + at_least)]
         width = 2 * self.windows.config.window + 1
         around = sliding_window_view(sentences[rows], width, axis=1)  # (B,N,2C+1)
-        middle = around[:, :, width // 2, None]
-        neighbours = (around == middle) & (middle >= 0)
-        neighbours[:, :, width // 2] = False
+        middle = around[:, :, width // 2, None]  # (B,N,1)
+        neighbours = (around == middle) & (middle >= 0)  # the same sentence, and not beyond the text
+        neighbours[:, :, width // 2] = False  # a word is no neighbour of itself
         shape = (len(rows), self.windows.config.shared_negatives)
         negatives = self.windows.negatives(shape, epoch, index).astype(np.int32)
         return BlockBatch(torch.from_numpy(ids[rows]), torch.from_numpy(neighbours), torch.from_numpy(negatives))
@@ -247,13 +247,13 @@ class WindowBlocks:
             if not (sentences[1:] == sentences[:-1]).any():  # no word has a neighbour left: nothing could be learned
                 keep = np.ones_like(keep)
             ids, sentences = self.windows.flat[keep], self.windows.sentence[keep]
-            order = permutation(-(-len(ids) // BLOCK), self.windows.seed, epoch, ORDER)
+            order = permutation(-(-len(ids) // BLOCK), self.windows.seed, epoch, ORDER)  # of the blocks
             self._cached = epoch, self._blocks(ids, 0), self._blocks(sentences, -1), order
         return self._cached[1:]
 
     def _blocks(self, values: NDArray[np.int64], beyond: int) -> NDArray[np.int32]:
         """A value for each word -> the values of each block with its sides, a view (blocks,N+2C)."""
         side = self.windows.config.window
-        padded = np.full(-(-len(values) // BLOCK) * BLOCK + 2 * side, beyond, dtype=np.int32)
+        padded = np.full(-(-len(values) // BLOCK) * BLOCK + 2 * side, beyond, dtype=np.int32)  # with both sides
         padded[side : side + len(values)] = values
-        return sliding_window_view(padded, BLOCK + 2 * side)[::BLOCK]
+        return sliding_window_view(padded, BLOCK + 2 * side)[::BLOCK]  # every BLOCK-th window of all

@@ -22,7 +22,7 @@ def word_numbers(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     number = 1 + max((word for word in index if word is not None), default=0)
     numbers = []
     for word in reversed(index):
-        number = number if word is None else word
+        number = number if word is None else word  # a space takes the number behind it
         numbers.append(number)
     return numbers[::-1]
 
@@ -63,24 +63,24 @@ class WordNumbers:
                 return
         if spelling is None:  # a special token parts words as a space does
             spelling = " "
-        spans = word_spans(spelling)
+        spans = word_spans(spelling)  # (begin, end) of each word in it
         joins = bool(spelling) and word_spans(_LETTER + spelling)[0][1] > len(_LETTER)
-        self._begins[piece] = len(spans) - joins
+        self._begins[piece] = len(spans) - joins  # the first word only where nothing joins
         self._is["empty"][piece], self._is["blank"][piece], self._is["joins"][piece] = not spelling, not spans, joins
         self._is["open"][piece] = bool(spelling) and word_spans(spelling + _LETTER)[-1][0] < len(spelling)
 
     def _numbers(self, ids: NDArray[np.int64], text: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of tokens (n,) of the texts `text` (n,)."""
-        spelt = np.flatnonzero(~self._is["empty"][ids])
+        spelt = np.flatnonzero(~self._is["empty"][ids])  # pieces that spell something
         index = np.full(len(ids), -1)
         pieces, of = ids[spelt], text[spelt]
         continues = np.zeros(len(pieces), dtype=np.bool_)  # whether the word before a piece reaches into it
-        continues[1:] = self._is["open"][pieces[:-1]] & (of[1:] == of[:-1])
+        continues[1:] = self._is["open"][pieces[:-1]] & (of[1:] == of[:-1])  # open before, in the same text
         joins = self._is["joins"][pieces]
-        begins = self._begins[pieces] + (joins & ~continues)
+        begins = self._begins[pieces] + (joins & ~continues)  # a word begins unless one goes on
         before = np.cumsum(begins) - begins  # words that begin before a piece, in all texts
         first = np.searchsorted(of, of)  # the first piece of its text
-        before = before - before[first]
+        before = before - before[first]  # counted from its own text
         own = np.where(joins & continues, before - 1, before)  # the word of the first character that is no space
         index[spelt] = np.where(self._is["blank"][pieces], -1, own)
         return _filled(index, text)

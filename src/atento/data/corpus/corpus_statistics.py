@@ -43,7 +43,7 @@ def lengths(parts: Sequence[Records], columns: Sequence[str]) -> dict[str, dict[
         result[name] = {
             "words": {"total": sum(words), **percentiles(words)},
             "characters": {"total": sum(characters), **percentiles(characters)},
-            "longest": _locations(parts, [int(np.argmax(words))])[0],
+            "longest": _locations(parts, [int(np.argmax(words))])[0],  # the text of the most words
         }
     return result
 
@@ -51,7 +51,7 @@ def lengths(parts: Sequence[Records], columns: Sequence[str]) -> dict[str, dict[
 def ratios(parts: Sequence[Records]) -> NDArray[np.float64]:
     """Characters of the target over those of the source, for each pair."""
     pairs = [(len(source), len(target)) for part in parts for source, target in zip(part["source"], part["target"])]
-    sizes = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    sizes = np.array(pairs, dtype=np.float64).reshape(-1, 2)  # (pairs,2)
     return np.asarray(sizes[:, 1] / sizes[:, 0], dtype=np.float64)
 
 
@@ -63,7 +63,7 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     deviations; sides of up to 10 characters aside. empty: left out when they were read; their lines are unknown.
     """
     records = [compared(record) for part in parts for record in part]
-    first = {record: number for number, record in reversed(list(enumerate(records)))}
+    first = {record: number for number, record in reversed(list(enumerate(records)))}  # the first of equals
     numbers_by_reason = {"repeated": [number for number, record in enumerate(records) if first[record] < number]}
     pairs = [part for part in parts if tuple(part.columns) == ("source", "target")]
     if pairs:
@@ -72,11 +72,11 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
             for number, (source, target) in enumerate(records)
             if source.strip() == target.strip() and any(map(str.isalpha, source))
         ]
-        logs = np.log(ratios(pairs))
+        logs = np.log(ratios(pairs))  # twice and half as long are equally far
         deviation = np.abs(logs - np.median(logs))
         limit = max(np.log(_RATIO), _DEVIATIONS * float(np.median(deviation)))  # of logarithms: both ways alike
         long = np.array([max(map(len, record)) > _SHORT for record in records])
-        numbers_by_reason["ratio"] = np.flatnonzero((deviation > limit) & long).tolist()
+        numbers_by_reason["ratio"] = np.flatnonzero((deviation > limit) & long).tolist()  # and not of short texts
     counted: dict[str, dict[str, object]] = {
         reason: {"count": len(numbers), "first": _locations(parts, numbers[:_SHOWN])}
         for reason, numbers in numbers_by_reason.items()
@@ -108,7 +108,7 @@ def labels_of(parts: Sequence[Records], fields: Sequence[Field]) -> dict[str, An
         elif field.kind == "spans":
             found["unanswerable"] = sum(not spans for spans in column)
         else:
-            counts, edges = np.histogram(column, bins=_BARS)
+            counts, edges = np.histogram(column, bins=_BARS)  # ten intervals of equal width
             bars = list(zip(edges.tolist(), edges[1:].tolist(), counts.tolist()))
             found["scores"] = {"mean": float(np.mean(column)), **percentiles(column), "histogram": bars}
     return found
@@ -140,17 +140,17 @@ def columns_seen(
 
 def over(sides: Mapping[str, Sequence[int]], longest: int, n_special: int) -> dict[str, Any]:
     """Count the records with a side of more than `longest` tokens, `n_special` special ones included."""
-    long = np.zeros(len(next(iter(sides.values()))), dtype=np.bool_)
+    long = np.zeros(len(next(iter(sides.values()))), dtype=np.bool_)  # (records,)
     for tokens in sides.values():
-        long |= np.asarray(tokens) + n_special > longest
+        long |= np.asarray(tokens) + n_special > longest  # where any side is too long
     return {"max_len": longest, "records": int(long.sum())}
 
 
 def _locations(parts: Sequence[Records], numbers: Sequence[int]) -> list[str]:
     """File and line of records that are numbered through all parts."""
-    ends = np.cumsum([len(part) for part in parts])
+    ends = np.cumsum([len(part) for part in parts])  # records up to the end of each part
     locations = []
     for number in numbers:
-        part = int(np.searchsorted(ends, number, side="right"))
-        locations.append(parts[part].where(number - int(ends[part]) + len(parts[part])))
+        part = int(np.searchsorted(ends, number, side="right"))  # the part that holds the record
+        locations.append(parts[part].where(number - int(ends[part]) + len(parts[part])))  # its number in the part
     return locations

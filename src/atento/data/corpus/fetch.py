@@ -217,13 +217,13 @@ def _split(
     """All pairs under ""; with `held_out`, whole groups go to ".test" and ".valid" first, in the order of a hash."""
     if not held_out:
         return {"": list(pairs)}
-    if held_out * 4 > len(pairs):
+    if held_out * 4 > len(pairs):  # half of the pairs at least stay
         raise UsageError(f"`held_out` twice must leave at least half of the {len(pairs)} pairs: got {held_out}")
     sizes = Counter(pairs.values())
     ending_of: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for group in sorted(sizes, key=lambda name: sha256(name.encode("utf-8")).digest()):
-        ending = next((source for source in (".test", ".valid") if counts[source] < held_out), "")
+    for group in sorted(sizes, key=lambda name: sha256(name.encode("utf-8")).digest()):  # whatever is read first
+        ending = next((source for source in (".test", ".valid") if counts[source] < held_out), "")  # until it is full
         if ending:
             ending_of[group] = ending
             counts[ending] += sizes[group]
@@ -235,7 +235,7 @@ def _split(
     files: dict[str, list[tuple[str, str]]] = {"": [], ".valid": [], ".test": []}
     for (source, translation), group in pairs.items():
         ending = ending_of.get(group, "")
-        if reserved.get(source, "") == ending:
+        if reserved.get(source, "") == ending:  # an English sentence is in one file alone
             files[ending].append((source, translation))
         else:
             left_out["also in a held-out file"] += 1

@@ -51,7 +51,7 @@ class _Reader(HTMLParser):
             self._spans.pop()
 
     def handle_data(self, data: str) -> None:
-        if self._id and not any(self._spans):
+        if self._id and not any(self._spans):  # text for one system alone is left out
             self._text.append(data)
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class _Reader(HTMLParser):
     def _end(self) -> None:
         if self._id:
             self.paragraphs.append(Paragraph(self._id, self._kind, " ".join("".join(self._text).split())))
-        self._id, self._text, self._spans = "", [], []
+        self._id, self._text, self._spans = "", [], []  # spans end with their paragraph
 
 
 def paragraphs(page: str) -> list[Paragraph]:
@@ -94,7 +94,7 @@ def page_pairs(english: Path, foreign: Path, left_out: Counter[str]) -> Iterator
         ours = _by_id(english / name)
         theirs = _by_id(foreign / name) if (foreign / name).is_file() else {}
         for key, texts in ours.items():
-            if len(theirs.get(key, [])) != len(texts):
+            if len(theirs.get(key, [])) != len(texts):  # no partner, or not as many
                 left_out["without a partner"] += len(texts)
                 continue
             for paragraph, translation in zip(texts, theirs[key]):

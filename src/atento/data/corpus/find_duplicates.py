@@ -51,13 +51,13 @@ def shingles(text: str, ngram: int) -> Shingles:
     """Return the word n-grams of a text, in lower case and without punctuation; all words if there are fewer."""
     words = tuple(_WORD.findall(nfc(text.lower())))
     if len(words) <= ngram:
-        return frozenset([words] if words else [])
+        return frozenset([words] if words else [])  # fewer words than an n-gram: all of them
     return frozenset(words[begin : begin + ngram] for begin in range(len(words) - ngram + 1))
 
 
 def similarity(first: Shingles, second: Shingles) -> float:
     """Return the Jaccard similarity of two sets, |A ∩ B| / |A ∪ B|; 0 if both are empty."""
-    union = len(first | second)
+    union = len(first | second)  # |A ∪ B|
     return len(first & second) / union if union else 0.0
 
 
@@ -119,7 +119,7 @@ class TextIndex:
             (similarity(own, shingles(self._texts[candidate], self.ngram)), -candidate)  # of equal ones the earlier
             for candidate in self._candidates.similar(own, hashes)
         ]
-        best, first = max(compared, default=(0.0, 0))
+        best, first = max(compared, default=(0.0, 0))  # the most similar, of these the earliest
         return Duplicate(number, -first, best) if best >= self.threshold else None
 
     def add(self, text: str, number: int, hashes: Hashes | None = None) -> None:
@@ -140,7 +140,7 @@ def _empty_signature() -> Any:
     """The MinHash of nothing, whose permutations all others have."""
     from datasketch import MinHash  # late: an extra
 
-    return MinHash(num_perm=PERMUTATIONS, seed=1)
+    return MinHash(num_perm=PERMUTATIONS, seed=1)  # the same seed everywhere: hashes compare
 
 
 def _signature(own: Shingles, hashes: Hashes | None = None) -> Any:
@@ -149,7 +149,7 @@ def _signature(own: Shingles, hashes: Hashes | None = None) -> Any:
     if hashes is not None:
         signature.hashvalues = hashes
         return signature
-    signature.update_batch([" ".join(words).encode("utf-8") for words in sorted(own)])
+    signature.update_batch([" ".join(words).encode("utf-8") for words in sorted(own)])  # sorted: sets have no order
     return signature
 
 
@@ -183,7 +183,7 @@ def signatures(texts: Iterable[str], workers: TextWorkers) -> Iterator[Hashes | 
     plain = (text.replace(SEPARATOR, " ").encode("utf-8", "replace").decode("utf-8") for text in texts)
     blocks = iter(lambda: list(islice(plain, _BLOCK)), [])
     for _, (with_words, hashes) in workers.answers(blocks):
-        rows = iter(np.frombuffer(hashes, dtype="<u8").reshape(-1, PERMUTATIONS))
+        rows = iter(np.frombuffer(hashes, dtype="<u8").reshape(-1, PERMUTATIONS))  # (texts with words, PERMUTATIONS)
         for has_words in with_words:
             yield next(rows).copy() if has_words else None
 
@@ -228,7 +228,7 @@ def shared(
             best[position] = Duplicate(asked[position][0], number, 1.0, equal=True)
         if candidates is None or threshold is None:
             continue
-        own = shingles(text, ngram)
+        own = shingles(text, ngram)  # of the training text
         for position in candidates.similar(own):
             before, now = best[position], similarity(own, grams[position])
             if now >= threshold and (before is None or (not before.equal and now > before.similarity)):
@@ -248,6 +248,6 @@ def seen_ngrams(train: Iterable[str], test: Sequence[str], ngram: int) -> list[i
                 of_test.setdefault(words, []).append(number)
     contained: set[int] = set()
     for text in train:
-        for words in shingles(text, ngram) & of_test.keys():
+        for words in shingles(text, ngram) & of_test.keys():  # n-grams of both
             contained.update(of_test[words])
     return sorted(contained)

@@ -78,7 +78,7 @@ def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig])
         return lambda tokens: _batches(source.with_budget(tokens), config)  # the mixture says how many tokens
 
     def shares(members: Sequence[Batches]) -> Shares:
-        of_objectives = [config.share for config in objectives]
+        of_objectives = [config.share for config in objectives]  # of the recipe, for one source
         if len(sources) == 1:
             return Shares.constant(of_objectives)
         sizes = tuple(float(batches.targets) for batches in members[:: len(objectives)])  # each source once

@@ -41,7 +41,7 @@ class Bidirectional:
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return two targets for each pair of neighbours, one in each direction."""
-        return (2 * (store["words"].lengths - 1)).astype(np.float64)
+        return (2 * (store["words"].lengths - 1)).astype(np.float64)  # a pair of neighbours is a target each way
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the length of each sentence with BOS and EOS, twice."""
@@ -49,7 +49,7 @@ class Bidirectional:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch: ids (B,L,C) of characters or (B,L) of words; labels (B,L,2), forward and backward."""
-        words = store["words"].padded(rows, 0)
+        words = store["words"].padded(rows, 0)  # (B,L)
         ids = words
         if self.max_characters is not None:
             chosen = [self.sentences[row] for row in rows.tolist()]
@@ -63,11 +63,11 @@ class Bidirectional:
 
 def word_batch(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
     """Return a batch of inputs (B,L,C) or (B,L), whose labels are both neighbours of each of the words (B,L)."""
-    real = torch.arange(words.shape[1]) < lengths.unsqueeze(1)
-    labels = torch.full((*words.shape, 2), -1)
+    real = torch.arange(words.shape[1]) < lengths.unsqueeze(1)  # (B,L)
+    labels = torch.full((*words.shape, 2), -1)  # (B,L,2)
     pairs = real[:, 1:] & real[:, :-1]  # (B,L-1): both neighbours are real
-    labels[:, :-1, 0] = torch.where(pairs, words[:, 1:], -1)
-    labels[:, 1:, 1] = torch.where(pairs, words[:, :-1], -1)
+    labels[:, :-1, 0] = torch.where(pairs, words[:, 1:], -1)  # forward: the word behind
+    labels[:, 1:, 1] = torch.where(pairs, words[:, :-1], -1)  # backward: the word before
     inputs = {"ids": ids, "token_mask": real}
     return Batch(inputs, {HEAD: labels}, extras={"words": words}, lengths={"ids": lengths})
 

@@ -40,7 +40,7 @@ class Causal(OneText):
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of tokens minus one."""
-        return (store["ids"].lengths - 1).astype(np.float64)
+        return (store["ids"].lengths - 1).astype(np.float64)  # the first token is predicted by nothing
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
@@ -76,15 +76,15 @@ class PackedCausal(OneText):
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
         text_of = store["document"].padded(rows, -1)  # (B,L+1) the number of the text of each token
-        ids, labels, real = _shifted(store["ids"].padded(rows, -1), self.pad_id)
+        ids, labels, real = _shifted(store["ids"].padded(rows, -1), self.pad_id)  # (B,L) each
         labels[text_of[:, :-1] != text_of[:, 1:]] = -1  # the first token of the next text is no target
         lengths = _lengths(store, rows)
         if not self.isolated:
             return Batch({"ids": ids}, {HEAD: labels}, self.mask, lengths=lengths)
-        document_ids = text_of[:, :-1].clone()
+        document_ids = text_of[:, :-1].clone()  # (B,L)
         document_ids[~real] = -1
-        column = torch.arange(document_ids.shape[1]).expand_as(document_ids)
-        begins = torch.ones_like(real)
+        column = torch.arange(document_ids.shape[1]).expand_as(document_ids)  # (B,L), 0 to L - 1
+        begins = torch.ones_like(real)  # a row begins its first text
         begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
         start = torch.where(begins, column, 0).cummax(dim=1).values  # (B,L) where the text of each token begins
         inputs = {"ids": ids, "position_ids": column - start}  # positions count from the start of each text
@@ -94,8 +94,8 @@ class PackedCausal(OneText):
 
 def _shifted(sequences: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
     """Shift sequences (B,L), padded with -1; return ids (B,L-1), labels (B,L-1) and which ids are real (B,L-1)."""
-    ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()
-    real = labels >= 0
+    ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()  # the label of a token is the next one
+    real = labels >= 0  # (B,L-1)
     ids[~real] = pad_id
     return ids, labels, real
 
@@ -152,8 +152,8 @@ def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
         A store with the columns "ids" and "document".
     """
     stream = Ragged(texts)
-    document_ids = np.repeat(np.arange(len(texts), dtype=np.int32), stream.lengths)
-    begins = np.arange(0, max(1, len(stream.flat) - 1), longest)
+    document_ids = np.repeat(np.arange(len(texts), dtype=np.int32), stream.lengths)  # the text of each token
+    begins = np.arange(0, max(1, len(stream.flat) - 1), longest)  # where each row begins
     bounds = np.stack([begins, np.minimum(begins + longest + 1, len(stream.flat))], axis=1)
     # the number of targets before each token: it is one where it is of the same text as the token before it
     targets = np.concatenate([[0], np.cumsum(document_ids[1:] == document_ids[:-1])])

@@ -35,11 +35,11 @@ def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[fl
     Raises:
         DataError: a score out of range; names file and line.
     """
-    low, high = score_range or (-1.0, 1.0)
+    low, high = score_range or (-1.0, 1.0)  # a cosine, if no range is given
     for row, score in enumerate(split["score"]):
         if not low <= score <= high:
             why = "its `score_range`" if score_range else "as a cosine (`score_range` of the objective maps others)"
             raise DataError(f"{split.where(row)}: the score must lie in {low:g} to {high:g}, {why}: got {score:g}")
     if score_range is None:
         return list(split["score"])
-    return [(score - low) / (high - low) for score in split["score"]]
+    return [(score - low) / (high - low) for score in split["score"]]  # 0 at the lowest, 1 at the highest

@@ -28,7 +28,7 @@ class _Map:
     @property
     def top(self) -> float:
         """The largest weight, which has the darkest colour."""
-        return float(self.weights.max()) or 1.0
+        return float(self.weights.max()) or 1.0  # 1: all weights are 0
 
 
 def kind_name(record: AttentionMaps, kind: str) -> str:
@@ -69,12 +69,12 @@ def attention_svg(
     """
     drawn = _map_of(record, layer, head, kind, words)
     n_rows, n_columns = drawn.weights.shape
-    cell = 42 if n_columns <= 12 else 24 if n_columns <= 48 else 14
+    cell = 42 if n_columns <= 12 else 24 if n_columns <= 48 else 14  # smaller cells for longer texts
     size = 13 if cell >= 24 else 10
     advance = 0.62 * size  # width of a character, with a margin, since the viewer chooses the font
     left = 16 + advance * max(display_width(label) for label in drawn.rows) + 8
     longest = advance * max(display_width(label) for label in drawn.columns)
-    above = 58 + longest * 0.82 + 10
+    above = 58 + longest * 0.82 + 10  # 0.82 = sin 55°, the slope of the labels
     width = max(left + n_columns * cell + longest * 0.58 + 16, 16 + 0.6 * 13 * len(drawn.caption), 330)
     height = above + n_rows * cell + 58
     parts = [
@@ -99,7 +99,7 @@ def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
             weight = float(drawn.weights[row, column])
             x, y = left + column * cell, above + row * cell
             title = svg.tooltip(f"{label} reads {read}: {weight:.4f}") if titled else ""
-            share = weight / drawn.top
+            share = weight / drawn.top  # of the largest: the darkest colour
             yield svg.rect(x, y, side, side, title, fill=svg.ramp_colour(share) if weight else svg.ZERO)
             if not weight:
                 yield svg.circle(x + side / 2, y + side / 2, 1, fill=svg.ZERO_SIGN)

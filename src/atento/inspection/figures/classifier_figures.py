@@ -58,7 +58,7 @@ def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     from matplotlib.colors import LinearSegmentedColormap
 
     axes = figure.add_subplot()
-    shares = [[count / (sum(values) or 1) for count in values] for values in counts]
+    shares = [[count / (sum(values) or 1) for count in values] for values in counts]  # of each right label
     axes.imshow(shares, cmap=LinearSegmentedColormap.from_list("shares", list(svg.LIGHT_RAMP)), vmin=0, vmax=1)
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
@@ -127,7 +127,7 @@ def _bar(place: int, count: int, of_right: int, share: float) -> list[str]:
 def wilson(right: int, count: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share."""
     square = _NORMAL**2
-    middle = (right + square / 2) / (count + square)
+    middle = (right + square / 2) / (count + square)  # the centre of the interval
     half = _NORMAL / (count + square) * sqrt(right * (count - right) / count + square / 4)
     return max(0.0, middle - half), min(1.0, middle + half)
 

@@ -97,8 +97,8 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
         return ""
     count = min(width, len(finite))
     edges = [len(finite) * n // count for n in range(count + 1)]  # parts of about equal size
-    means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, span = min(means), max(means) - min(means)
+    means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]  # of each part
+    low, span = min(means), max(means) - min(means)  # 0: all are equal
     return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1)) if span else 0] for mean in means)
 
 

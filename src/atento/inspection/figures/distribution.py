@@ -101,7 +101,7 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
     if max_tokens < 1:
         raise UsageError(f"`max_tokens` must be at least 1: got {max_tokens}")
     ranked = np.argsort(-shares, kind="stable")  # of equals, lower ids first
-    shown_ids, other_ids = ranked[:max_tokens], ranked[max_tokens:]
+    shown_ids, other_ids = ranked[:max_tokens], ranked[max_tokens:]  # ids of the bars, and of the rest
     names = [
         visible(shorten(distribution.names[i] if distribution.names else str(i), _LABEL_COLUMNS))
         for i in shown_ids.tolist()

@@ -83,7 +83,7 @@ def _panel(panel: Panel, metric: str, ticks: Sequence[float]) -> Iterator[str]:
     low, span = ticks[0], ticks[-1] - ticks[0]
 
     def y_of(score: float) -> float:
-        return _HIGH * (1 - (score - low) / span)
+        return _HIGH * (1 - (score - low) / span)  # the y of SVG grows downwards
 
     yield svg.text(0, -26, visible(panel.key), font_size=12, font_weight="600")
     yield svg.text(0, -11, panel.share, fill=svg.SOFT)
@@ -117,9 +117,9 @@ def _interval(values: Sequence[float], log: bool) -> tuple[list[float], list[tup
     """Return the same for numbers: ends and middle have labels."""
     scaled = [math.log(value) if log else value for value in values]
     low, high = min(scaled, default=0.0), max(scaled, default=1.0)
-    span = high - low or 1.0
-    inner = _WIDE - 24
-    ends = [low, (low + high) / 2, high] if high > low else [low]
+    span = high - low or 1.0  # 1: a single value
+    inner = _WIDE - 24  # 12 on each side, so that points are whole
+    ends = [low, (low + high) / 2, high] if high > low else [low]  # and the middle of the axis
     labels = [(12 + inner * (end - low) / span, f"{math.exp(end) if log else end:.3g}") for end in ends]
     return [12 + inner * (value - low) / span for value in scaled], labels
 

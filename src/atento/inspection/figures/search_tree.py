@@ -129,7 +129,7 @@ def _check_row(run: Run, row: int) -> None:
 
 def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float], list[str]]) -> str:
     wide = max(64.0, *(7.4 * display_width(node.label) + 18 for node in root.all()))
-    across = wide + 56
+    across = wide + 56  # from one step to the next
     bottom = _layout(root, 0, across, 48.0)
     parts = [
         _edge(node, child, wide, id(node) in bold and id(child) in bold)
@@ -159,7 +159,7 @@ def _layout(node: _Node, depth: int, across: float, top: float) -> float:
     foot = top
     for child in node.children:
         foot = _layout(child, depth + 1, across, foot)
-    node.y = (node.children[0].y + node.children[-1].y) / 2
+    node.y = (node.children[0].y + node.children[-1].y) / 2  # between its first and its last child
     return max(foot, node.y + _HIGH + _GAP)
 
 

@@ -91,7 +91,7 @@ def drawing(width: float, height: float, title: str, parts: Iterable[str], **att
 
 def ramp_colour(share: float) -> str:
     """The colour of a weight, given as a share (0 to 1) of the largest weight."""
-    position = min(max(share, 0.0), 1.0) * (len(LIGHT_RAMP) - 1)
+    position = min(max(share, 0.0), 1.0) * (len(LIGHT_RAMP) - 1)  # a place between two of the colours
     low = min(int(position), len(LIGHT_RAMP) - 2)  # the last one has no next
     pair = [[int(LIGHT_RAMP[at][i : i + 2], 16) for i in (1, 3, 5)] for at in (low, low + 1)]
     return "#" + "".join(f"{round(a + (b - a) * (position - low)):02x}" for a, b in zip(*pair, strict=True))
@@ -104,7 +104,7 @@ def axis_ticks(low: float, high: float, count: int = 4) -> list[float]:
     [0.0, 0.2, 0.4, 0.6]
     """
     if not high > low:
-        high, low = low + (abs(low) or 1.0) / 2, low - (abs(low) or 1.0) / 2
+        high, low = low + (abs(low) or 1.0) / 2, low - (abs(low) or 1.0) / 2  # half its size on each side
     rough = (high - low) / (count - 1)
     unit = 10.0 ** math.floor(math.log10(rough))  # a power of ten
     step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= rough)
