@@ -16,8 +16,7 @@ from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, RecipeError
 from atento.networks.layers import LayerMix
-from atento.networks.recurrent.character_cnn import CharacterCNN
-from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
+from atento.networks.recurrent.elmo import CharacterCNN, ELMo, ProjectedLSTM
 from atento.text.characters import character_batch, sentence_characters, word_characters
 
 SMALL = CharacterConfig(d_char=3, filters=((1, 2), (2, 3), (4, 2)), n_highway=2, max_characters=8, activation="tanh")

@@ -14,7 +14,7 @@ from atento.errors import CapabilityError
 from atento.networks.int8_projection import Int8Table
 from atento.networks.interface import Network
 from atento.networks.layers import TokenEmbedding
-from atento.networks.recurrent.character_cnn import CharacterCNN
+from atento.networks.recurrent.elmo import CharacterCNN
 
 Inputs = Mapping[str, Tensor]
 Scores = NDArray[np.float64]
