@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.store import stored_batches, token_writer
-from atento.data.store.store_overlap import equal_texts, shared_runs
 from atento.data.store.stored_batches import StoredBatches
+from atento.data.store.stored_statistics import equal_texts, shared_runs
 from atento.data.store.token_store import TokenStore
 from atento.data.store.token_writer import block_bounds
 from atento.errors import AtentoError, DataError, RecipeError

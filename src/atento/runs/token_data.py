@@ -25,7 +25,7 @@ from atento.data.records.held_out import held_out_lines, held_out_rows
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import fingerprint
 from atento.data.records.splits import Split, joined
-from atento.data.store.store_overlap import equal_texts
+from atento.data.store.stored_statistics import equal_texts
 from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
 from atento.errors import DataError, RecipeError, TokenizerError, counted

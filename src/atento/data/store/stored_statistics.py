@@ -1,4 +1,4 @@
-"""Statistics of a store of token ids, and its overlap with other texts, in memory for one shard."""
+"""Statistics of a store of token ids, and its overlap with other texts, equal or in shared runs, in bounded memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,98 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.data.corpus.corpus_statistics import PERCENTILES
-from atento.data.store.store_overlap import NGRAM, equal_texts, shared_runs
 from atento.data.store.token_store import TokenStore
+from atento.splitmix import hashes_of
+
+NGRAM = 13  # tokens: the run that marks a test text as seen in training (Brown et al. 2020, appendix C)
+_PIECE = 1 << 20  # tokens hashed at a time
+_KEY = 33  # keeps these hashes apart from hashes for other purposes
+Ids = NDArray[np.generic]
+
+
+def equal_texts(store: TokenStore, texts: Sequence[Ids]) -> list[list[int]]:
+    """Return, for each of some texts, the numbers of the store's texts with the same ids, omitted ones left out.
+
+    Args:
+        store: the texts to search.
+        texts: ids without special tokens.
+    """
+    matches: list[list[int]] = [[] for _ in texts]
+    if not texts:
+        return matches
+    joined = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
+    ends = np.cumsum([len(text) for text in texts])  # of each text in `joined`
+    signatures = _signatures(joined, np.concatenate([[0], ends]))
+    ranked = np.sort(signatures)  # for binary search, in `_member`
+    by_signature: dict[int, list[int]] = {}
+    for number, signature in enumerate(signatures.tolist()):
+        by_signature.setdefault(signature, []).append(number)
+    omitted = frozenset(store.omitted.tolist())
+    for first, ids, starts in store.shards():
+        of_shard = _signatures(ids, starts.astype(np.int64))
+        for text in np.flatnonzero(_member(of_shard, ranked)).tolist():
+            if first + text in omitted:
+                continue
+            row = ids[starts[text] : starts[text + 1]]
+            for number in by_signature[int(of_shard[text])]:
+                if np.array_equal(row, texts[number]):  # the signature reads three ids of a text
+                    matches[number].append(first + text)
+    return matches
+
+
+def shared_runs(store: TokenStore, texts: Sequence[Ids], size: int = NGRAM) -> NDArray[np.int64]:
+    """Return, for each of some texts, how many of its runs of `size` tokens also stand in a text of the store.
+
+    Runs are compared by 64-bit hashes: two different runs are equal with probability 2**-64. Omitted texts count.
+
+    Args:
+        store: the texts to search.
+        texts: ids without special tokens.
+        size: tokens of a run.
+    """
+    of_texts = [_runs(np.asarray(text, dtype=np.int64), size) for text in texts]
+    ranked = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *of_texts]))
+    present = np.zeros(len(ranked), dtype=np.bool_)
+    for _, ids, starts in store.shards():
+        for begin in range(0, max(0, len(ids) - size + 1), _PIECE):
+            runs = _runs(np.array(ids[begin : begin + _PIECE + size - 1], dtype=np.int64), size)
+            where = np.flatnonzero(_member(runs, ranked)) + begin
+            # a run may not go on from one text to the next
+            inside = np.searchsorted(starts, where, side="right") == np.searchsorted(
+                starts, where + size - 1, side="right"
+            )
+            present[np.searchsorted(ranked, runs[where[inside] - begin])] = True
+    return np.array([int(present[np.searchsorted(ranked, runs)].sum()) for runs in of_texts], dtype=np.int64)
+
+
+def _signatures(ids: Ids, starts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return a number for each text, equal for equal texts: of its length and its first, middle and last id."""
+    lengths = np.diff(starts)
+    filled = lengths > 0
+    signature = lengths.astype(np.uint64)
+    for offset in (np.zeros_like(lengths), lengths // 2, lengths - 1):
+        at = np.where(filled, starts[:-1] + offset, 0)
+        values = ids[at].astype(np.uint64) if len(ids) else np.zeros(len(lengths), dtype=np.uint64)
+        signature = hashes_of(signature * np.uint64(1 << 20) + np.where(filled, values, np.uint64(0)), _KEY)
+    return signature
+
+
+def _runs(ids: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
+    """Return a hash of each run of `size` ids."""
+    count = max(0, len(ids) - size + 1)
+    hashed = np.zeros(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        of_id = hashes_of(ids.astype(np.uint64), _KEY)
+        for offset in range(size):  # a polynomial in an odd constant, modulo 2**64
+            hashed = hashed * np.uint64(0x9E3779B97F4A7C15) + of_id[offset : offset + count]
+    return hashed
+
+
+def _member(values: NDArray[np.uint64], ranked: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether each value is one of the sorted ones."""
+    if not len(ranked):
+        return np.zeros(len(values), dtype=np.bool_)
+    return np.asarray(ranked[np.minimum(np.searchsorted(ranked, values), len(ranked) - 1)] == values)
 
 
 def token_lengths(store: TokenStore) -> NDArray[np.int64]:
