@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, TypeGuard, Unpack
 
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
@@ -16,9 +16,9 @@ from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
 from atento.data.files.translation_units import fitting
 from atento.data.objectives.sequence_to_sequence import within_positions
-from atento.data.records.labelled_data import Paths, are_paths, labelled_records, reading_of
+from atento.data.records.labelled_data import Paths, reading_of, source_of
 from atento.data.records.memory import MemoryRecords
-from atento.data.records.reader import Records
+from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.splits import Split, joined
 from atento.data.records.values import as_written
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
@@ -145,7 +145,7 @@ def evaluate(
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
     files, more = _references(data, task)
-    records = labelled_records(files, task, skip_bad, columns, reading)
+    records = _labelled_records(files, task, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
     _tell([*records.warnings(), *_unknown_labels(records, task, labels)], say)
     usual = usual_metrics(TASKS[task], labels, records.columns)
@@ -183,12 +183,38 @@ def calibrate(
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
-    split = joined([labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
+    split = joined([_labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
     assert split is not None
     found = fit_confidence(model, split, None if fit else model.confidence.temperature)
     if fit:
         model.config["confidence"] = asdict(found.config)
     return found
+
+
+def _are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
+    """Whether the data are files, by their paths."""
+    if isinstance(data, list | tuple):
+        return len(data) > 0 and all(isinstance(item, str | Path) for item in data)
+    return isinstance(data, str | Path)
+
+
+def _labelled_records(
+    data: Paths | SourceConfig | MemoryRecords,
+    task: str,
+    skip_bad: bool,
+    columns: Mapping[str, Column] | None,
+    reading: Mapping[str, Any],
+) -> Records:
+    """Return the records of files, if `data` is their paths, else the records in memory."""
+    fields = TASKS[task].fields
+    if isinstance(data, SourceConfig):
+        return read_records(data, fields, skip_bad=skip_bad)
+    if _are_paths(data):
+        source = source_of(data, task, columns, reading)
+        source = replace(source, **reading_of(source.file or "", reading))
+        return read_records(source, fields, skip_bad=skip_bad)
+    assert not isinstance(data, str | Path)
+    return records_in_memory(data, fields, "data", skip_bad=skip_bad)
 
 
 def _unknown_labels(records: Records, task: str, known: Collection[str]) -> Iterator[str]:
@@ -240,7 +266,7 @@ def _chosen_columns(
     say: Callable[[str], None] | None,
 ) -> Mapping[str, Column] | None:
     """Return the columns of a file: those of the call, else those of the recipe; None: `source_of` chooses."""
-    if not are_paths(data):
+    if not _are_paths(data):
         if columns is not None:
             raise UsageError("`columns` is for a file: records in memory have the names of the fields")
         return None
@@ -264,7 +290,7 @@ def _chosen_reading(
         raise UsageError(f"`format` must be {', '.join(FORMATS)}: got {form!r}")
     stays = reading is None or len(reading) > 0
     kept = {name: learned[name] for name in READING if stays and name in learned and name not in (reading or {})}
-    path = str(data if isinstance(data, str | Path) else data[0]) if are_paths(data) else ""
+    path = str(data if isinstance(data, str | Path) else data[0]) if _are_paths(data) else ""
     if path and (path.endswith(DATASETS) or format_of(path, None, ()) not in (None, "tsv")):  # it says its format
         kept.pop("format", None)
     here = reading_of(path, kept) if path else {}
@@ -284,7 +310,7 @@ def _tell(sentences: Sequence[str], say: Callable[[str], None] | None) -> None:
 
 def _references(data: Any, task: str) -> tuple[Any, list[str]]:
     """Return the files of sources and of targets, and those of more references."""
-    if are_paths(data) and not isinstance(data, str | Path) and len(data) > 2 and TASKS[task].records == "pairs":
+    if _are_paths(data) and not isinstance(data, str | Path) and len(data) > 2 and TASKS[task].records == "pairs":
         return list(data)[:2], [str(name) for name in data[2:]]
     return data, []
 

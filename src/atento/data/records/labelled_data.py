@@ -1,18 +1,15 @@
-"""Files or records with labels, for a model that is scored or fitted: which source they are, and their records."""
+"""Files with labels, for a model that is scored or fitted: which source they are, and what says how they are read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import columns_of
-from atento.data.records.memory import MemoryRecords
-from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.errors import UsageError
 
 Paths = str | Path | Sequence[str | Path]
@@ -85,29 +82,3 @@ def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
     form = format_of(file, reading.get("format"), ())
     unfit = (*cells.get(form or "", ("delimiter", "decimal", "separator", "sheet")), *(() if file else ("format",)))
     return {name: value for name, value in reading.items() if name not in unfit}
-
-
-def are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
-    """Whether the data are files, by their paths."""
-    if isinstance(data, list | tuple):
-        return len(data) > 0 and all(isinstance(item, str | Path) for item in data)
-    return isinstance(data, str | Path)
-
-
-def labelled_records(
-    data: Paths | SourceConfig | MemoryRecords,
-    task: str,
-    skip_bad: bool,
-    columns: Mapping[str, Column] | None,
-    reading: Mapping[str, Any],
-) -> Records:
-    """Return the records of files, if `data` is their paths, else the records in memory."""
-    fields = TASKS[task].fields
-    if isinstance(data, SourceConfig):
-        return read_records(data, fields, skip_bad=skip_bad)
-    if are_paths(data):
-        source = source_of(data, task, columns, reading)
-        source = replace(source, **reading_of(source.file or "", reading))
-        return read_records(source, fields, skip_bad=skip_bad)
-    assert not isinstance(data, str | Path)
-    return records_in_memory(data, fields, "data", skip_bad=skip_bad)
