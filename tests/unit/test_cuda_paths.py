@@ -34,8 +34,8 @@ from atento.inspection.ablation import ablate
 from atento.networks import build_network
 from atento.networks.cross_entropy import cross_entropy
 from atento.runs.run_identity import parts_on
-from atento.training.faults import take_update
 from atento.training.journal import read_journal
+from atento.training.loop import take_update
 from atento.training.losses import on_device
 from atento.training.replica import joined
 from atento.training.step import Updater

@@ -13,7 +13,7 @@ from atento.runs.plans.run_plan import plan_run
 from atento.runs.setup import Setup
 from atento.storage.catalogue import newest
 from atento.storage.checkpoint import check_space
-from atento.training.faults import is_out_of_memory
+from atento.training.allocator import is_out_of_memory
 from atento.training.journal import changed_since
 from atento.training.run import Run, finish_save, restore
 

@@ -152,3 +152,14 @@ class PeakMemory(TorchDispatchMode):
     def _free(self, address: int, size: int) -> None:
         self._known.discard(address)
         self._live -= size
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out: that of CUDA, of Python, or of PyTorch's allocator on a CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(
+        words in text
+        for words in ("defaultcpuallocator", "out of memory", "cannot allocate memory", "bad_alloc", "start new thread")
+    )

@@ -10,8 +10,8 @@ from atento.errors import counted
 from atento.runs.classifier import classifier_of
 from atento.runs.setup import Setup
 from atento.storage.whole_file import write_whole
+from atento.training.allocator import is_out_of_memory
 from atento.training.compiling import compile_blocks
-from atento.training.faults import is_out_of_memory
 from atento.training.replica.local import Local
 from atento.training.step import NotFinite, Updater
 
