@@ -85,10 +85,10 @@ class PackedCausal(OneText):
         document_ids[~real] = -1
         column = torch.arange(document_ids.shape[1]).expand_as(document_ids)  # (B,L), 0 to L - 1
         begins = torch.ones_like(real)  # a row begins its first text
-        begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+        begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]  # (B,L-1): another text than the token before
         start = torch.where(begins, column, 0).cummax(dim=1).values  # (B,L) where the text of each token begins
         inputs = {"ids": ids, "position_ids": column - start}  # positions count from the start of each text
-        mask = causal_mask() & documents(document_ids)
+        mask = causal_mask() & documents(document_ids)  # a token sees its own text alone
         return Batch(inputs, {HEAD: labels}, mask, lengths=lengths)
 
 
@@ -154,9 +154,9 @@ def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
     stream = Ragged(texts)
     document_ids = np.repeat(np.arange(len(texts), dtype=np.int32), stream.lengths)  # the text of each token
     begins = np.arange(0, max(1, len(stream.flat) - 1), longest)  # where each row begins
-    bounds = np.stack([begins, np.minimum(begins + longest + 1, len(stream.flat))], axis=1)
+    bounds = np.stack([begins, np.minimum(begins + longest + 1, len(stream.flat))], axis=1)  # (rows,2)
     # the number of targets before each token: it is one where it is of the same text as the token before it
     targets = np.concatenate([[0], np.cumsum(document_ids[1:] == document_ids[:-1])])
     rows = [slice(*row) for row in bounds.tolist() if targets[row[1] - 1] > targets[row[0]]]
-    columns = {"ids": stream.flat, "document": document_ids}
+    columns = {"ids": stream.flat, "document": document_ids}  # the same rows of both
     return MemoryStore({name: Ragged.of_arrays([flat[row] for row in rows]) for name, flat in columns.items()})

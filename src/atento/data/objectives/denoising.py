@@ -62,20 +62,20 @@ class Noise:
             draw: seed and epoch.
         """
         key = draw.seed, draw.epoch
-        coins = uniform(grid_hashes(rows, 5, *key, after=(_COINS_KEY,)))
-        permuted, rotated, rounding, deleted, first = coins.T
+        coins = uniform(grid_hashes(rows, 5, *key, after=(_COINS_KEY,)))  # (B,5), in [0, 1)
+        permuted, rotated, rounding, deleted, first = coins.T  # (B,) each
         spans = self._spans(np.array([len(ids) for ids in texts]), rounding, rows, *key)
         made = []
         for at, (ids, numbers, row) in enumerate(zip(texts, sentences, rows.tolist())):
             if permuted[at] < self.permutation and numbers[0] != numbers[-1]:
-                order = shuffled(numbers, *key, row, _SENTENCES_KEY)
-                ids = np.concatenate([ids[numbers == number] for number in order])
+                order = shuffled(numbers, *key, row, _SENTENCES_KEY)  # the numbers in random order
+                ids = np.concatenate([ids[numbers == number] for number in order])  # a sentence at a time
             ids = self._infilled(ids, *spans[at])
             if self.deletion:
                 count = int(self.deletion * len(ids) + deleted[at])  # rounded at random, so that the mean is exact
-                ids = ids[np.sort(permutation(len(ids), *key, row, _DELETED_KEY)[count:])]
+                ids = ids[np.sort(permutation(len(ids), *key, row, _DELETED_KEY)[count:])]  # the others, in their order
             if rotated[at] < self.rotation and len(ids):
-                ids = np.roll(ids, -int(first[at] * len(ids)))
+                ids = np.roll(ids, -int(first[at] * len(ids)))  # it begins at token first · n
             made.append(ids)
         return made
 
@@ -84,7 +84,7 @@ class Noise:
         if not starts:
             return ids
         mask = np.array([self.mask_id], dtype=ids.dtype)
-        pieces = [ids[begin:end] for begin, end in zip([0, *ends], starts)]
+        pieces = [ids[begin:end] for begin, end in zip([0, *ends], starts)]  # what stays: before each span
         return np.concatenate([part for piece in pieces for part in (piece, mask)] + [ids[ends[-1] :]])
 
     def _spans(
@@ -93,22 +93,22 @@ class Noise:
         """Draw the starts and the ends of the spans of texts of these lengths (B,); two have a token between them."""
         if not self.infilling:
             return [([], [])] * len(lengths)
-        hidden = (self.infilling * lengths + rounding).astype(np.int64)
+        hidden = (self.infilling * lengths + rounding).astype(np.int64)  # (B,) tokens in spans
         most = 8 + int(4 * int(hidden.max(initial=0)) / self.mean_span)  # far more than are needed
-        drawn = uniform(grid_hashes(rows, most, *key, after=(_LENGTHS_KEY,)))
+        drawn = uniform(grid_hashes(rows, most, *key, after=(_LENGTHS_KEY,)))  # (B,most)
         sizes = np.searchsorted(self._poisson, drawn, side="right").astype(np.int64)
         # up to the span with the last hidden token, which is cut
         counts = np.where(hidden > 0, 1 + (np.cumsum(sizes, axis=1) < hidden[:, np.newaxis]).sum(axis=1), 0)
-        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)
-        filled = np.flatnonzero(counts)
+        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)  # (B,most): none beyond the last span
+        filled = np.flatnonzero(counts)  # texts with a span
         sizes[filled, counts[filled] - 1] -= np.maximum(0, sizes[filled].sum(axis=1) - hidden[filled])
         counts = np.minimum(counts, lengths - hidden + 1)
-        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)
+        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)  # a token between two spans
         # 0, but for a text with room for few spans
         sizes[filled, np.argmax(sizes[filled], axis=1)] += hidden[filled] - sizes[filled].sum(axis=1)
         # + 2: the first and the last gap may be empty
         gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
-        ends = np.cumsum(gaps + sizes[:, : gaps.shape[1]], axis=1) - 1
+        ends = np.cumsum(gaps + sizes[:, : gaps.shape[1]], axis=1) - 1  # (B,most spans), exclusive
         starts = ends - sizes[:, : gaps.shape[1]]
         return [
             (start[:count].tolist(), end[:count].tolist()) for start, end, count in zip(starts, ends, counts.tolist())
@@ -117,8 +117,8 @@ class Noise:
     @cached_property
     def _poisson(self) -> NDArray[np.float64]:
         """P(length <= k) for k from 0."""
-        lengths = np.arange(20 + int(10 * self.mean_span))
-        log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, len(lengths))))])
+        lengths = np.arange(20 + int(10 * self.mean_span))  # the mass beyond is lost in rounding
+        log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, len(lengths))))])  # log k! = Σ log i
         return np.cumsum(np.exp(lengths * np.log(self.mean_span) - self.mean_span - log_factorials))
 
 
@@ -138,7 +138,7 @@ class Denoising:
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of tokens of each text, EOS included."""
-        return (store["ids"].lengths + 1).astype(np.float64)
+        return (store["ids"].lengths + 1).astype(np.float64)  # + EOS
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lengths of texts with special tokens, as sources without noise and as targets."""
@@ -147,7 +147,7 @@ class Denoising:
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch draws other noise."""
         texts = [store["ids"][row].astype(np.int64) for row in rows.tolist()]
-        noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)
+        noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)  # lists of ids
         sources = [self.template.apply(ids.tolist())[0][:-1] for ids in noisy]  # the layout adds EOS
         targets = [ids.tolist() for ids in texts]
         columns = {"source": Ragged(sources), "target": Ragged(targets)}
@@ -165,10 +165,10 @@ def sentence_numbers(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[i
     encoded = tokenizer.encode_with_offsets(text)
     ends, at = [], 0
     for sentence in split_sentences(text):
-        at = text.index(sentence, at) + len(sentence)
-        ends.append(at)
+        at = text.index(sentence, at) + len(sentence)  # where it ends, in characters
+        ends.append(at)  # (L,), in characters
     starts = np.array([start for start, _ in encoded.offsets], dtype=np.int64)
-    numbers = np.searchsorted(np.array(ends[:-1], dtype=np.int64), starts, side="right")
+    numbers = np.searchsorted(np.array(ends[:-1], dtype=np.int64), starts, side="right")  # numbers never fall
     return encoded.ids, np.maximum.accumulate(numbers).tolist() if len(numbers) else []
 
 
@@ -180,7 +180,7 @@ def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatch
     """
     network, tokenizer, training = preparation.network, preparation.tokenizer, preparation.recipe.training
     template = special_tokens_of(network, tokenizer)
-    room = preparation.longest - template.added(False)
+    room = preparation.longest - template.added(False)  # room without the special tokens
     encoded = [sentence_numbers(tokenizer, text) for text in preparation.split["text"]]
     ids = preparation.pieces([text for text, _ in encoded], room)
     # cut exactly as `pieces` cuts the ids

@@ -26,10 +26,10 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
     """
     head = text_head(preparation.network, KIND)
     check_label_sets(preparation.split, head.labels)
-    rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]
+    rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]  # (texts, labels)
     weights: tuple[tuple[float, ...], ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:  # of texts without and with each label
-        present = np.array(rows).sum(axis=0)
+        present = np.array(rows).sum(axis=0)  # (labels,) texts that have each
         weights = tuple(
             tuple((len(rows) / (2 * np.maximum(count, 1))).tolist()) for count in (len(rows) - present, present)
         )

@@ -58,12 +58,12 @@ class Labels(OneText):
             values = torch.from_numpy(np.stack([store["values"][row] for row in rows.tolist()]))
             extras[self.head.name] = values if self.head.labels else values.squeeze(-1)
         else:
-            labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
+            labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])  # (B,)
         if self.class_weights:
-            extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
+            extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)  # (C,), of sets (2,C)
         store, rows, texts = opened(store, rows)  # where texts are in windows, rows are windows from here on
         lengths = torch.from_numpy(store["ids"].lengths[rows])
-        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
+        length = round_length(store["ids"].lengths[rows], self.network.position_limit)  # of the windows or texts
         inputs = inputs_of(store, rows, self.network, self.head, length)
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
         extras |= {f"{name} texts": torch.from_numpy(texts) for name in known if texts is not None}
@@ -92,22 +92,22 @@ def inputs_of(
     A decoder with the head reads its start token, and behind it the text again if the head is on both sides.
     """
     rows = np.asarray(rows)
-    ids = store["ids"].padded(rows, network.pad_id, length=length)
+    ids = store["ids"].padded(rows, network.pad_id, length=length)  # (B,L)
     inputs = with_token_mask({"ids": ids}, store["ids"].lengths[rows])
     count = characters_of_words(network)
     if count is not None:
-        characters = store[CHARACTERS].padded(rows, 0, length=ids.shape[1] * count)
-        return inputs | {"ids": characters.unflatten(1, (-1, count))}
+        characters = store[CHARACTERS].padded(rows, 0, length=ids.shape[1] * count)  # (B,L·C)
+        return inputs | {"ids": characters.unflatten(1, (-1, count))}  # (B,L,C)
     if network.architecture in ("encoder-decoder", "recurrent-seq2seq"):
         inputs = {f"source_{name}": value for name, value in inputs.items()}
         if head.side == "encoder":
             return inputs
-        target_ids = torch.full((len(rows), 1), network.start_id)
+        target_ids = torch.full((len(rows), 1), network.start_id)  # (B,1)
         if head.side == "both":
             target_ids = torch.cat([target_ids, inputs["source_ids"][:, :-1]], dim=1)  # (B,S), shifted by one
         return inputs | {"target_ids": target_ids}
     if network.embedding.segments > 1:
-        inputs["segment_ids"] = store["segments"].padded(rows, 0, length=length)
+        inputs["segment_ids"] = store["segments"].padded(rows, 0, length=length)  # 0 first text, 1 pair
     return inputs
 
 
@@ -145,7 +145,7 @@ def texts_as_store(
     for ids, pair in zip(first, second):
         room = len(ids) + len(pair or ()) if longest is None else max(0, longest - added)
         ids, pair, lost = cut_text(ids, pair, room, tokenizer.truncation_side, long_texts)
-        cut += lost > 0
+        cut += lost > 0  # texts, not tokens
         rows.append(template.apply(ids, pair))
     return MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([seg for _, seg in rows])}), cut
 
@@ -163,7 +163,7 @@ def cut_warning(cut: int, total: str, preparation: Preparation, longest: int | N
 def report_windows(preparation: Preparation, store: MemoryStore, name: str = "ids") -> None:
     """Report into how many windows long texts are cut, if any are."""
     if f"{name} {WINDOWS}" in store:
-        count = len(store[f"{name} {WINDOWS}"].flat)
+        count = len(store[f"{name} {WINDOWS}"].flat)  # windows of all texts
         if count > len(store):
             preparation.report(
                 f"{counted(len(store), 'text')} in {count:,} windows of at most {preparation.longest} tokens"
@@ -193,7 +193,7 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     numbers = label_numbers(preparation.split, head.labels)
     weights: tuple[float, ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:
-        counts = np.bincount(numbers, minlength=len(head.labels))
+        counts = np.bincount(numbers, minlength=len(head.labels))  # (labels,) examples of each
         weights = tuple((len(numbers) / (len(head.labels) * np.maximum(counts, 1))).tolist())  # 1 where all are equal
     return labelled_texts(preparation, config, head, {"label": Ragged([[number] for number in numbers])}, weights)
 

@@ -56,28 +56,28 @@ class Masked(OneText):
 
         Only spans have ranges.
         """
-        ids = store["ids"].padded(rows, self.pad_id)
+        ids = store["ids"].padded(rows, self.pad_id)  # (B,L)
         labels = torch.full_like(ids, -1)
         column, (before, behind) = torch.arange(ids.shape[1]), self.ends
         inner = (column >= before) & (column < torch.from_numpy(store["ids"].lengths[rows] - behind).unsqueeze(1))
         words = None
         if self.masking.unit != "tokens":  # of the tokens between the special ones
             words = store["words"].padded(rows, -1, length=ids.shape[1] - sum(self.ends)).numpy()
-            words = np.pad(words, ((0, 0), self.ends))
+            words = np.pad(words, ((0, 0), self.ends))  # (B,L), 0 at the ends; `inner` leaves these out
         ranges = self.masking.hide_batch(ids, labels, inner, rows, draw, words)
-        return ids, labels, [of_row + before for of_row in ranges]
+        return ids, labels, [of_row + before for of_row in ranges]  # `ranges` begin behind the special tokens
 
 
 def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> dict[str, Tensor]:
     """Add a token mask to the inputs, if rows differ in length."""
-    real = torch.arange(inputs["ids"].shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
+    real = torch.arange(inputs["ids"].shape[1]) < torch.from_numpy(lengths).unsqueeze(1)  # (B,L)
     return inputs if bool(real.all()) else inputs | {"token_mask": real}
 
 
 def word_columns(tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> dict[str, Ragged]:
     """Return the columns of words of texts without special tokens: "words" and "word count"."""
-    words = WordNumbers(tokenizer).of(Ragged(texts))
-    text = np.repeat(np.arange(len(words)), words.lengths)
+    words = WordNumbers(tokenizer).of(Ragged(texts))  # the number of the word of each token
+    text = np.repeat(np.arange(len(words)), words.lengths)  # (tokens,)
     begins = np.append(True, (np.diff(words.flat) != 0) | (np.diff(text) != 0))[: len(text)]
     counts = np.bincount(text[begins], minlength=len(words))  # words of each text, an empty one too
     return {"words": words, "word count": Ragged.of_flat(counts, np.ones(len(words), dtype=np.int64))}

@@ -50,8 +50,8 @@ def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     Args:
         numbers: (B, sides), equal for equal texts.
     """
-    texts, pairs, *negatives = numbers.T
-    compared = np.concatenate([pairs, *negatives])
+    texts, pairs, *negatives = numbers.T  # (B,) each
+    compared = np.concatenate([pairs, *negatives])  # (B,B) or (B,2B)
     mask: NDArray[np.bool_] = (compared != pairs[:, None]) & (compared != texts[:, None])
     mask[:, : len(pairs)] &= texts != texts[:, None]  # an equal first text: its pair is right as well
     np.fill_diagonal(mask, True)  # its own pair, which the comparisons have left out
@@ -90,10 +90,10 @@ class PairBatches:
 
     def rows(self, update: int) -> Rows:
         """Return the rows of an update; updates are counted from 0 over all epochs."""
-        epoch, index = divmod(update, self.updates_per_epoch)
+        epoch, index = divmod(update, self.updates_per_epoch)  # an update of an epoch
         if self._cached_plan is None or self._cached_plan[0] != epoch:
             order = permutation(self.count, self.seed, epoch, _ORDER)
-            self._cached_plan = epoch, np.array_split(order, self.updates_per_epoch)
+            self._cached_plan = epoch, np.array_split(order, self.updates_per_epoch)  # sizes differ by one at most
         return self._cached_plan[1][index]
 
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:

@@ -54,7 +54,7 @@ class NextSentence:
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens of each pair, plus one for the label of the pair."""
-        return self.masking.share(self._pair_lengths(store) - self.template.added(True)) + 1
+        return self.masking.share(self._pair_lengths(store) - self.template.added(True)) + 1  # + 1: follows or not
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the length of each pair, twice."""
@@ -64,7 +64,7 @@ class NextSentence:
     def _pair_lengths(self, store: Store) -> NDArray[np.int64]:
         lengths = store["ids"].lengths
         pairs = lengths[store["first"].flat] + lengths[store["second"].flat] + self.template.added(True)
-        fitting: NDArray[np.int64] = np.minimum(self.longest, pairs).astype(np.int64)
+        fitting: NDArray[np.int64] = np.minimum(self.longest, pairs).astype(np.int64)  # longer pairs are truncated
         return fitting
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
@@ -76,8 +76,8 @@ class NextSentence:
             pairs.append(self.template.apply(*truncate(first, second, room)[:2]))
         padded, _ = pad_batch([ids for ids, _ in pairs], self.pad_id)
         ids = torch.from_numpy(padded)
-        labels = torch.full_like(ids, -1)
-        lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
+        labels = torch.full_like(ids, -1)  # -1: no target
+        lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])  # (B,) without padding
         may_be_chosen = self.masking.is_ordinary(ids)
         may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)  # (B,L), no padding
         words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
@@ -92,13 +92,13 @@ class NextSentence:
 
 def with_second(columns: Mapping[str, Ragged], seed: int, epoch: int) -> MemoryStore:
     """Return the examples of an epoch: for each first sentence a second one, and 0 if it is the next one, else 1."""
-    first, documents = columns["first"].flat.astype(np.int64), columns["document"].flat
-    coins, numbers = grid_hashes(np.arange(len(first)), 2, seed, epoch, _PAIR_KEY).T
+    first, documents = columns["first"].flat.astype(np.int64), columns["document"].flat  # (first,), (sentences,)
+    coins, numbers = grid_hashes(np.arange(len(first)), 2, seed, epoch, _PAIR_KEY).T  # (first,) each
     # choose among the sentences outside [begin, end), the document of the first sentence
-    begin, end = (np.searchsorted(documents, documents[first] + after) for after in (0, 1))
-    drawn = (numbers % (len(documents) - (end - begin)).astype(np.uint64)).astype(np.int64)
+    begin, end = (np.searchsorted(documents, documents[first] + after) for after in (0, 1))  # documents are in order
+    drawn = (numbers % (len(documents) - (end - begin)).astype(np.uint64)).astype(np.int64)  # among all others
     drawn = np.where(drawn < begin, drawn, drawn + (end - begin))  # step over the document itself
-    follows = (coins & np.uint64(1)).astype(np.int64) ^ 1
+    follows = (coins & np.uint64(1)).astype(np.int64) ^ 1  # lowest bit 1: the next one
     second, each = np.where(follows == 0, first + 1, drawn), np.ones_like(first)
     return _Sentences({**columns, "second": Ragged.of_flat(second, each), "follows": Ragged.of_flat(follows, each)})
 

@@ -33,12 +33,12 @@ class Prefix(OneText):
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; prefixes have 1 to n - 1 tokens with equal probability."""
-        sequences = store["ids"].padded(rows, -1)
-        ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()
+        sequences = store["ids"].padded(rows, -1)  # (B,L+1), -1: padding
+        ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()  # (B,L) each
         ids[labels < 0] = self.pad_id
         lengths = store["ids"].lengths[rows]
-        drawn = grid_hashes(rows, 1, draw.seed, draw.epoch, after=(_PREFIX_KEY,))[:, 0]
-        prefixes = torch.from_numpy(1 + (drawn % (lengths - 1).astype(np.uint64)).astype(np.int64))
+        drawn = grid_hashes(rows, 1, draw.seed, draw.epoch, after=(_PREFIX_KEY,))[:, 0]  # (B,) 64-bit numbers
+        prefixes = torch.from_numpy(1 + (drawn % (lengths - 1).astype(np.uint64)).astype(np.int64))  # (B,), 1 to n - 1
         # label i is token i + 1, so that the last token of the prefix predicts the first one after it
         labels[torch.arange(ids.shape[1]) < (prefixes - 1).unsqueeze(1)] = -1
         return Batch(

@@ -52,7 +52,7 @@ class RankedDocuments:
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the tokens of all documents of each query, twice."""
         tokens = self.texts["ids"].lengths
-        lengths = np.array([tokens[store["documents"][row]].sum() for row in range(len(store))])
+        lengths = np.array([tokens[store["documents"][row]].sum() for row in range(len(store))])  # (queries,)
         return lengths, lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
@@ -62,7 +62,7 @@ class RankedDocuments:
         counts = torch.from_numpy(store["documents"].lengths[rows])  # (B,)
         query = torch.repeat_interleave(torch.arange(len(rows)), counts)  # (N,) of each document
         labels = self.targets(query, grades)
-        lengths = self.texts["ids"].lengths[documents]
+        lengths = self.texts["ids"].lengths[documents]  # (N,)
         length = round_length(lengths, self.network.position_limit)
         inputs = inputs_of(self.texts, documents, self.network, self.head, length)
         known: dict[str, Tensor] = {name: torch.from_numpy(lengths) for name in ("ids", "source_ids") if name in inputs}
@@ -91,7 +91,7 @@ def ranked_documents(
     queries, head = judged_documents(split), text_head(network, KIND)
     if not preparation.held_out:
         queries = _with_differences(queries, preparation, config.kind, compares)
-    grades = [[grade for grade, _ in documents.values()] for documents in queries.values()]
+    grades = [[grade for grade, _ in documents.values()] for documents in queries.values()]  # of each query
     if not compares:
         low, high = config.score_range or (0.0, 1.0)
         for documents in queries.values():
@@ -102,7 +102,7 @@ def ranked_documents(
                         f"{split.where(row)}: the grade must lie in {low:g} to {high:g}, {why}: got {grade:g}"
                     )
         grades = [[(grade - low) / (high - low) for grade in row] for row in grades]
-    first, second = zip(*pairs_of(queries))
+    first, second = zip(*pairs_of(queries))  # one for each document
     template = preparation.text_template()
     texts, cut = texts_as_store(preparation.tokenizer, template, first, second, preparation.longest, network)
     if cut:

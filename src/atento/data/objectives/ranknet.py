@@ -16,5 +16,5 @@ def ranknet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches
 
 def worse_documents(query: Tensor, grades: Tensor) -> Tensor:
     """Return for each document the numbers of those of its query with lower grades, -1 for others, (B,B)."""
-    worse = (query[:, None] == query) & (grades[:, None] > grades)
-    return torch.where(worse, torch.arange(len(query)), -1)
+    worse = (query[:, None] == query) & (grades[:, None] > grades)  # (B,B): column worse than row
+    return torch.where(worse, torch.arange(len(query)), -1)  # the number of the worse one

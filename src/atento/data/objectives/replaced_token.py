@@ -39,11 +39,11 @@ class ReplacedToken:
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch masks other tokens."""
         ids, labels, _ = self.masked.hidden(store, rows, draw)
-        ids[labels >= 0] = self.masked.masking.mask_id
+        ids[labels >= 0] = self.masked.masking.mask_id  # all of them: BERT leaves some
         lengths = store["ids"].lengths[rows]
         return Batch(
             with_token_mask({"ids": ids}, lengths),
-            {GENERATOR: labels, DETECTOR: store["ids"].padded(rows, -1)},
+            {GENERATOR: labels, DETECTOR: store["ids"].padded(rows, -1)},  # the detector has all tokens
             lengths={"ids": torch.from_numpy(lengths)},
         )
 

@@ -44,11 +44,11 @@ class SequenceToSequence:
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
         end = self.eos_id if self.source_end is None else self.source_end
-        source = store["source"].padded(rows, self.pad_id, after=end)
-        target = store["target"].padded(rows, -1, before=self.start_id, after=self.eos_id)
+        source = store["source"].padded(rows, self.pad_id, after=end)  # (B,S)
+        target = store["target"].padded(rows, -1, before=self.start_id, after=self.eos_id)  # (B,T+1)
         target_ids, labels = target[:, :-1].clone(), target[:, 1:].clone()  # shifted by one: reads t, says t + 1
-        lengths = torch.from_numpy(store["source"].lengths[rows] + 1)
-        real = torch.arange(source.shape[1]) < lengths.unsqueeze(1)
+        lengths = torch.from_numpy(store["source"].lengths[rows] + 1)  # (B,)
+        real = torch.arange(source.shape[1]) < lengths.unsqueeze(1)  # (B,S)
         target_ids[labels < 0] = self.pad_id  # -1 is no id; the last token of each row is not read either
         inputs = {"source_ids": source, "target_ids": target_ids}
         if not bool(real.all()):
@@ -190,7 +190,7 @@ def _cut(
     sides, room = preparation.recipe.data.truncate, longest - 1  # EOS follows
     if sides == "none":
         return source, target
-    long = [sum(len(row) > room for row in side) for side in (source, target)]
+    long = [sum(len(row) > room for row in side) for side in (source, target)]  # of each side
     counts = [f"{count} on the {name} side" for count, name in zip(long, ("source", "target")) if count]
     if sides == "source":
         counts = counts[: bool(long[0])]  # targets stay whole: of the counts, that of the source side, if there is one

@@ -40,11 +40,11 @@ class SpanBoundary:
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch hides other spans."""
         ids, labels, spans = self.masked.hidden(store, rows, draw)
-        left, right, position = (torch.zeros_like(ids) for _ in range(3))
+        left, right, position = (torch.zeros_like(ids) for _ in range(3))  # (B,L) each
         ranges, row = np.concatenate(spans), np.repeat(np.arange(len(spans)), [len(of_row) for of_row in spans])
-        index, first = inside(ranges)
+        index, first = inside(ranges)  # (hidden tokens,) each
         row, last = (np.repeat(values, ranges[:, 1] - ranges[:, 0]) for values in (row, ranges[:, 1]))  # a token each
-        for values, extra in ((first - 1, left), (last, right), (index - first, position)):
+        for values, extra in ((first - 1, left), (last, right), (index - first, position)):  # `last` is beyond the span
             extra[row, index] = torch.from_numpy(values)
         lengths = store["ids"].lengths[rows]
         return Batch(

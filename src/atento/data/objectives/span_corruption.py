@@ -43,7 +43,7 @@ class SpanCorruption:
         """Return for texts of these lengths how many tokens are hidden, and in how many spans."""
         hidden = np.clip(np.round(length * self.rate).astype(np.int64), 1, np.maximum(1, length - 1))
         spans = np.clip(np.round(hidden / self.mean_span).astype(np.int64), 1, np.maximum(1, length - hidden))
-        return hidden, np.minimum(spans, len(self.sentinels) - 1)
+        return hidden, np.minimum(spans, len(self.sentinels) - 1)  # a last one ends the target
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the length of each target: hidden tokens, a sentinel for each span, the last sentinel and EOS."""
@@ -53,7 +53,7 @@ class SpanCorruption:
         """Return the lengths of sources and targets, EOS included; they are the same in every epoch."""
         length = store["ids"].lengths
         hidden, spans = self.counts(length)
-        return length - hidden + spans + 1, hidden + spans + 2
+        return length - hidden + spans + 1, hidden + spans + 2  # EOS; last sentinel and EOS
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch: sources with sentinels in place of spans, and targets with the spans."""
@@ -71,9 +71,9 @@ class SpanCorruption:
         """
         hidden, counts = self.counts(lengths)
         key = draw.seed, draw.epoch
-        sizes = random_partitions(hidden, counts, rows, *key, after=(_HIDDEN_KEY,))
+        sizes = random_partitions(hidden, counts, rows, *key, after=(_HIDDEN_KEY,))  # (B,spans) ids in each
         # + 2: the first and the last gap may be empty
-        gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))
+        gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))  # (B,spans + 1)
         ends = np.cumsum(gaps[:, :-1] + sizes, axis=1) - 1  # - 1: a first gap of 1 is an empty one
         return [
             list(zip((end - size)[:count].tolist(), end[:count].tolist()))
@@ -95,7 +95,7 @@ def corrupt(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple
     target: list[int] = []
     at = 0
     for (start, end), sentinel in zip(spans, sentinels):
-        source += [*ids[at:start], sentinel]
+        source += [*ids[at:start], sentinel]  # what is before the span
         target += [sentinel, *ids[start:end]]
         at = end
     return [*source, *ids[at:]], [*target, sentinels[len(spans)]]  # the last sentinel ends the target

@@ -46,7 +46,7 @@ class Spans(OneText):
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; its labels are the first tokens, (B,), and `extras["end"]` has the last ones, (B,)."""
-        first, last = torch.tensor([store["span"][row].tolist() for row in rows.tolist()]).T
+        first, last = torch.tensor([store["span"][row].tolist() for row in rows.tolist()]).T  # (B,) each
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         length = round_length(store["ids"].lengths[rows], self.network.position_limit)
         inputs = inputs_of(store, rows, self.network, self.head, length)
@@ -97,7 +97,7 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
         spans = []
         for window in numbers:
             first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
-            inside = answer is not None and first <= answer[0] and answer[1] < first + size
+            inside = answer is not None and first <= answer[0] and answer[1] < first + size  # whole, or it is none
             complete = complete or inside  # whole in one window at least
             spans.append(
                 (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
@@ -169,7 +169,7 @@ def _leave_out(
 
 def _learned(store: MemoryStore) -> MemoryStore:
     """Return the windows that have a label."""
-    rows = [row for row in range(len(store)) if store["span"][row][0] >= 0]
+    rows = [row for row in range(len(store)) if store["span"][row][0] >= 0]  # not (-1, -1)
     if len(rows) == len(store):
         return store
     return MemoryStore(

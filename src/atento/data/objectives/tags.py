@@ -134,7 +134,7 @@ def windows_as_store(
         starts = sentences[window.sentence].starts
         numbers = [-1] * len(ids)
         for word in range(window.first, window.last):
-            numbers[before + starts[word] - window.begin] = word
+            numbers[before + starts[word] - window.begin] = word  # where a word begins in the row
         words.append(numbers)
     columns = {
         "ids": Ragged([ids for ids, _ in rows]),
@@ -205,8 +205,8 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
 
 def _cut(number: int, pieces: Pieces, room: int | None) -> Window:
     """Return the beginning of a sentence, up to `room` ids."""
-    end = len(pieces.ids) if room is None else min(room, len(pieces.ids))
-    return Window(number, 0, end, 0, sum(start < end for start in pieces.starts))
+    end = len(pieces.ids) if room is None else min(room, len(pieces.ids))  # exclusive
+    return Window(number, 0, end, 0, sum(start < end for start in pieces.starts))  # words that begin within
 
 
 def _warn_of_cuts(preparation: Preparation, sentences: Sequence[Pieces], windows: Sequence[Window]) -> None:

@@ -42,13 +42,13 @@ class Sides:
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lengths of the first texts, and of the longest of the others, with their special tokens."""
         first, *others = (store[name].lengths for name in SIDES.values() if name in store)
-        return first, np.max(others, axis=0)
+        return first, np.max(others, axis=0)  # (records,) each
 
     def batch(self, store: Store, rows: Rows, draw: Draw | None = None, pieces: int = 1) -> Batch:
         """Return a batch, the same in every epoch; its texts are read in `pieces` groups."""
         inputs, lengths, extras = side_inputs(store, rows, self.network)
         if "value" in store:
-            extras[self.kind] = torch.from_numpy(np.concatenate([store["value"][row] for row in rows.tolist()]))
+            extras[self.kind] = torch.from_numpy(np.concatenate([store["value"][row] for row in rows.tolist()]))  # (B,)
         labels = {self.kind: torch.zeros(len(rows), dtype=torch.long)}  # only counts the pairs
         settings = {self.kind: replace(self.settings, pieces=pieces)}
         return Batch(inputs, labels, extras=extras, lengths=lengths, settings=settings)
@@ -63,7 +63,7 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     split, columns = preparation.split, {}
     embedding = _embedding(preparation)
     limits = [preparation.longest, embedding.max_len]
-    longest = min(limit for limit in limits if limit is not None)
+    longest = min(limit for limit in limits if limit is not None)  # tokens
     sides = [field for field in SIDES if field in split.columns]
     cut = 0
     for field in sides:
@@ -151,8 +151,8 @@ def side_inputs(
         if name in store:
             side, numbers, texts = opened(store, rows, name)
             ragged = side[name]
-            length = round_length(ragged.lengths[numbers], network.position_limit)
-            ids = ragged.padded(numbers, network.pad_id, length=length)
+            length = round_length(ragged.lengths[numbers], network.position_limit)  # of the padded rows
+            ids = ragged.padded(numbers, network.pad_id, length=length)  # (B,L), of windows (W,L)
             masked = with_token_mask({"ids": ids}, ragged.lengths[numbers])
             prefix = name.removesuffix("ids")  # "pair_ids" -> "pair_token_mask"
             inputs |= {f"{prefix}{key}": value for key, value in masked.items()}

@@ -24,16 +24,16 @@ def window_batch(windows: WindowBatch) -> Batch:
     extras = {} if windows.negatives is None else {"negatives": windows.negatives}
     if windows.skip_gram:
         return Batch({"ids": windows.centre.unsqueeze(1)}, {HEAD: windows.context}, extras=extras)
-    real = windows.context >= 0
-    inputs = {"ids": windows.context.clamp(min=0), "token_mask": real}
-    return Batch(inputs, {HEAD: windows.centre}, extras=extras)
+    real = windows.context >= 0  # (B,2C)
+    inputs = {"ids": windows.context.clamp(min=0), "token_mask": real}  # -1 is no id: the mask hides it
+    return Batch(inputs, {HEAD: windows.centre}, extras=extras)  # labels (B,)
 
 
 def block_batch(blocks: BlockBatch, skip_gram: bool) -> Batch:
     """Return blocks of windows as a batch; which words are neighbours, and the negatives, are extras of the loss."""
-    labels = blocks.context() if skip_gram else blocks.centre()
+    labels = blocks.context() if skip_gram else blocks.centre()  # (B,N,2C) or (B,N)
     extras = {"neighbours": blocks.neighbours, "negatives": blocks.negatives}
-    return Batch({"ids": blocks.ids}, {HEAD: labels}, extras=extras)
+    return Batch({"ids": blocks.ids}, {HEAD: labels}, extras=extras)  # (B,N+2C)
 
 
 class WindowBatches:
