@@ -204,9 +204,9 @@ class PackedStack:
             rows = Rows(slice(start, end), group)
             real = None
             if group[-1] < longest:
-                own = torch.tensor(group, device=device)
-                columns = torch.arange(longest, device=device)
-                is_real = columns < own.unsqueeze(1)
+                own = torch.tensor(group, device=device)  # (rows,)
+                columns = torch.arange(longest, device=device)  # (longest,)
+                is_real = columns < own.unsqueeze(1)  # (rows,longest)
                 firsts = start + own.cumsum(0) - own  # the place of each row's first token in the flat x
                 rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()  # padding: the first token
                 rows.places = is_real.flatten().nonzero().squeeze(1)  # where real tokens stand in the padded group
@@ -373,12 +373,12 @@ class SourceReader:
 
     def rows(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Some sources, the longest first -> encoded (N,D), one source under the other."""
-        lengths = torch.tensor([len(source) for source in sources], device=self.device)
+        lengths = torch.tensor([len(source) for source in sources], device=self.device)  # (M,)
         if self._packed is None:
-            ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)
+            ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)  # (M,S)
             encoded: Tensor = self._network.encode(ids, source_token_mask=real)
-            return encoded[real]
-        ids = torch.tensor([[token for source in sources for token in source]], device=self.device)
+            return encoded[real]  # (N,D)
+        ids = torch.tensor([[token for source in sources for token in source]], device=self.device)  # (1,N)
         positions = torch.cat([torch.arange(len(source), device=self.device) for source in sources]).unsqueeze(0)
         return self._read(ids, positions, lengths)
 

@@ -172,7 +172,7 @@ class FastStepFunction:
         which is then the only row; these tokens are not read.
         """
         count = ids.shape[0]
-        shape = (count, self.kv_heads, ROOM, self.d_head)
+        shape = (count, self.kv_heads, ROOM, self.d_head)  # (N,Hkv,columns,K)
         empty = [[torch.empty(shape, dtype=self.cache_dtype, device=ids.device) for _ in self.layers] for _ in range(2)]
         state = FastState(Cache(*empty), rows=count, beam_cache_dtype=self.beam_cache_dtype)
         state.cache.holder = state
@@ -185,13 +185,13 @@ class FastStepFunction:
     def _encode(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> None:
         """Set the sources of a state from ids (B,S)."""
         assert self.encoder is not None
-        encoded, token_mask = self.encoder.encoded(ids, token_mask)
+        encoded, token_mask = self.encoder.encoded(ids, token_mask)  # (B,S,D), (B,S)
         for both in self.source_keys_values(encoded.flatten(0, 1)):
-            keys, values = both.unflatten(0, ids.shape).transpose(1, 2).split(self.kv_heads, dim=1)
+            keys, values = both.unflatten(0, ids.shape).transpose(1, 2).split(self.kv_heads, dim=1)  # (B,Hkv,S,K) each
             state.source.append((keys.contiguous(), values.contiguous()))
         if token_mask is not None and not bool(token_mask.all()):
-            mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)
-            state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]
+            mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)  # (B,S)
+            state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]  # (B,1,1,S)
 
     def source_keys_values(self, encoded: Tensor) -> Iterator[Tensor]:
         """Tokens of sources (N,D) -> of every layer keys and values (N,2·Hkv,K)."""
@@ -215,7 +215,7 @@ class FastStepFunction:
             read.blocks = [
                 BlockState(KeyValues(part.keys.to(self.dtype), part.values.to(self.dtype))) for part in known
             ]
-            read.length = known[0].keys.shape[2]
+            read.length = known[0].keys.shape[2]  # columns that are already read
         for first in range(read.length, columns, size):
             part = slice(first, first + size)
             read = self.reader(
@@ -262,22 +262,22 @@ class FastStepFunction:
     @torch.inference_mode()
     def step_all(self, tokens: Tensor, counts: Sequence[int], state: FastRows) -> tuple[Tensor, FastRows]:
         """As `decoding.contract.Rewinding.step_all`."""
-        count = tokens.shape[1]
-        last = max(state.lengths) + count
+        count = tokens.shape[1]  # T
+        last = max(state.lengths) + count  # columns after this step
         state.reserve(last)
         columns = state.new_columns(count)
         positions = self.positions_of(state.positions(columns, last), state.cache.keys[0])
         mask = state.mask(columns, last)
         biases = [bias if mask is None else mask if bias is None else bias + mask for bias in positions.biases]
-        x: Tensor = self.inputs(
+        x: Tensor = self.inputs(  # (R,T,D)
             self.embedding(tokens), state.lengths[0], position_ids=state.position_ids(columns, counts)
         )
         terms = StepPositions(positions.rotations, biases)
         attend = self.self_attention(count, terms, partial(state.store, columns, last))
         with self.threads(tokens.numel()):
-            hidden = self.run_layers(x.flatten(0, 1), attend, state.source, state.source_mask)
-            logits = at_least_float32(self.project(self.read_output(hidden)))
-        return logits.unflatten(0, tokens.shape), state.changed(counts)
+            hidden = self.run_layers(x.flatten(0, 1), attend, state.source, state.source_mask)  # (R·T,D)
+            logits = at_least_float32(self.project(self.read_output(hidden)))  # (R·T,V)
+        return logits.unflatten(0, tokens.shape), state.changed(counts)  # (R,T,V)
 
     def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:
         """As `decoding.contract.Rewinding.take_back`."""
@@ -318,8 +318,8 @@ class FastStepFunction:
 
         Outputs begin at `starts` (N,1), or at 0. Biases have the dtype and device of `like`.
         """
-        keys = torch.arange(columns, device=like.device)
-        queries = keys[column : column + 1]
+        keys = torch.arange(columns, device=like.device)  # (columns,)
+        queries = keys[column : column + 1]  # (1,)
         if starts is None:
             return self.positions_of(QueryKeyPositions(queries, keys, True), like)
         return self.positions_of(QueryKeyPositions(starts + queries, starts + keys, False), like)
@@ -373,12 +373,12 @@ class FastStepFunction:
     ) -> Tensor:
         """x (R,D) -> hidden (R,D). M sources are attended to by R/M consecutive outputs each."""
         for number, layer in enumerate(self.layers):
-            normed = layer.norms[0](x) if self.pre_norm else x
+            normed = layer.norms[0](x) if self.pre_norm else x  # (R,D)
             x = layer.self_output.plus(attend(number, layer.self_input(normed)), x)
             x = x if self.pre_norm else layer.norms[0](x)
             if layer.cross_queries is not None and layer.cross_output is not None:
                 # the outputs of a source are the queries of one attention call
-                source_keys, source_values = source[number]
+                source_keys, source_values = source[number]  # (M,Hkv,S,K)
                 normed = layer.norms[1](x) if self.pre_norm else x
                 q = layer.cross_queries(normed).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)
                 x = layer.cross_output.plus(self.attend(q, source_keys, source_values, source_mask), x)

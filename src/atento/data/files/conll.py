@@ -46,7 +46,7 @@ def sentences_in(
         blank = not line or line.isspace()
         fields = [""] if blank else line.split("\t") if "\t" in line else _SPACES.split(line.strip(" "))
         if blank or fields[0] == _DOCUMENT:
-            yield from sentence()
+            yield from sentence()  # the sentence up to here
             words, size, error = [], 0, None
         elif universal and not fields[0].isdigit():
             continue  # a comment, a range of words or an empty word
@@ -54,7 +54,7 @@ def sentences_in(
             if not width:
                 width, tabs = len(fields), "\t" in line
                 numbers = _numbers(columns, width, f"{name}:{line_number}")
-            begin = begin if words else line_number
+            begin = begin if words else line_number  # the first line with a word
             size += len(line)
             problem = _problem(fields, numbers, width, size)
             error = DataError(f"{name}:{line_number}: {problem}") if problem else None
@@ -81,7 +81,7 @@ def _is_comment(line: str, fields: list[str], width: int, tabs: bool) -> bool:
     """Whether a line at the beginning of a sentence is a comment and not the word "#", which has its columns."""
     if not line.startswith(_COMMENT) or "\t" in line:
         return False
-    if not width:
+    if not width:  # the first line: a word "#" has the tag "O"
         return fields[-1] != "O"
     return tabs or len(fields) != width or _OF_CONLLU.match(line) is not None
 
@@ -96,7 +96,7 @@ def _numbers(columns: Sequence[int], width: int, where: str) -> list[int]:
     for column in columns:
         if not -width <= column < width:
             raise DataError(f"{where}: {count}, and column {column} is requested; columns are counted from 0")
-    numbers = [column % width for column in columns]
+    numbers = [column % width for column in columns]  # -1 is the last column
     if len(set(numbers)) < len(numbers):
         raise DataError(f"{where}: {count}, and a word and its tag must stand in two")
     return numbers

@@ -28,7 +28,7 @@ def dataset_rows(
     name = str(source.dataset) if source.split is None else f"{source.dataset}[{source.split}]"
     keys = [as_written(str(getattr(source, field.name) or field.name), data.column_names) for field in fields]
     for field, key in zip(fields, keys):
-        column = key if key in data.column_names else key.split(".")[0]
+        column = key if key in data.column_names else key.split(".")[0]  # a key may name a part of an object
         if column not in data.column_names:
             known = ", ".join(map(repr, data.column_names))
             raise DataError(f"{name}: has no column {column!r} for `{field.name}`; its columns are {known}")
@@ -67,12 +67,12 @@ def _namer(feature: object) -> Callable[[Any], object]:
     if isinstance(feature, datasets.ClassLabel):
         return partial(_class_name, feature.names)
     if isinstance(feature, Mapping):
-        inner = {key: _namer(part) for key, part in feature.items()}
+        inner = {key: _namer(part) for key, part in feature.items()}  # an object in an object
         return lambda value: value if value is None else {key: inner[key](part) for key, part in value.items()}
     element = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
     if element is None or isinstance(element, Mapping):
         return _same
-    of_element = _namer(element)
+    of_element = _namer(element)  # of a list
     return _same if of_element is _same else lambda value: value if value is None else [of_element(v) for v in value]
 
 

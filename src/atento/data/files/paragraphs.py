@@ -42,7 +42,7 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
             are joined.
     """
     lengths, broken = _measured(read())
-    room = _ROOM * _usual_length(lengths)
+    room = _ROOM * _usual_length(lengths)  # characters of a line that is nearly full
     words = _counts(read(), broken) if broken else Counter[str]()
     begun, parts = 0, [""]  # its first line's number, and its lines, of which the last is not yet final
     for line in read():
@@ -84,11 +84,11 @@ def _usual_length(lengths: Mapping[int, int]) -> float:
         return 0.0
     ranked = np.array(sorted(lengths))
     ends = np.cumsum([lengths[length] for length in ranked.tolist()])  # lines up to each length
-    position = (_WIDTH / 100) * float(ends[-1] - 1)
+    position = (_WIDTH / 100) * float(ends[-1] - 1)  # a place between two lines, by rank
     below = int(position)
     neighbours = [below, min(below + 1, int(ends[-1]) - 1)]
     low, high = (int(ranked[number]) for number in np.searchsorted(ends, neighbours, side="right"))
-    share = position - below
+    share = position - below  # between the two neighbours
     return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
@@ -109,7 +109,7 @@ def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
     """
     neighbours = broken = 0
     for at in range(1, len(texts)):
-        if numbers[at] == numbers[at - 1] + 1:
+        if numbers[at] == numbers[at - 1] + 1:  # no blank line between
             neighbours += 1
             broken += texts[at - 1].rstrip()[-1:] not in _ENDS and texts[at].lstrip()[:1].islower()
     return neighbours >= _NEIGHBOURS and broken >= _BROKEN_SHARE * neighbours

@@ -38,7 +38,7 @@ def labelled_files(
             for file in part.iterdir()
             if file.name.endswith(endings) and file.is_file()
         ),
-        key=lambda file: (file.name, file.parent.name),
+        key=lambda file: (file.name, file.parent.name),  # by name, so that labels are mixed
     )
     if not files:
         raise DataError(
@@ -124,7 +124,7 @@ def source_files(source: SourceConfig, folder: Path, fields: Sequence[Field] = (
             if file.is_file() and file.name.endswith(accepted)
         )
         if not names:
-            raise DataError(f"{name}: the folder holds no file that ends in {', '.join(accepted)}")
+            raise DataError(f"{name}: the folder holds no file that ends in {', '.join(accepted)}")  # one file
         return names
     if not any(letter in name for letter in _WILD) or path.exists():  # a name may have such letters itself
         return [name]

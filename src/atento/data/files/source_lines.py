@@ -50,7 +50,7 @@ class Recoded(io.RawIOBase):
                 text, self._begun = text if self._begun else text.removeprefix("\ufeff"), True
                 self._ready = memoryview(text.encode("utf-8", "surrogatepass"))
         view = memoryview(buffer)
-        count = min(len(view), len(self._ready))
+        count = min(len(view), len(self._ready))  # bytes that fit
         view[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
 
@@ -106,17 +106,17 @@ def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Itera
     """
     while raw := _read(stream, name):
         number += 1
-        start, offset = offset, offset + len(raw)
+        start, offset = offset, offset + len(raw)  # bytes before this line
         if number == 1:
             _refuse_other_formats(raw, name)
             _refuse_carriage_returns(raw, name)
-            if raw.startswith(_BOM):
+            if raw.startswith(_BOM):  # of the byte order mark
                 raw, start = raw[3:], 3
                 if not raw:
                     return  # a byte order mark alone is an empty file
         if raw.endswith(b"\n"):
             raw = raw[:-1]
-        elif len(raw) >= LINE_LIMIT + 2:
+        elif len(raw) >= LINE_LIMIT + 2:  # + 2: the line end, "\r\n"
             yield _too_long(name, number)  # before the remaining line is skipped, which may be endless
             while more := _read(stream, name):
                 offset += len(more)
@@ -145,7 +145,7 @@ def scan_many(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> 
         if len(raw) > LINE_LIMIT:  # perhaps a line without an end, which is not read whole
             yield from _listed(scan(cast(BinaryIO, _Continued(raw, stream)), name, number, offset))
             return
-        lines = _decoded(raw) if number else None
+        lines = _decoded(raw) if number else None  # not of the first lines, which may show another format
         yield from [lines] if lines is not None else _listed(scan(io.BytesIO(raw), name, number, offset))
         number, offset = number + raw.count(b"\n") + (not raw.endswith(b"\n")), offset + len(raw)
 
@@ -186,7 +186,7 @@ def _decoded(raw: bytes) -> list[str] | None:
     except UnicodeDecodeError:
         return None
     lines = text.split("\n")
-    if not lines[-1]:
+    if not lines[-1]:  # the text ends with a line end
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
@@ -259,7 +259,7 @@ def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str 
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     with raw:
-        magic = raw.read(4)
+        magic = raw.read(4)  # what the first bytes say of a format
         if path.suffix == ".gz" and not magic.startswith(_GZIP):
             raise DataError(f"{name}: is named .gz but is not gzip-compressed")
         if path.suffix == ".zst" and magic != _ZSTD:
@@ -290,7 +290,7 @@ def read_text(stream: BinaryIO, name: str) -> str:
     except UnicodeDecodeError as error:
         begin = raw.rfind(b"\n", 0, error.start) + 1  # 0 in the first line, where -1 is found
         end = raw.find(b"\n", error.start)
-        line = raw[begin : end if end >= 0 else len(raw)]
+        line = raw[begin : end if end >= 0 else len(raw)]  # the line of the wrong byte
         raise _not_utf8(line, name, raw.count(b"\n", 0, begin) + 1, begin, error.start - begin) from None
     if "\0" in text:
         begin = raw.rfind(b"\n", 0, raw.index(b"\0")) + 1

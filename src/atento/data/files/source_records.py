@@ -122,9 +122,9 @@ def header_hint(where: str) -> str:
 
 def header_notes(columns: Mapping[str, Sequence[Any]], where: Callable[[int], str]) -> Iterator[str]:
     """Yield a note if line 1 has one word a column and most lines have not: a header may be read as a record."""
-    first = [values[:_FIRST] for values in columns.values()]
+    first = [values[:_FIRST] for values in columns.values()]  # of the first lines
     texts = [values for values in first if all(isinstance(value, str) for value in values)]
-    short = [all(len(value.split()) < 2 for value in row) for row in zip(*texts)]
+    short = [all(len(value.split()) < 2 for value in row) for row in zip(*texts)]  # one word a column
     if len(texts) > 1 and short and short[0] and sum(short) < len(short) / 2 and where(0).endswith(":1"):
         names = " and ".join(repr(shortened(values[0])) for values in texts)
         yield f"{names} of line 1 are read as a record{header_hint(where(0))}"
@@ -164,11 +164,11 @@ def _other(text: str) -> str:
 def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column]) -> Iterator[Row]:
     """Select columns of each row; every row must have as many columns as the first."""
     width = first = 0
-    numbers = [column for column in columns if isinstance(column, int)]
+    numbers = [column for column in columns if isinstance(column, int)]  # 0: not yet known
     if len(numbers) < len(columns):
         numbers, width = _header(rows, name, [str(column) for column in columns])
         first = 1
-    last = max(numbers)
+    last = max(numbers)  # the highest column that must exist
     for row in rows:
         if isinstance(row, DataError):
             yield row
@@ -183,7 +183,7 @@ def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Col
                 f"requested{hint}"
             )
         elif width and len(fields) != width:
-            quoted = any(field.startswith('"') for field in fields)
+            quoted = any(field.startswith('"') for field in fields)  # such a cell may hold the separator
             hint = f"; {AS_QUOTED} reads cells that are quoted as in CSV" if quoted else ""
             yield DataError(f"{name}:{line}: {counted(len(fields), 'column')}, and line {first} has {width}{hint}")
         else:
@@ -245,7 +245,7 @@ def _csv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:
             yield line
             continue
         if not pending:
-            begin, size = number, 0
+            begin, size = number, 0  # a record of its own
             fields = _csv_fields(line, delimiter)
             if fields is not None:
                 yield (number, fields) if isinstance(fields, list) else DataError(f"{name}:{number}: {fields}")
@@ -281,7 +281,7 @@ def _csv_fields(record: str, delimiter: str) -> list[str] | str | None:
             field = plain.match(record, at)
             assert field is not None  # it matches the empty string
             fields.append(field[0])
-        at = field.end()
+        at = field.end()  # behind the field
         if at == len(record):
             return fields
         if record[at] in ";\t,|" and record[at] != delimiter and record[at - 1] == '"':

@@ -79,7 +79,7 @@ def wrapped_file(source: SourceConfig, folder: Path) -> str | None:
     """Return the name of a file of a source whose lines seem to be broken inside sentences; of many, few are read."""
     if source.file is None or source.paragraphs or source.documents != "lines":
         return None
-    for name in source_files(source, folder)[:_SAMPLED_FILES]:
+    for name in source_files(source, folder)[:_SAMPLED_FILES]:  # few of many
         if format_of(name, source.format, TEXT) == "text":
             read = islice(documents(source, name, folder, streamed=True), _SAMPLED_LINES)
             lines = [row for row in read if not isinstance(row, DataError) and row[1].strip()]

@@ -36,14 +36,14 @@ def units_in(
     chosen: dict[str, str] = {}  # of each of `languages`, the one in the file
     known = 0
     for line, texts in _UNITS[form](stream, name, found):
-        for language in languages if len(found) > known else ():
+        for language in languages if len(found) > known else ():  # only where a tag is new
             tags = dict.fromkeys([*filter(None, [chosen.get(language)]), *fitting(language, found)])
             if len(tags) > 1:  # also where a unit above had another variant
                 several = ", ".join(found[tag] for tag in tags)
                 raise DataError(f"{name}:{line}: {language!r} may be {several}: name one of them")
             chosen.update((language, tag) for tag in tags)
         known = len(found)
-        if len({*chosen.values()}) < len(chosen):
+        if len({*chosen.values()}) < len(chosen):  # two names of one tag
             raise DataError(f"{name}:{line}: {' and '.join(map(repr, languages))} are one language of the file")
         row = line, [texts.get(chosen.get(language, ""), "") for language in languages]
         yield DataError(f"{name}:{line}: a text of the unit has no `xml:lang`") if "" in texts else row
@@ -94,7 +94,7 @@ def _of_xliff(stream: BinaryIO, name: str, found: dict[str, str]) -> Units:
         tags = [tag_of(language) for language in languages]
         for tag, language in zip(tags, languages):
             found.setdefault(tag, language)
-        sides = (source, None if state.startswith(_UNFINISHED) else target)
+        sides = (source, None if state.startswith(_UNFINISHED) else target)  # what is not finished is no target
         yield line, {tag: "" if side is None else "".join(_shown(side)) for tag, side in zip(tags, sides)}
 
 
@@ -105,7 +105,7 @@ def _of_catalogue(stream: BinaryIO, name: str, found: dict[str, str]) -> Units:
     text, line, at = read_text(stream, name), 1, 0
     languages = ["en", "target"]
     for message in messages_of(text, name):
-        line, at = line + text.count("\n", at, message.start), message.start
+        line, at = line + text.count("\n", at, message.start), message.start  # lines since the last message
         singular, plural = message.first("msgid"), message.first("msgid_plural")
         outputs = [output.text for output in message.outputs]
         if not singular:  # the header

@@ -53,7 +53,7 @@ class Elements:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         parser.EntityDeclHandler = parser.SkippedEntityHandler = self._entity
-        parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+        parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)  # no file is read from outside
 
     def read(self, stream: BinaryIO) -> Iterator[tuple[int, Element]]:
         """Yield each element with its line."""
@@ -77,12 +77,12 @@ class Elements:
         if self.depth > _DEPTH:
             line = self.parser.CurrentLineNumber
             raise DataError(f"{self.name}:{line}: has more than {_DEPTH} elements inside one another")
-        tag = tag.rpartition(":")[2]
+        tag = tag.rpartition(":")[2]  # without the prefix of a namespace
         if self.builder is None:
             self.around |= {key: value for key, value in attributes.items() if key in _INHERITED}
         if self.builder is None and tag in self.tags:
             attributes = self.around | attributes
-            self.builder, self.outside = TreeBuilder(), self.depth - 1
+            self.builder, self.outside = TreeBuilder(), self.depth - 1  # depth around the element
             self.line, self.size = self.parser.CurrentLineNumber, 0
         if self.builder is not None:
             self.size += 64 + sum(map(len, attributes.values()))  # many empty elements would fill the memory too
@@ -99,7 +99,7 @@ class Elements:
         self.depth -= 1
         if self.builder is not None:
             self.builder.end(tag.rpartition(":")[2])
-            if self.depth == self.outside:
+            if self.depth == self.outside:  # it is closed
                 self.ready.append((self.line, self.builder.close()))
                 self.builder = None
 

@@ -29,11 +29,11 @@ def held_out(
     Raises:
         DataError: nothing is left to train on or to hold out.
     """
-    records = [compared(record) for record in zip(*columns.values())]
+    records = [compared(record) for record in zip(*columns.values())]  # accented letters in one piece
     valid = held_out_rows(len(records), count, labels)
     valid = _of_known_labels(records, valid, labels) if labels else valid
     equal = {records[row] for row in valid}
-    train = [row for row, record in enumerate(records) if record not in equal]
+    train = [row for row, record in enumerate(records) if record not in equal]  # an equal one would be known
     if not train or not valid:
         left, of = "train on" if valid else "hold out (each label needs a training record)", len(records)
         different = len(set(records))
@@ -76,11 +76,11 @@ def held_out_rows(records: int, count: int, labels: Sequence[Collection[str]] = 
         labels: the labels of each record; where each has one, each label has its share.
     """
     size = min(count, max(1, records // 10))
-    block = max(1, min(_BLOCK, size // 4))
-    one_each = [next(iter(own)) for own in labels if len(own) == 1]
+    block = max(1, min(_BLOCK, size // 4))  # records that are held out together
+    one_each = [next(iter(own)) for own in labels if len(own) == 1]  # of records with one label
     has_labels = bool(labels) and len(one_each) == records  # else there is no list as long as the data, which are large
     left, chosen = _shares(one_each, size) if has_labels else Counter({"": size}), list[int]()
-    for number in permutation(-(-records // block), _SEED).tolist():
+    for number in permutation(-(-records // block), _SEED).tolist():  # ceil: the last block may be short
         for row in range(number * block, min((number + 1) * block, records)):
             label = one_each[row] if has_labels else ""
             if left[label]:
@@ -95,5 +95,5 @@ def _shares(labels: Sequence[str], size: int) -> Counter[str]:
     """How many of `size` records each label has, in proportion; the largest remainders are rounded up."""
     exact = {label: divmod(size * number, len(labels)) for label, number in Counter(labels).items()}
     shares = Counter({label: whole for label, (whole, _) in exact.items()})
-    shares.update(sorted(exact, key=lambda label: -exact[label][1])[: size - shares.total()])
+    shares.update(sorted(exact, key=lambda label: -exact[label][1])[: size - shares.total()])  # the largest remainders
     return shares

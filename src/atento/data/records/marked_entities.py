@@ -22,7 +22,7 @@ def words_and_tags(text: str, entities: Sequence[object], subject: str) -> tuple
     Raises:
         ValueError: something else, an entity outside of the text or without a word, or two that share a word.
     """
-    spans = word_spans(text)
+    spans = word_spans(text)  # (start, end) of each word
     tags: list[str] = ["O"] * len(spans)
     for number, entity in enumerate(entities, 1):
         what = f"{subject}, entity {number},"
@@ -63,7 +63,7 @@ def of_label_studio(annotations: Sequence[object], kind: str, subject: str) -> o
     kept = next((results for results in given if isinstance(results, list)), None)
     if kept is None:
         raise ValueError(f"{subject} has no annotation with a list of results")
-    values = [result.get("value") for result in kept if isinstance(result, Mapping)]
+    values = [result.get("value") for result in kept if isinstance(result, Mapping)]  # of the first that was kept
     found = [value for value in values if isinstance(value, Mapping)]
     if kind == "tags":
         return [value for value in found if "labels" in value]

@@ -150,7 +150,7 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
         way = next((f"; its `{way}()` does" for way in ("collect", "to_pylist") if hasattr(data, way)), "")
         raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}{way}")
     if len(fields) > 1 and _columns(data, len(fields)):
-        sides = [list(side) for side in data]
+        sides = [list(side) for side in data]  # columns, not rows
         if len({len(side) for side in sides}) > 1:
             counts = " and ".join(f"{len(side)} {_SIDES.get(column, column)}" for side, column in zip(sides, names))
             raise DataError(f"{name} has {counts}; the numbers must be equal")

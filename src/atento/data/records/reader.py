@@ -302,7 +302,7 @@ def collect(
     lines = array("L")  # of machine integers: there may be millions
     skipped: list[str] = []
     empty, waiting, blank = 0, 0, Counter[str]()
-    rows = iter(rows)
+    rows = iter(rows)  # read on below, to count the bad ones
     for row in rows:
         if isinstance(row, DataError):
             if not skip_bad:
@@ -310,11 +310,11 @@ def collect(
             skipped.append(str(row))
             continue
         line, values = row
-        if not values:
+        if not values:  # a task without labels
             waiting += 1
             continue
         if converter.blank(values):
-            if (problem := converter.half(values)) is not None:
+            if (problem := converter.half(values)) is not None:  # a query without a document
                 error = DataError(f"{Origins(names, array('L', [line])).where(0)}: {problem}")
                 if not skip_bad:
                     raise error

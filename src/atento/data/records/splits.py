@@ -57,7 +57,7 @@ class Split:
         for part in self.parts:
             if row < len(part.lines):
                 return part.where(row)
-            row -= len(part.lines)
+            row -= len(part.lines)  # from the start of the next part
         return f"record {index + 1}"
 
     def taken(self, rows: Sequence[int], sources: tuple[tuple[str, int], ...] = ()) -> "Split":
@@ -79,7 +79,7 @@ def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
     """
     if not parts:
         return None
-    for part in parts[1:]:
+    for part in parts[1:]:  # each source is compared with the first
         for having, lacking in ((parts[0], part), (part, parts[0])):  # either may have more
             for name in having.columns:
                 if name not in lacking.columns:
@@ -167,7 +167,7 @@ def by_group(
     """
     if group is None:
         return divide(columns)
-    values = list(dict.fromkeys(columns[group]))
+    values = list(dict.fromkeys(columns[group]))  # each value once
     first, second = ({values[row] for row in rows} for rows in divide({group: values}))
     rows = list(enumerate(columns[group]))
     return [row for row, value in rows if value in first], [row for row, value in rows if value in second]

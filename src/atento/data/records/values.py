@@ -85,7 +85,7 @@ class Converter:
 
         None if it is a task of Label Studio without labels. Raises ValueError: as `cells`, or the record lacks a key.
         """
-        plain = record if record.__class__ is dict else {}
+        plain = record if record.__class__ is dict else {}  # a mapping of another class: by `at_key`
         found: list[Any] = [plain[key] if key in plain else at_key(record, key) for key in keys]
         for number, value in enumerate(found):
             if value.__class__ is list and value and value[0].__class__ is dict and "result" in value[0]:

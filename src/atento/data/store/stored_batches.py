@@ -49,7 +49,7 @@ class StoredBatches:
         self._cached: tuple[int, PlannedBatches] | None = None
         self._tokens = 0  # of the cached window
         first = self._window(0)
-        share = store.tokens / max(1, self._tokens)
+        share = store.tokens / max(1, self._tokens)  # windows of the store
         self.updates_per_epoch = max(windows, round(first.targets * share / budget))
         self.count, self.targets = round(len(first) * share), round(first.targets * share)
 
@@ -76,8 +76,8 @@ class StoredBatches:
     def _location(self, update: int) -> tuple[int, int, int]:
         """Return the window of an update, counted over all epochs; its index there; and the updates of the window."""
         epoch, index = divmod(update, self.updates_per_epoch)
-        window = -(-(index + 1) * self.windows // self.updates_per_epoch) - 1
-        first, last = (side * self.updates_per_epoch // self.windows for side in (window, window + 1))
+        window = -(-(index + 1) * self.windows // self.updates_per_epoch) - 1  # ceil, minus 1
+        first, last = (side * self.updates_per_epoch // self.windows for side in (window, window + 1))  # of the window
         return epoch * self.windows + window, index - first, last - first
 
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:

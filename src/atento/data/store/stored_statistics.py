@@ -120,8 +120,8 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
         longest: `data.max_len`.
         n_special: special tokens of a text.
     """
-    counts = token_lengths(store)
-    ends = np.cumsum(counts)
+    counts = token_lengths(store)  # counts[n]: texts of n tokens
+    ends = np.cumsum(counts)  # texts of n tokens or fewer
     total = int(ends[-1])
     # the smallest length that a share of the texts does not exceed: numpy's method "inverted_cdf"
     ranks = [max(1, -(-total * part // 100)) for part in (0, *PERCENTILES, 100)]
@@ -129,10 +129,10 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
     tokens = {"total": store.tokens, **dict(zip(("min", *(f"p{part}" for part in PERCENTILES), "max"), lengths))}
     over = int(counts[max(0, longest - n_special + 1) :].sum())
     return {
-        "texts": total,
+        "texts": total,  # ceil
         "text_characters": store.characters,
         "lengths": {"text": {"tokens": tokens, "longest": f"text {_longest(store, lengths[-1])}"}},
-        "over_max_len": {"max_len": longest, "records": over, "cut": "none"},
+        "over_max_len": {"max_len": longest, "records": over, "cut": "none"},  # + 1: longer than there is room
         "suspicious": {},
         "files": [],
     }

@@ -68,7 +68,7 @@ class _Shard:
         try:
             with open_plain(path) as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # an empty file, or none
             raise DataError(f"{path}: the store is damaged: the file cannot be mapped ({error})") from None
         if len(pages) != count * dtype.itemsize:
             raise DataError(
@@ -116,7 +116,7 @@ class TokenStore:
         if fingerprint_of(self.plan, records) != self.fingerprint:
             raise DataError(f"{folder / MANIFEST}: the store is damaged: the manifest was altered")
         self.records = records
-        firsts: list[int] = np.cumsum([0, *(record.texts for record in records)]).tolist()
+        firsts: list[int] = np.cumsum([0, *(record.texts for record in records)]).tolist()  # texts before each shard
         self._shards = [
             _Shard(folder, number, record, self.dtype, first)
             for number, (record, first) in enumerate(zip(records, firsts))
@@ -154,7 +154,7 @@ class TokenStore:
             shard = self._shards[number]
             local = block - int(self._block_ends[number]) + shard.record.blocks  # its number within the shard
             low, high = int(shard.blocks[local]), int(shard.blocks[local + 1])  # its texts within the shard
-            starts = shard.starts[low : high + 1].astype(np.int64)
+            starts = shard.starts[low : high + 1].astype(np.int64)  # (texts + 1,)
             flat = np.array(shard.ids[starts[0] : starts[-1]])  # one copy a block; rows are views of it
             cut = (starts - starts[0]).tolist()
             omitted = self._omitted_in(shard.first + low, shard.first + high)

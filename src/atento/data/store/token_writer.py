@@ -122,7 +122,7 @@ class TokenWriter:
         shard = _OpenShard(number)
         for block, encoded in pool.encode(_blocks(texts)):
             begin = 0
-            ends = np.cumsum(encoded.lengths, dtype=np.int64)
+            ends = np.cumsum(encoded.lengths, dtype=np.int64)  # ids up to the end of each text
             while shard.tokens + int(ends[-1]) - (int(ends[begin - 1]) if begin else 0) >= self.shard_tokens:
                 before = int(ends[begin - 1]) if begin else 0  # tokens of the block in earlier shards
                 cut = 1 + int(np.searchsorted(ends, self.shard_tokens - shard.tokens + before))  # the text that fills
