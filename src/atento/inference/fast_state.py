@@ -88,14 +88,14 @@ class FastState:
         Fewest move where the last rows take the places of those that leave.
         """
         texts = rows[:: self.width] // self.width  # (N',)
-        whole = torch.equal(rows // self.width, texts.repeat_interleave(self.width))
+        whole = torch.equal(rows // self.width, texts.repeat_interleave(self.width))  # each text keeps its outputs
         each_has_a_source = not self.source or len(self.source[0][0]) * self.width == self.rows
         if not (self.is_own and self.cache.holder is self and whole and each_has_a_source):
             kept = self.select(rows)
             kept.is_own = self.is_own or self._memory().isdisjoint(kept._memory())
             return kept
-        moved = (texts != torch.arange(len(texts), device=rows.device)).nonzero().flatten()
-        places = texts[moved]
+        moved = (texts != torch.arange(len(texts), device=rows.device)).nonzero().flatten()  # places with other texts
+        places = texts[moved]  # where each of them stands now
 
         def held(tensor: Tensor) -> Tensor:
             return tensor.index_copy_(0, moved, tensor.index_select(0, places))[: len(texts)]
@@ -125,7 +125,7 @@ class FastState:
         texts = None if count % width else rows.view(-1, width) // width  # (N',w) the text that each comes from
         if texts is None or not bool((texts == texts[:, :1]).all()):  # the beams of a text are not consecutive
             return self.separated().select(rows)
-        chosen = texts[:, 0]
+        chosen = texts[:, 0]  # (N',)
         same = len(chosen) * width == self.rows and bool(
             (chosen == torch.arange(len(chosen), device=rows.device)).all()
         )
@@ -152,11 +152,11 @@ class FastState:
         width = int((rows == first).sum())  # how often the first text is repeated
         grouped = len(rows) % width == 0 and width <= SHARED
         if grouped:
-            repeated = rows.view(-1, width)
+            repeated = rows.view(-1, width)  # (N',w)
             grouped = bool((repeated == repeated[:, :1]).all())  # all of a group continue one text
         width = width if grouped else 1
         like = self.cache.keys[0]
-        shape = (len(rows) // width, like.shape[1], ROOM * width, like.shape[3])
+        shape = (len(rows) // width, like.shape[1], ROOM * width, like.shape[3])  # (N',Hkv,C·w,K)
         count = len(self.cache.keys)
         dtype = self.beam_cache_dtype if width > 1 else like.dtype
         cache = Cache(*[[like.new_empty(shape, dtype=dtype) for _ in range(count)] for _ in range(2)])
@@ -180,9 +180,9 @@ class FastState:
         count = len(changes) + 1
         if len(rows) % count == 0:
             size = len(rows) // count
-            runs = owners.view(count, size)
+            runs = owners.view(count, size)  # (runs,R'/runs)
             if bool((runs == runs[:, :1]).all()):
-                owners = runs[:, 0]
+                owners = runs[:, 0]  # one for each run
         if len(owners) == old.source[0][0].shape[0] and bool((owners[:-1] < owners[1:]).all()):
             return  # all of them, in order
         self.source = [(k.index_select(0, owners), v.index_select(0, owners)) for k, v in old.source]
@@ -199,7 +199,7 @@ class FastState:
         if self.starts is None:
             columns = visible.nonzero()[:, 1].view(self.rows, self.length)  # ascending: the order of time
         else:  # True less often in shorter rows: their own columns are the last ones
-            columns = visible.byte().argsort(dim=1, stable=True)[:, used - self.length :]
+            columns = visible.byte().argsort(dim=1, stable=True)[:, used - self.length :]  # (R,t)
             mask = self.mask.new_full((self.rows, 1, self.length + ROOM), float("-inf"))
             mask[:, 0, : self.length].masked_fill_(visible.gather(1, columns), 0.0)
         texts = torch.arange(self.rows, device=columns.device) // width
@@ -222,7 +222,7 @@ class FastState:
     def reserve(self) -> None:
         """Make room for one more token, in memory that no other state writes."""
         columns, is_holder = self.cache.keys[0].shape[2], self.cache.holder is self
-        used, needed = self.length * self.width, (self.length + 1) * self.width
+        used, needed = self.length * self.width, (self.length + 1) * self.width  # columns: w for each token
         if needed > columns:  # half as much again, in whole tokens: copying stays linear in the length
             columns = max(needed, columns + max(columns // 2, self.width) // self.width * self.width)
             if is_holder:
@@ -231,7 +231,7 @@ class FastState:
             self.cache = self.cache.enlarged(used, columns)
             self.cache.holder = self
         if self.mask is not None and self.mask.shape[2] < columns:
-            grown = self.mask.new_full((*self.mask.shape[:2], columns), float("-inf"))
+            grown = self.mask.new_full((*self.mask.shape[:2], columns), float("-inf"))  # (N,w,columns)
             grown[:, :, :used] = self.mask[:, :, :used]
             self.mask = grown
 
@@ -280,7 +280,7 @@ class FastLayer:
             return linear.parts
 
         norms = [norm_function(part.norm) for part in (block.self_attention_residual, block.feed_forward_residual)]
-        relu = feed_forward.activation is F.relu and not feed_forward.gated
+        relu = feed_forward.activation is F.relu and not feed_forward.gated  # relu is part of the packed product
         layer = FastLayer(
             norms,
             parts(self_attention.input)[0],

@@ -61,10 +61,10 @@ class Buffers:
 
         def longer(old: Tensor) -> Tensor:
             new = old.new_zeros(len(rows), old.shape[1], room, old.shape[3])  # zeros: masked numbers must be finite
-            new[:, :, : old.shape[2]] = old.index_select(0, rows)
+            new[:, :, : old.shape[2]] = old.index_select(0, rows)  # (R,Hkv,room,K)
             return new
 
-        mask = self.mask.new_full((len(rows), 1, 1, room), float("-inf"))
+        mask = self.mask.new_full((len(rows), 1, 1, room), float("-inf"))  # (R,1,1,room)
         mask[..., : self.room] = self.mask.index_select(0, rows)
         return Buffers(
             [longer(tensor) for tensor in self.keys],
@@ -164,8 +164,8 @@ class GraphStepFunction:
         starts = None if state.starts is None else filled(state.starts)
         buffers.column.fill_(state.length)
         buffers.mask[..., state.length] = 0.0  # the new column may be read from now on
-        x = self.fast.embed(filled(tokens), state.length, starts)
-        of_rows = None if starts is None else starts.unsqueeze(1)
+        x = self.fast.embed(filled(tokens), state.length, starts)  # (P,D)
+        of_rows = None if starts is None else starts.unsqueeze(1)  # (P,1)
         positions = self.fast.step_positions(state.length, buffers.room, of_rows, buffers.mask)
         masked = {id(bias): bias + buffers.mask for bias in positions.biases if bias is not None}  # layers share it
         biases: list[Tensor | None] = [buffers.mask if bias is None else masked[id(bias)] for bias in positions.biases]
@@ -211,8 +211,8 @@ class GraphStepFunction:
             return keys.index_copy_(2, column, k.to(keys)), values.index_copy_(2, column, v.to(values))
 
         attend = self.fast.self_attention(1, buffers.positions, extend)
-        hidden = self.fast.run_layers(buffers.x, attend, buffers.source, buffers.source_mask)
-        return self.fast.project(self.fast.read_output(hidden))
+        hidden = self.fast.run_layers(buffers.x, attend, buffers.source, buffers.source_mask)  # (P,D)
+        return self.fast.project(self.fast.read_output(hidden))  # (P,V)
 
 
 def _writable(state: GraphState) -> Buffers:
@@ -227,7 +227,7 @@ def _writable(state: GraphState) -> Buffers:
     rows = state.rows
     if not fits:
         rows = torch.arange(state.count, device=buffers.mask.device) if rows is None else rows
-        room = max(buffers.room, -(-(state.length + 1) // ROOM) * ROOM)
+        room = max(buffers.room, -(-(state.length + 1) // ROOM) * ROOM)  # ceil, to whole ROOMs
         buffers = buffers.copied(rows, room)
         state.buffers, state.is_initial = buffers, False
     elif rows is not None:

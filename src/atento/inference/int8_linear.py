@@ -54,7 +54,7 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
         weight = weight.detach().float()
         scales = weight.abs().amax(dim=1).clamp_min(1e-12).double() / 127.0  # (N,)
-        zeros = torch.zeros(len(scales), dtype=torch.int64)
+        zeros = torch.zeros(len(scales), dtype=torch.int64)  # symmetric codes: 0 stands for 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch announces another way to make such a tensor
             ints = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)

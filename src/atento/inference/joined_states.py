@@ -24,14 +24,14 @@ def joined(states: Sequence[FastState]) -> FastState:
     if any(state.width != width for state in states):
         width = 1
         states = [state if state.width == 1 else state.separated() for state in states]
-    own = [_own_lengths(state) for state in states]
+    own = [_own_lengths(state) for state in states]  # (R,) of each state
     length = max(int(lengths.max()) for lengths in own)
     dtype = reduce(torch.promote_types, (state.cache.keys[0].dtype for state in states))
     cache = Cache(
         _joined_columns([state.cache.keys for state in states], states, length, dtype),
         _joined_columns([state.cache.values for state in states], states, length, dtype),
     )
-    starts = torch.cat(own) - length
+    starts = torch.cat(own) - length  # at or below 0
     is_level = not bool(starts.any())
     result = FastState(
         cache,
@@ -83,7 +83,7 @@ def _joined_columns(
 def _joined_mask(states: Sequence[FastState], length: int, dtype: torch.dtype) -> Tensor:
     """(N,w,C·w), 0 in the columns of each output's own past and -inf elsewhere."""
     width = states[0].width
-    texts = sum(state.rows for state in states) // width
+    texts = sum(state.rows for state in states) // width  # N
     like = states[0].cache.keys[0]
     mask = like.new_full((texts, width, (length + ROOM) * width), float("-inf"), dtype=dtype)
     text = 0
@@ -103,8 +103,8 @@ def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.d
     """Set the sources: each once for the outputs of a text, padded to the longest."""
     outputs = [state.rows // len(state.source[0][0]) for state in states]  # of each source
     width = result.width if all(count % result.width == 0 for count in outputs) else 1
-    repeats = [count // width for count in outputs]
-    longest = max(state.source[0][0].shape[2] for state in states)
+    repeats = [count // width for count in outputs]  # how often each is repeated
+    longest = max(state.source[0][0].shape[2] for state in states)  # S
     for layer in range(len(states[0].source)):
         keys, values = (
             torch.cat(

@@ -125,7 +125,7 @@ class OneDnnLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
-        if self.of_one_row is not None and x.numel() == x.shape[-1]:
+        if self.of_one_row is not None and x.numel() == x.shape[-1]:  # a single row
             return self.of_one_row(x)
         formula = "none" if self.activation == "gelu" else ""  # gelu by the error function, not by tanh
         out: Tensor = torch.ops.mkldnn._linear_pointwise.default(

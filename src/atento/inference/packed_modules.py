@@ -95,15 +95,15 @@ class PackedModule(nn.Module):
     def rows(self, x: Tensor, start: int, stop: int, random: object = None) -> Tensor:
         """(...,D) -> (...,stop - start), the outputs from `start` to before `stop`."""
         if x.requires_grad and torch.is_grad_enabled():  # packed products have no gradient
-            bias = None if self.bias is None else self.bias[start:stop].to(x.dtype)
+            bias = None if self.bias is None else self.bias[start:stop].to(x.dtype)  # (stop - start,)
             return F.linear(x, self.weight[start:stop].to(x.dtype), bias)
-        flat = x.flatten(0, -2).to(self.dtype)
+        flat = x.flatten(0, -2).to(self.dtype)  # (R,D)
         outputs, first = [], 0
         for part, last in zip(self.parts, self.ends):
             if first < stop and last > start:
-                outputs.append(part(flat)[:, max(start - first, 0) : stop - first])
+                outputs.append(part(flat)[:, max(start - first, 0) : stop - first])  # (R,part of the outputs)
             first = last
-        out = torch.cat(outputs, dim=1) if len(outputs) > 1 else outputs[0]
+        out = torch.cat(outputs, dim=1) if len(outputs) > 1 else outputs[0]  # (R,stop - start)
         rows: Tensor = out.to(x.dtype).unflatten(0, x.shape[:-1])
         return rows
 
@@ -140,7 +140,7 @@ def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, i
     linear: nn.Module = attention.input
     if not isinstance(linear, nn.Linear):
         return
-    queries = attention.n_heads * attention.d_head
+    queries = attention.n_heads * attention.d_head  # outputs of the map: Q, then K and V
     weight, bias = linear.weight, linear.bias
     biases = (None, None) if bias is None else (bias[:queries], bias[queries:])
     halved = precision == "int8" and weight.dtype == torch.float32 and has_packed_products()

@@ -31,8 +31,8 @@ def last_tokens(ids: Tensor, token_mask: Tensor | None, start_id: int) -> Tensor
     known = F.pad(ids, (1, 0), value=start_id)  # (B,1+T)
     if token_mask is None:
         return known[:, -1]
-    positions = torch.arange(known.shape[1], device=ids.device)
-    last = torch.where(F.pad(token_mask, (1, 0), value=True), positions, 0).amax(dim=1)
+    positions = torch.arange(known.shape[1], device=ids.device)  # (1+T,)
+    last = torch.where(F.pad(token_mask, (1, 0), value=True), positions, 0).amax(dim=1)  # (B,), 0: the start token
     return known.gather(1, last.unsqueeze(1)).squeeze(1)
 
 
@@ -40,7 +40,7 @@ def moved_to_front(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tens
     """ids and token mask (B,S) with the real tokens first in each row, their order kept."""
     if token_mask is None or not bool((token_mask[:, 1:] & ~token_mask[:, :-1]).any()):
         return ids, token_mask
-    order = torch.argsort(token_mask.int(), dim=1, descending=True, stable=True)
+    order = torch.argsort(token_mask.int(), dim=1, descending=True, stable=True)  # (B,S)
     return ids.gather(1, order), token_mask.gather(1, order)
 
 
@@ -103,7 +103,7 @@ class PlainStepFunction:
                 source_state = self.network.decoder.begin(encoded, token_mask)
             yield PromptState(source_state, len(ids))
             return
-        ids, real = all_but_last(ids, token_mask)
+        ids, real = all_but_last(ids, token_mask)  # the last one is read by the first step
         state, columns, is_level = self.network.begin(), ids.shape[1], bool(real.all())
         positions = None if is_level or self.network.stepwise else real_positions(real)
         # a recurrent network also reads no token, because its state has no rows before
@@ -138,7 +138,7 @@ class PlainStepFunction:
         tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
         real, positions = state.next(tokens)
         output = self._read(tokens, real, positions, state.stack)
-        logits = at_least_float32(self.network.project(output.hidden[:, -1]))
+        logits = at_least_float32(self.network.project(output.hidden[:, -1]))  # (R,V)
         return logits, state.after(output.state, real, tokens.shape[1])
 
     @property
@@ -182,7 +182,7 @@ class PlainStepFunction:
             self.network(ids, target, source_token_mask=token_mask, project=False)
             return
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
-        prompts = [row[keep].tolist() or [self.start_id] for row, keep in zip(ids, real)]
+        prompts = [row[keep].tolist() or [self.start_id] for row, keep in zip(ids, real)]  # never empty
         rows = [[*prompt, *after] for prompt, after in zip(prompts, written)]
         read_ids, real = padded(rows, self.pad_id, ids.device)
         self.network(read_ids, token_mask=real, project=False)

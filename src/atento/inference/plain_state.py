@@ -42,7 +42,7 @@ class PromptState:
         """The token mask (B,S+T) and the positions (B,T) with which tokens (B,T) are read; None: as all are real."""
         if self.real is None or self.lengths is None:
             return None, None
-        real = torch.cat([self.real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
+        real = torch.cat([self.real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)  # (B,S+T)
         return real, self.lengths.unsqueeze(1) + torch.arange(tokens.shape[1], device=tokens.device)
 
     def after(self, stack: object, real: Tensor | None, count: int) -> PromptState:
@@ -61,8 +61,8 @@ def joined(states: Sequence[PromptState]) -> PromptState:
         return PromptState(first.stack.joined([state.stack for state in others]), sum(state.rows for state in states))
     devices = [device for device in map(_device, states) if device is not None]
     parts = [_Columns.of(state, devices[0] if devices else None) for state in states]
-    lengths, rows = torch.cat([part.lengths for part in parts]), [state.rows for state in states]
-    length = int(lengths.max())
+    lengths, rows = torch.cat([part.lengths for part in parts]), [state.rows for state in states]  # (R,)
+    length = int(lengths.max())  # columns of the longest row
     is_level = bool((lengths == length).all())
     layers = zip(*(state.stack.blocks for state in states))
     blocks = [
@@ -117,7 +117,7 @@ def _joined_pasts(parts: Sequence[KeyValues | None], rows: Sequence[int], length
     read = [part for part in parts if part is not None]
     if not read or not length:
         return None
-    empty = KeyValues(*(tensor[:1, :, :0] for tensor in (read[0].keys, read[0].values)))
+    empty = KeyValues(*(tensor[:1, :, :0] for tensor in (read[0].keys, read[0].values)))  # (1,Hkv,0,K)
     filled = [
         part or KeyValues(*(tensor.expand(count, -1, -1, -1) for tensor in (empty.keys, empty.values)))
         for part, count in zip(parts, rows)
@@ -133,7 +133,7 @@ def _joined_sources(parts: Sequence[KeyValues | None]) -> KeyValues | None:
     sources = [part for part in parts if part is not None]
     if not sources:
         return None
-    longest = max(part.keys.shape[2] for part in sources)
+    longest = max(part.keys.shape[2] for part in sources)  # S
     return KeyValues(
         torch.cat([F.pad(part.keys, (0, 0, 0, longest - part.keys.shape[2])) for part in sources]),
         torch.cat([F.pad(part.values, (0, 0, 0, longest - part.values.shape[2])) for part in sources]),

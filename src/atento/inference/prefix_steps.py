@@ -94,12 +94,12 @@ class PrefixStepFunction:
     def step_all(self, tokens: Tensor, counts: Sequence[int], state: TextState) -> tuple[Tensor, TextState]:
         """As `decoding.contract.Rewinding.step_all`."""
         count = tokens.shape[1]
-        steps = torch.arange(count, device=tokens.device)
+        steps = torch.arange(count, device=tokens.device)  # (T,)
         is_new = steps < torch.tensor(counts, device=tokens.device).unsqueeze(1)  # (R,T), no padding
         ids, real = torch.cat([state.ids, tokens], dim=1), torch.cat([state.real, is_new], dim=1)
         with unobserved():
-            hidden = self._read(ids, real, state.prefix)
-        logits = at_least_float32(self.network.project(hidden[:, -count:]))
+            hidden = self._read(ids, real, state.prefix)  # (R,L+T,D)
+        logits = at_least_float32(self.network.project(hidden[:, -count:]))  # (R,T,V)
         return logits, TextState(ids, real, state.prefix).ending_together()
 
     def take_back(self, state: TextState, counts: Sequence[int]) -> TextState:

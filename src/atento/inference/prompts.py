@@ -63,14 +63,14 @@ class PromptMemory:
 
         0 and an empty list, if they are fewer than `shortest`.
         """
-        best, most = None, self.shortest - 1
+        best, most = None, self.shortest - 1  # fewer are not worth a copy
         for read in self._read.values():
             count = common_length(read.ids, ids)
             if count > most:
                 best, most = read, count
         if best is None:
             return 0, []
-        self._read.move_to_end(best.ids)
+        self._read.move_to_end(best.ids)  # used last, dropped last
         return most, best.first(most)
 
     def remember(self, ids: tuple[int, ...], keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
@@ -160,7 +160,7 @@ class RememberingSteps:
         if len(states) == 1:
             yield states[0]
         else:
-            order = torch.tensor([*short, *long], device=ids.device)
+            order = torch.tensor([*short, *long], device=ids.device)  # the row of each output
             yield self.inner.joined(states).select(order.argsort())  # back in the order of the rows
 
     def _begin_one(self, prompt: list[int], device: torch.device, size: int) -> Iterator[FastState | None]:

@@ -54,7 +54,7 @@ class SlotBuffer:
         old_slots, room = self._mask.shape[0], self._mask.shape[2]
         new_slots, new_room = old_slots, room
         if slots > old_slots or old_slots > max(SLOTS, _TOO_LARGE * slots):
-            new_slots = max(SLOTS, 1 << (slots - 1).bit_length()) if slots else 0
+            new_slots = max(SLOTS, 1 << (slots - 1).bit_length()) if slots else 0  # a power of two
         if columns > room or room > max(_KEPT_COLUMNS, _TOO_LARGE * columns):
             new_room = max(COLUMNS, columns + columns // 2)
         if (new_slots, new_room) == (old_slots, room):
@@ -62,10 +62,10 @@ class SlotBuffer:
         shared = min(room, new_room)
         for tensors in (self._keys, self._values):  # one after the other, so that two buffers never exist at once
             for layer, old in enumerate(tensors):
-                new = old.new_zeros(new_slots, old.shape[1], new_room, old.shape[3])
+                new = old.new_zeros(new_slots, old.shape[1], new_room, old.shape[3])  # (slots,Hkv,columns,K)
                 new[:used, :, :shared] = old[:used, :, :shared]
                 tensors[layer] = new
-        mask = self._mask.new_full((new_slots, self._mask.shape[1], new_room), float("-inf"))
+        mask = self._mask.new_full((new_slots, self._mask.shape[1], new_room), float("-inf"))  # (slots,w,columns)
         mask[:used, :, :shared] = self._mask[:used, :, :shared]
         self._mask = mask
 
@@ -87,7 +87,7 @@ class SlotBuffer:
                     if length:
                         tensor[slot, :, :length] = news[slot - first][layer][0]
         columns = torch.arange(self._mask.shape[2], device=self._mask.device)
-        visible = columns < torch.tensor(lengths, device=columns.device).unsqueeze(1)
+        visible = columns < torch.tensor(lengths, device=columns.device).unsqueeze(1)  # (new slots,columns)
         self._mask[slots] = torch.zeros_like(self._mask[slots]).masked_fill_(~visible.unsqueeze(1), float("-inf"))
 
     def move(self, moved: Sequence[tuple[int, int]]) -> None:

@@ -148,7 +148,7 @@ class Slots:
         parts, self._parts = self._parts, []
         with self.steps.threads(len(tokens) + sum(part.count for part in parts)):
             hidden = self._run(tokens, parts)
-            logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))
+            logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))  # (S·w,V)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     # Inputs
@@ -205,7 +205,7 @@ class Slots:
             if alike > max(known, self.memory.shortest - 1):
                 return False
             self.memory.skipped += known
-        shape = (1, steps.kv_heads, len(prompt), steps.d_head)
+        shape = (1, steps.kv_heads, len(prompt), steps.d_head)  # (1,Hkv,T,K)
         for tensors in (reading.keys, reading.values):
             tensors += [torch.empty(shape, dtype=steps.cache_dtype, device=self.device) for _ in steps.layers]
         for layer, part in enumerate(layers):
@@ -221,8 +221,8 @@ class Slots:
         ids = [token for part in parts for token in part.reading.ids[part.reading.length :][: part.count]]
         positions = [length for length in lengths for _ in range(self.width)]  # beams of a slot are equally long
         positions += [part.reading.length + number for part in parts for number in range(part.count)]
-        read = torch.tensor(ids, dtype=torch.long, device=self.device)
-        x = self.steps.embed(
+        read = torch.tensor(ids, dtype=torch.long, device=self.device)  # (T,)
+        x = self.steps.embed(  # (R+T,D)
             read if tokens is None else torch.cat([tokens, read]), 0, torch.tensor(positions, device=self.device)
         )
         attentions = [self._rows_attention()] if lengths else []
@@ -232,7 +232,7 @@ class Slots:
         def attend(layer: int, projected: Tensor) -> Tensor:
             if len(sizes) == 1:
                 return attentions[0](layer, projected)
-            pieces = projected.split(sizes)
+            pieces = projected.split(sizes)  # rows, then each prompt
             return torch.cat([attention(layer, piece) for attention, piece in zip(attentions, pieces)])
 
         sources, mask = list[tuple[Tensor, Tensor]](), None
@@ -253,12 +253,12 @@ class Slots:
         slots, lengths = torch.arange(count, device=self.device).unsqueeze(1), self._column_of(self.lengths)
         new = self._column_of(next_columns) + torch.arange(self.width, device=self.device)  # (S,w)
         self._past.show(new)
-        past = list(self._past.layers(count, columns))
-        keys = torch.arange(columns, device=self.device).expand(count, -1)
+        past = list(self._past.layers(count, columns))  # of each layer
+        keys = torch.arange(columns, device=self.device).expand(count, -1)  # (S,columns)
         if self.width > 1:  # the positions of what is in the columns
-            prompts = self._column_of(self._prompt_lengths)
+            prompts = self._column_of(self._prompt_lengths)  # (S,1)
             keys = torch.where(keys < prompts, keys, prompts + (keys - prompts) // self.width)
-        is_level = self.width == 1 and min(next_columns) + 1 == columns
+        is_level = self.width == 1 and min(next_columns) + 1 == columns  # one row a slot, all equally long
         mask = None if is_level else self._past.mask(count, columns)
         terms = _masked(steps.positions_of(QueryKeyPositions(lengths, keys, False), past[0][0]), mask)
 
@@ -282,13 +282,13 @@ class Slots:
         """The self-attention of a part of a prompt, under the causal mask."""
         steps, reading, first = self.steps, part.reading, part.reading.length
         last = first + part.count
-        keys = torch.arange(last, device=self.device)
+        keys = torch.arange(last, device=self.device)  # (last,)
         mask = torch.zeros(part.count, last, dtype=steps.cache_dtype, device=self.device)
         mask.masked_fill_(keys > keys[first:].unsqueeze(1), float("-inf"))  # (count,last)
         terms = _masked(steps.positions_of(QueryKeyPositions(keys[first:], keys, True), reading.keys[0]), mask)
 
         def attend(layer: int, projected: Tensor) -> Tensor:
-            q, k, v = steps.split(projected, part.count, terms.rotations[layer])
+            q, k, v = steps.split(projected, part.count, terms.rotations[layer])  # (1,H or Hkv,count,K)
             past_keys, past_values = reading.keys[layer][:, :, :last], reading.values[layer][:, :, :last]
             past_keys[:, :, first:], past_values[:, :, first:] = k, v  # views: this writes into the prompt's cache
             return steps.attend(q, past_keys, past_values, terms.biases[layer])

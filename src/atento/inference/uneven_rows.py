@@ -51,7 +51,7 @@ class FastRows:
 
         cache = Cache([moved(keys) for keys in state.cache.keys], [moved(values) for values in state.cache.values])
         source, source_mask = state.source, state.source_mask
-        if source and len(source[0][0]) != state.rows:
+        if source and len(source[0][0]) != state.rows:  # outputs that share a source
             owners = torch.arange(state.rows, device=source[0][0].device) // (state.rows // len(source[0][0]))
             source = [(keys[owners], values[owners]) for keys, values in source]
             source_mask = None if source_mask is None else source_mask[owners]
@@ -84,13 +84,13 @@ class FastRows:
         room = max(columns, old + old // 2)  # growing by half: copies stay linear in the columns
         for part in (self.cache.keys, self.cache.values):
             for layer, tensor in enumerate(part):
-                part[layer] = tensor.new_zeros(*tensor.shape[:2], room, tensor.shape[3])
+                part[layer] = tensor.new_zeros(*tensor.shape[:2], room, tensor.shape[3])  # (R,Hkv,room,K)
                 part[layer][:, :, :old] = tensor
 
     def new_columns(self, count: int) -> Tensor:
         """The columns of the next `count` tokens of each row: (count,) if the rows are level, else (R,count)."""
         device = self.cache.keys[0].device
-        columns = torch.arange(count, device=device)
+        columns = torch.arange(count, device=device)  # (T,)
         if self.is_level:
             return columns + self.lengths[0]
         return torch.tensor(self.lengths, device=device).unsqueeze(1) + columns
@@ -127,7 +127,7 @@ class FastRows:
             if columns.dim() == 1:
                 tensor[:, :, last - len(columns) : last] = new
             else:
-                index = columns[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
+                index = columns[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])  # (R,Hkv,T,K)
                 tensor.scatter_(2, index, new.to(tensor.dtype))
         return self.cache.keys[layer][:, :, :last], self.cache.values[layer][:, :, :last]
 
@@ -160,13 +160,13 @@ class StackRows:
         if min(self.lengths) == columns and min(counts) == count:
             stack.position_ids = None
             return None, None
-        own = torch.tensor(self.lengths, device=device).unsqueeze(1)
+        own = torch.tensor(self.lengths, device=device).unsqueeze(1)  # (R,1)
         first = columns - own  # (R,1): the column where each row begins
-        steps = torch.arange(columns + count, device=device)
+        steps = torch.arange(columns + count, device=device)  # (L+T,)
         if columns:
-            stack.position_ids = (steps[:columns] - first).clamp_min_(0)
+            stack.position_ids = (steps[:columns] - first).clamp_min_(0)  # (R,L)
         # padding behind the tokens of a row has the position of the last one: there may be none behind that
-        last = torch.tensor(counts, device=device).unsqueeze(1) - 1
+        last = torch.tensor(counts, device=device).unsqueeze(1) - 1  # (R,1)
         return steps >= first, (own + torch.minimum(steps[:count], last)).clamp_min_(0)
 
     def changed(self, counts: Sequence[int]) -> StackRows:
@@ -192,10 +192,10 @@ class StackRows:
             if not any(shifts):
                 block.self_attention = KeyValues(cache.keys[:, :, :columns], cache.values[:, :, :columns])
                 continue
-            index = torch.arange(columns, device=cache.keys.device) + torch.tensor(
+            index = torch.arange(columns, device=cache.keys.device) + torch.tensor(  # (R,columns)
                 shifts, device=cache.keys.device
             ).unsqueeze(1)
             index = index.clamp_(0, cache.keys.shape[2] - 1)[:, None, :, None]  # clamped where there is padding
-            index = index.expand(-1, cache.keys.shape[1], -1, cache.keys.shape[3])
+            index = index.expand(-1, cache.keys.shape[1], -1, cache.keys.shape[3])  # (R,Hkv,columns,K)
             block.self_attention = KeyValues(cache.keys.gather(2, index), cache.values.gather(2, index))
         stack.length = columns

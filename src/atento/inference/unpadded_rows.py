@@ -55,10 +55,10 @@ class Unpadded:
 
     def __init__(self, real: Tensor) -> None:
         """`real`: (B,L), True = a real token."""
-        self.lengths, self._order = real.sum(dim=1).sort(descending=True, stable=True)
-        self._real = real[self._order]
-        self._columns = torch.arange(real.shape[1], device=real.device).expand_as(real)
-        self.positions = self._columns[self._real].unsqueeze(0)
+        self.lengths, self._order = real.sum(dim=1).sort(descending=True, stable=True)  # (B,) each
+        self._real = real[self._order]  # (B,L), the longest row first
+        self._columns = torch.arange(real.shape[1], device=real.device).expand_as(real)  # (B,L)
+        self.positions = self._columns[self._real].unsqueeze(0)  # (1,N)
 
     def take(self, tensor: Tensor) -> Tensor:
         """(B,L) -> (1,N)."""
@@ -81,7 +81,7 @@ def groups_of(lengths: list[int], call: float) -> list[list[int]]:
     cost = 0.0  # of the last group
     for _, equal in groupby(lengths):
         rows = list(equal)
-        own = call + len(rows) * rows[0] ** 2
+        own = call + len(rows) * rows[0] ** 2  # each query with each key
         if groups:
             longest, tokens = groups[-1][0], sum(groups[-1]) + sum(rows)
             together = call + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens

@@ -124,7 +124,7 @@ def source_files(source: SourceConfig, folder: Path, fields: Sequence[Field] = (
             if file.is_file() and file.name.endswith(accepted)
         )
         if not names:
-            raise DataError(f"{name}: the folder holds no file that ends in {', '.join(accepted)}")  # one file
+            raise DataError(f"{name}: the folder holds no file that ends in {', '.join(accepted)}")
         return names
     if not any(letter in name for letter in _WILD) or path.exists():  # a name may have such letters itself
         return [name]

@@ -110,8 +110,8 @@ def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Itera
         if number == 1:
             _refuse_other_formats(raw, name)
             _refuse_carriage_returns(raw, name)
-            if raw.startswith(_BOM):  # of the byte order mark
-                raw, start = raw[3:], 3
+            if raw.startswith(_BOM):
+                raw, start = raw[3:], 3  # bytes of the byte order mark
                 if not raw:
                     return  # a byte order mark alone is an empty file
         if raw.endswith(b"\n"):

@@ -163,8 +163,8 @@ def _other(text: str) -> str:
 
 def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column]) -> Iterator[Row]:
     """Select columns of each row; every row must have as many columns as the first."""
-    width = first = 0
-    numbers = [column for column in columns if isinstance(column, int)]  # 0: not yet known
+    width = first = 0  # 0: not yet known
+    numbers = [column for column in columns if isinstance(column, int)]
     if len(numbers) < len(columns):
         numbers, width = _header(rows, name, [str(column) for column in columns])
         first = 1

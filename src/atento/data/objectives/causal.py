@@ -158,5 +158,5 @@ def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
     # the number of targets before each token: it is one where it is of the same text as the token before it
     targets = np.concatenate([[0], np.cumsum(document_ids[1:] == document_ids[:-1])])
     rows = [slice(*row) for row in bounds.tolist() if targets[row[1] - 1] > targets[row[0]]]
-    columns = {"ids": stream.flat, "document": document_ids}  # the same rows of both
+    columns = {"ids": stream.flat, "document": document_ids}  # cut at the same places
     return MemoryStore({name: Ragged.of_arrays([flat[row] for row in rows]) for name, flat in columns.items()})

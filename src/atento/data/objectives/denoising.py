@@ -102,8 +102,8 @@ class Noise:
         sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)  # (B,most): none beyond the last span
         filled = np.flatnonzero(counts)  # texts with a span
         sizes[filled, counts[filled] - 1] -= np.maximum(0, sizes[filled].sum(axis=1) - hidden[filled])
-        counts = np.minimum(counts, lengths - hidden + 1)
-        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)  # a token between two spans
+        counts = np.minimum(counts, lengths - hidden + 1)  # a token stays between two spans
+        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)
         # 0, but for a text with room for few spans
         sizes[filled, np.argmax(sizes[filled], axis=1)] += hidden[filled] - sizes[filled].sum(axis=1)
         # + 2: the first and the last gap may be empty
@@ -147,7 +147,7 @@ class Denoising:
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch draws other noise."""
         texts = [store["ids"][row].astype(np.int64) for row in rows.tolist()]
-        noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)  # lists of ids
+        noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)
         sources = [self.template.apply(ids.tolist())[0][:-1] for ids in noisy]  # the layout adds EOS
         targets = [ids.tolist() for ids in texts]
         columns = {"source": Ragged(sources), "target": Ragged(targets)}
@@ -166,10 +166,10 @@ def sentence_numbers(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[i
     ends, at = [], 0
     for sentence in split_sentences(text):
         at = text.index(sentence, at) + len(sentence)  # where it ends, in characters
-        ends.append(at)  # (L,), in characters
+        ends.append(at)
     starts = np.array([start for start, _ in encoded.offsets], dtype=np.int64)
-    numbers = np.searchsorted(np.array(ends[:-1], dtype=np.int64), starts, side="right")  # numbers never fall
-    return encoded.ids, np.maximum.accumulate(numbers).tolist() if len(numbers) else []
+    numbers = np.searchsorted(np.array(ends[:-1], dtype=np.int64), starts, side="right")  # the one it begins in
+    return encoded.ids, np.maximum.accumulate(numbers).tolist() if len(numbers) else []  # in rising order
 
 
 def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

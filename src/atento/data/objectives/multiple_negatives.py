@@ -51,8 +51,8 @@ def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         numbers: (B, sides), equal for equal texts.
     """
     texts, pairs, *negatives = numbers.T  # (B,) each
-    compared = np.concatenate([pairs, *negatives])  # (B,B) or (B,2B)
-    mask: NDArray[np.bool_] = (compared != pairs[:, None]) & (compared != texts[:, None])
+    compared = np.concatenate([pairs, *negatives])  # (B,) or (2B,)
+    mask: NDArray[np.bool_] = (compared != pairs[:, None]) & (compared != texts[:, None])  # (B,B) or (B,2B)
     mask[:, : len(pairs)] &= texts != texts[:, None]  # an equal first text: its pair is right as well
     np.fill_diagonal(mask, True)  # its own pair, which the comparisons have left out
     return mask
@@ -90,7 +90,7 @@ class PairBatches:
 
     def rows(self, update: int) -> Rows:
         """Return the rows of an update; updates are counted from 0 over all epochs."""
-        epoch, index = divmod(update, self.updates_per_epoch)  # an update of an epoch
+        epoch, index = divmod(update, self.updates_per_epoch)
         if self._cached_plan is None or self._cached_plan[0] != epoch:
             order = permutation(self.count, self.seed, epoch, _ORDER)
             self._cached_plan = epoch, np.array_split(order, self.updates_per_epoch)  # sizes differ by one at most

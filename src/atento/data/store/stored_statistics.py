@@ -124,15 +124,15 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
     ends = np.cumsum(counts)  # texts of n tokens or fewer
     total = int(ends[-1])
     # the smallest length that a share of the texts does not exceed: numpy's method "inverted_cdf"
-    ranks = [max(1, -(-total * part // 100)) for part in (0, *PERCENTILES, 100)]
+    ranks = [max(1, -(-total * part // 100)) for part in (0, *PERCENTILES, 100)]  # ceil of the share
     lengths = np.searchsorted(ends, ranks).tolist()
     tokens = {"total": store.tokens, **dict(zip(("min", *(f"p{part}" for part in PERCENTILES), "max"), lengths))}
-    over = int(counts[max(0, longest - n_special + 1) :].sum())
+    over = int(counts[max(0, longest - n_special + 1) :].sum())  # + 1: more than there is room for
     return {
-        "texts": total,  # ceil
+        "texts": total,
         "text_characters": store.characters,
         "lengths": {"text": {"tokens": tokens, "longest": f"text {_longest(store, lengths[-1])}"}},
-        "over_max_len": {"max_len": longest, "records": over, "cut": "none"},  # + 1: longer than there is room
+        "over_max_len": {"max_len": longest, "records": over, "cut": "none"},
         "suspicious": {},
         "files": [],
     }
