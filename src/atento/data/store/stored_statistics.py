@@ -28,18 +28,18 @@ def equal_texts(store: TokenStore, texts: Sequence[Ids]) -> list[list[int]]:
         return matches
     joined = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
     ends = np.cumsum([len(text) for text in texts])  # of each text in `joined`
-    signatures = _signatures(joined, np.concatenate([[0], ends]))
+    signatures = _signatures(joined, np.concatenate([[0], ends]))  # (texts,)
     ranked = np.sort(signatures)  # for binary search, in `_member`
     by_signature: dict[int, list[int]] = {}
-    for number, signature in enumerate(signatures.tolist()):
+    for number, signature in enumerate(signatures.tolist()):  # texts may share one
         by_signature.setdefault(signature, []).append(number)
     omitted = frozenset(store.omitted.tolist())
     for first, ids, starts in store.shards():
         of_shard = _signatures(ids, starts.astype(np.int64))
-        for text in np.flatnonzero(_member(of_shard, ranked)).tolist():
+        for text in np.flatnonzero(_member(of_shard, ranked)).tolist():  # texts that may be equal
             if first + text in omitted:
                 continue
-            row = ids[starts[text] : starts[text + 1]]
+            row = ids[starts[text] : starts[text + 1]]  # ids of the text
             for number in by_signature[int(of_shard[text])]:
                 if np.array_equal(row, texts[number]):  # the signature reads three ids of a text
                     matches[number].append(first + text)
@@ -57,7 +57,7 @@ def shared_runs(store: TokenStore, texts: Sequence[Ids], size: int = NGRAM) -> N
         size: tokens of a run.
     """
     of_texts = [_runs(np.asarray(text, dtype=np.int64), size) for text in texts]
-    ranked = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *of_texts]))
+    ranked = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *of_texts]))  # (distinct runs,)
     present = np.zeros(len(ranked), dtype=np.bool_)
     for _, ids, starts in store.shards():
         for begin in range(0, max(0, len(ids) - size + 1), _PIECE):
@@ -74,10 +74,10 @@ def shared_runs(store: TokenStore, texts: Sequence[Ids], size: int = NGRAM) -> N
 def _signatures(ids: Ids, starts: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return a number for each text, equal for equal texts: of its length and its first, middle and last id."""
     lengths = np.diff(starts)
-    filled = lengths > 0
+    filled = lengths > 0  # an empty text has no first id
     signature = lengths.astype(np.uint64)
-    for offset in (np.zeros_like(lengths), lengths // 2, lengths - 1):
-        at = np.where(filled, starts[:-1] + offset, 0)
+    for offset in (np.zeros_like(lengths), lengths // 2, lengths - 1):  # first, middle, last
+        at = np.where(filled, starts[:-1] + offset, 0)  # 0 is read, not used
         values = ids[at].astype(np.uint64) if len(ids) else np.zeros(len(lengths), dtype=np.uint64)
         signature = hashes_of(signature * np.uint64(1 << 20) + np.where(filled, values, np.uint64(0)), _KEY)
     return signature
@@ -88,7 +88,7 @@ def _runs(ids: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
     count = max(0, len(ids) - size + 1)
     hashed = np.zeros(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        of_id = hashes_of(ids.astype(np.uint64), _KEY)
+        of_id = hashes_of(ids.astype(np.uint64), _KEY)  # (ids,)
         for offset in range(size):  # a polynomial in an odd constant, modulo 2**64
             hashed = hashed * np.uint64(0x9E3779B97F4A7C15) + of_id[offset : offset + count]
     return hashed
