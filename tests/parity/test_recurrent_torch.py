@@ -14,10 +14,10 @@ from atento.attention.additive import AdditiveScore, BilinearScore
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import SpecialIds
 from atento.config.sections.recurrent import CellName, RecurrentConfig
-from atento.networks.cross_entropy import cross_entropy
 from atento.networks.recurrent.cells import CELLS, RecurrentStack
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
+from atento.networks.vocabulary import cross_entropy
 
 pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(

@@ -32,7 +32,7 @@ from atento.inference.graphs import ROOM, WARM_UP, GraphStepFunction
 from atento.inference.plain import PlainStepFunction
 from atento.inspection.ablation import ablate
 from atento.networks import build_network
-from atento.networks.cross_entropy import cross_entropy
+from atento.networks.vocabulary import cross_entropy
 from atento.runs.run_identity import parts_on
 from atento.training.journal import read_journal
 from atento.training.loop import take_update

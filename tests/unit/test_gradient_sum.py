@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.networks.cross_entropy import add_wide
+from atento.networks.vocabulary import add_wide
 from atento.training.replica.gradient_sum import Tree, TreeSum, buckets, copy_from_flat, flat
 from atento.training.replica.local import RunningSum
 

@@ -21,8 +21,8 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.errors import CapabilityError, RecipeError
 from atento.networks import build_network
+from atento.networks.large_vocabulary import AdaptiveSoftmax, sampled_nats
 from atento.networks.recurrent.elmo import ELMo
-from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats
 from atento.splitmix import log_uniform
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.networks import cross_entropy as loss_module
-from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy
+from atento.networks import vocabulary as loss_module
+from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 
 SMOOTHINGS = [0.0, 0.1, 0.5, 0.99]
 
@@ -157,7 +157,7 @@ def test_peak_memory_does_not_grow_with_tokens_times_vocabulary() -> None:
     """
     program = """
 import pathlib, resource, torch
-from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy
+from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 torch.set_num_threads(1)
 def peak():
     status = pathlib.Path("/proc/self/status")  # ru_maxrss is inherited from a large parent, this is not

@@ -13,9 +13,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks import Network, build_network
-from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy
 from atento.networks.heads import LinearHead
-from atento.networks.vocabulary import VocabularyHead
+from atento.networks.vocabulary import VocabularyHead, cross_entropy, plain_cross_entropy
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
 HEADS = (

@@ -18,8 +18,8 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch, Part, Teaching
 from atento.errors import RecipeError
 from atento.networks import build_network
-from atento.networks import cross_entropy as loss_module
-from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy
+from atento.networks import vocabulary as loss_module
+from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
 

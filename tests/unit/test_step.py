@@ -23,8 +23,8 @@ from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.cross_entropy import cross_entropy
 from atento.networks.interface import Network
+from atento.networks.vocabulary import cross_entropy
 from atento.training.losses import LOSSES, Call, Forward, Sums, losses
 from atento.training.optimizer import LossScale
 from atento.training.step import Updater

@@ -27,19 +27,13 @@ from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState, norm_
 from atento.inference.joined_states import joined
 from atento.inference.packed_linear import Precision, with_round_number
 from atento.inference.packed_modules import copy_sharing_weights, pack, pack_decoder, pack_modules
-from atento.inference.plain import (
-    ROUNDING,
-    ROUNDING_INT8,
-    PlainStepFunction,
-    all_but_last,
-    at_least_float32,
-    last_tokens,
-)
+from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens
 from atento.inference.uneven_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
 from atento.networks.stack.block import BlockState
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
+from atento.networks.vocabulary import at_least_float32
 from atento.precision import best_precision, cpu_features, threads_for
 
 SelfAttention = Callable[[int, Tensor], Tensor]

@@ -22,6 +22,7 @@ from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
+from atento.networks.vocabulary import at_least_float32
 
 WritingNetwork = EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM
 
@@ -54,11 +55,6 @@ def all_but_last(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}
 """How far logits of a step over several tokens may be from those of steps over one, as a share of the highest."""
 ROUNDING_INT8 = 2.0**-4  # the rows of a product share a scale
-
-
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Half precisions as float32, because log-probabilities are summed."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def padded(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:

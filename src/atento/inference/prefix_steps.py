@@ -11,10 +11,11 @@ from torch import Tensor
 
 from atento.attention.masks import prefix
 from atento.attention.observe import observing, unobserved
-from atento.inference.plain import ROUNDING, all_but_last, at_least_float32, last_tokens, padded
+from atento.inference.plain import ROUNDING, all_but_last, last_tokens, padded
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder
 from atento.networks.stack.stack_positions import real_positions
+from atento.networks.vocabulary import at_least_float32
 
 Prompt = Literal["causal", "prefix"]
 

@@ -11,9 +11,10 @@ from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling, Windows
 from atento.errors import CapabilityError, RecipeError, nearest
+from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
-from atento.networks.vocabulary import AdaptiveSoftmax, Head, Transform, VocabularyHead
+from atento.networks.vocabulary import Head, Transform, VocabularyHead
 
 _SPAN_POSITIONS, _POSITION_WIDTH = 20, 200  # SpanBERT's: positions inside a span, and how wide their vectors are
 

@@ -1,18 +1,17 @@
-"""The base of heads, the heads that give logits over the vocabulary, and losses over it (docs/notes.md#c5)."""
+"""The head over the vocabulary, on the base of all heads, and its loss: label-smoothed cross-entropy, also with R-Drop.
 
-import math
-from collections.abc import Sequence
-from typing import Any
+The loss takes memory that does not grow with tokens x vocabulary (docs/notes.md#c5). It is a sum over real targets; the
+training step divides once, by the real targets of the whole update.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from atento.attention.algebra import Context, TypedFunction
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig, HeadKind
-from atento.errors import RecipeError
-from atento.networks.cross_entropy import cross_entropy
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 
 
@@ -87,100 +86,212 @@ class VocabularyHead(Head):
         return out
 
 
-_SHRINKS = 4  # the vectors of a cluster are so many times narrower than those of the cluster before it
-_BLOCK_LOGITS = 1 << 23  # values of logits in memory at a time: 32 MiB in float32
+# Rows of one block of logits. Every block reads and writes the gradient of the whole weight matrix, so that small
+# blocks are slow (GPT-2's update took 1.5 times as long with 41 rows as with 128). Large blocks cost memory with a
+# large vocabulary. The aim is 32 MiB of float32 logits.
+_MIN_ROWS, _MAX_ROWS, _BLOCK_LOGITS = 192, 512, 1 << 23
+_GPU_FACTOR = 8  # on a GPU: a block is some thirty short kernels
+_ADDED = 1 << 17  # elements that are converted at once, which stay in a processor's cache
+_GPU_MULTIPLE = 64  # of words: where rows of logits do not begin at 16 bytes, a GPU's products take four times as long
+_NEVER = -30000.0  # the logit of what is no word; a probability of 0, also in 16 bits
+_ROW_MULTIPLE = 64  # the last block is padded to a multiple of this, so that oneDNN meets few shapes
 
 
-class AdaptiveSoftmax(Head):
-    """p(word) = p(cluster) · p(word | cluster), for words in the order of falling frequency (Grave et al. 2017).
+def at_least_float32(x: Tensor) -> Tensor:
+    """Convert half precisions to float32; leave float32 and float64 as they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
-    The words below the first cutoff and one logit for each cluster share the first matrix. Cluster i, from 1, reads
-    vectors that are projected to D / 4**i. A target costs the first matrix and that of its own cluster alone. The
-    probabilities are exact: they add up to 1 over all words.
+
+def add_wide(total: Tensor, narrow: Tensor) -> Tensor:
+    """Add a tensor, which may have a narrower type, to `total` in place; return it.
+
+    On a CPU, PyTorch would convert the whole tensor first, and new memory for it takes longer than the sum.
     """
-
-    kind = "vocabulary"
-
-    def __init__(self, vocab_size: int, d_model: int, cutoffs: Sequence[int]) -> None:
-        """Raises:
-        RecipeError: a cutoff is not below the number of words.
-        """
-        super().__init__()
-        if cutoffs[-1] >= vocab_size:
-            raise RecipeError(
-                f"`output.adaptive` must be below the {vocab_size} words of the vocabulary: got {list(cutoffs)}"
-            )
-        self.vocab_size, self.bounds = vocab_size, (*cutoffs, vocab_size)  # where frequent words and each cluster end
-        self.first = nn.Linear(d_model, cutoffs[0] + len(cutoffs), bias=False)  # frequent words, and the clusters
-        self.clusters = nn.ModuleList(  # the rarer their words, the narrower
-            nn.Sequential(nn.Linear(d_model, width, bias=False), nn.Linear(width, end - begin, bias=False))
-            for (begin, end), width in zip(  # (begin, end): the words of a cluster
-                zip(cutoffs, self.bounds[1:]), (max(1, d_model // _SHRINKS**i) for i in range(1, len(cutoffs) + 1))
-            )
-        )
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Matrices normal, with deviation 1/√ of the width that they read."""
-        for matrix in self.parameters():
-            nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
-
-    def forward(self, hidden: Tensor, table: TokenEmbedding | None = None) -> Tensor:
-        """hidden (...,D) -> log-probabilities (...,V), of which softmax gives the probabilities; `table` is ignored."""
-        first = torch.log_softmax(self.first(hidden), dim=-1)  # (...,first cutoff + clusters)
-        words, clusters = first[..., : self.bounds[0]], first[..., self.bounds[0] :]  # frequent ones; a place a cluster
-        inside = [torch.log_softmax(cluster(hidden), dim=-1) for cluster in self.clusters]  # log p(word | cluster)
-        return torch.cat([words, *(clusters[..., i, None] + log_probs for i, log_probs in enumerate(inside))], dim=-1)
-
-    def nats(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        """vectors (N,D), targets (N,) -> the sum of -log p, without the clusters that no target is in."""
-        total, _ = cross_entropy(vectors, self.first.weight, self._in_first(targets))  # of the word or its cluster
-        cluster: Any
-        for cluster, begin, end in zip(self.clusters, self.bounds, self.bounds[1:]):
-            rows = ((targets >= begin) & (targets < end)).nonzero()[:, 0]  # (n,), rows whose target is in this cluster
-            if len(rows):
-                narrow, matrix = cluster  # two linear layers
-                total = total + cross_entropy(narrow(vectors[rows]), matrix.weight, targets[rows] - begin)[0]
-        return total
-
-    def _in_first(self, targets: Tensor) -> Tensor:
-        """The column of the first matrix for each target: the word, or its cluster."""
-        starts = torch.tensor(self.bounds[:-1], device=targets.device)  # the first word of each cluster
-        cluster = torch.searchsorted(starts, targets, right=True)  # 0 for the words below the first cutoff
-        return torch.where(cluster == 0, targets, self.bounds[0] + cluster - 1)
+    if total.dtype == narrow.dtype or total.is_cuda or not (total.is_contiguous() and narrow.is_contiguous()):
+        return total.add_(narrow)
+    for part, added in zip(total.view(-1).split(_ADDED), narrow.view(-1).split(_ADDED)):  # views of the same memory
+        part.add_(added.to(total.dtype))
+    return total
 
 
-def sampled_nats(vectors: Tensor, targets: Tensor, matrix: Tensor, bias: Tensor | None, sampled: Tensor) -> Tensor:
-    """The sum of -log p by a softmax over each target and a sample of the words (Jean et al. 2015, section 3).
+def plain_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None, r_drop: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Label-smoothed cross-entropy as its equation: Σ (1-ε)·(-log p_y) + ε·mean_v(-log p_v) (Szegedy et al. 2016).
 
-    The words are drawn with replacement by P(k) = log((k + 2) / (k + 1)) / log(V + 1), which fits words in the order of
-    falling frequency. A drawn word counts exp(its logit) / (S · P(k)) in the sum over the vocabulary, and nothing for a
-    target that it equals. So the sum is right on average, as is 1 / p, and -log p is too small with few samples.
+    Of two passes, half of R-Drop's loss: (CE_p + CE_q + α/2·Σ KL(p || q) + KL(q || p)) / 2 (Liang et al. 2021).
 
     Args:
-        vectors: (N,D).
-        targets: (N,).
-        matrix: the output matrix (V,D).
-        bias: (V,), or None.
-        sampled: (S,), the drawn words.
+        hidden: (N,D), or (2,N,D) of two passes with other dropout. weight: (V,D). targets: (N,) int64. bias: (V,).
+        smoothing: ε.
+        r_drop: α.
+
+    Returns:
+        The summed loss, and the summed negative log-likelihood without smoothing, of two passes its mean; scalars in
+        nats.
     """
-    numbers = sampled.to(torch.float64)
-    share = torch.log((numbers + 2) / (numbers + 1)) / math.log(len(matrix) + 1)  # P(k)
-    wide = torch.promote_types(vectors.dtype, torch.float32)
-    drawn_bias = -torch.log(len(sampled) * share)  # -log (S · P(k)), added to a logit
-    drawn_bias = (drawn_bias if bias is None else drawn_bias + bias[sampled]).to(wide)
+    logits = at_least_float32(F.linear(hidden, weight, bias))  # (N,V), or (2,N,V)
+    log_probs = torch.log_softmax(logits, dim=-1)  # (N,V), or (2,N,V)
+    nll = -log_probs.gather(-1, targets.expand(log_probs.shape[:-1]).unsqueeze(-1)).sum()
+    loss = (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum()
+    if hidden.dim() == 2:
+        return loss, nll
+    p, q = log_probs
+    both = F.kl_div(q, p, reduction="sum", log_target=True) + F.kl_div(p, q, reduction="sum", log_target=True)
+    return (loss + r_drop / 2 * both) / 2, nll / 2
 
-    def nats(vectors: Tensor, targets: Tensor) -> Tensor:
-        right = (vectors * F.embedding(targets, matrix)).sum(dim=-1, keepdim=True).to(wide)  # (n,1)
-        right = right if bias is None else right + bias[targets, None]
-        wrong = (vectors @ F.embedding(sampled, matrix).T).to(wide) + drawn_bias  # (n,S)
-        wrong = wrong.masked_fill(sampled == targets.unsqueeze(1), -torch.inf)
-        return (torch.logsumexp(torch.cat([right, wrong], dim=1), dim=1) - right[:, 0]).sum()  # log Z - logit, summed
 
-    rows = max(1, _BLOCK_LOGITS // len(sampled))
-    if len(vectors) <= rows:
-        return nats(vectors, targets)
-    blocks = zip(vectors.split(rows), targets.split(rows))
-    sums = [checkpoint(nats, *block, use_reentrant=False, preserve_rng_state=False) for block in blocks]
-    return torch.stack(sums).sum()
+def divergences(scores: Tensor, probs: Tensor) -> Tensor:
+    """Return Σ KL(p || q) + KL(q || p) = Σ (p - q)·(a - b) of probabilities p, q (2,...) by the scores a, b (2,...)."""
+    a, b = scores.unbind()
+    p, q = probs.unbind()  # log Z vanishes, since Σ (p - q) = 0
+    return ((p - q) * (a - b)).sum()
+
+
+def _rows_of_block(hidden: Tensor, vocab_size: int) -> int:
+    rows = min(max(_MIN_ROWS, _BLOCK_LOGITS // vocab_size), _MAX_ROWS)
+    return rows * _GPU_FACTOR if hidden.is_cuda else rows
+
+
+class _ChunkedCrossEntropy(TypedFunction):
+    """Computes the gradients in the forward pass, block by block, so that no (N,V) matrix is ever allocated.
+
+    With p = softmax(logits), the gradient of the loss by a row of logits is p - (1-ε)·onehot(y) - ε/V. The forward pass
+    has p at hand, so it multiplies this gradient by `weight` and by `hidden` at once, and drops the block. The backward
+    pass scales the results by the incoming gradient. Rows of two passes are in one block.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Context[None], hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *options: float
+    ) -> tuple[Tensor, Tensor]:
+        (smoothing, r_drop), passes, vocab_size = options[:2], len(hidden), int(options[2])
+        of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
+        d_hidden = torch.empty_like(hidden) if of_hidden else None
+        d_weight: Tensor | None = None  # of the blocks so far
+        d_bias = torch.zeros_like(at_least_float32(bias)) if of_bias and bias is not None else None
+        # smoothing weighs all logits alike: the sum of a row's logits is h · weight_sum + bias_sum, and the gradient of
+        # the smoothed part needs only these two sums, not the logits
+        weight_sum = at_least_float32(weight).sum(dim=0) if smoothing else None  # (D,)
+        bias_sum = 0.0 if bias is None else at_least_float32(bias[:vocab_size]).sum(dtype=torch.float64)
+        loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
+        total_nll = torch.zeros_like(loss)
+        rows = max(1, _rows_of_block(hidden, vocab_size) // passes)  # of each pass
+        for start in range(0, hidden.shape[1], rows):
+            h = hidden[:, start : start + rows].flatten(0, 1)  # (passes·n,D)
+            y = targets[start : start + rows, None].repeat(passes, 1)  # (passes·n,1)
+            missing = -len(y) % _ROW_MULTIPLE  # rows of zeros
+            h = F.pad(h, (0, 0, 0, missing)) if missing else h  # full blocks are faster
+            logits = at_least_float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
+            probs = torch.softmax(logits, dim=-1)  # (passes·n,V)
+            log_z = logits.amax(dim=-1, keepdim=True) - probs.amax(dim=-1, keepdim=True).log()  # (n,1), without exp
+            # -log p(y) = log Z - logit(y); the mean of -log p over the vocabulary = log Z - mean logit
+            nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
+            loss += (1 - smoothing) * nll  # smoothing's part follows below
+            if weight_sum is not None:
+                logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
+                loss += smoothing * (log_z.sum(dtype=torch.float64) - logit_sum / vocab_size)
+            total_nll += nll
+            if passes == 2:
+                loss += r_drop / 2 * _add_divergences(logits, probs, r_drop / 2)
+            del logits  # frees the block before the next one is allocated
+            if of_hidden or of_weight or of_bias:
+                probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))  # p - (1-ε)·onehot(y), in place
+                d_logits = probs.to(h.dtype)  # the type of the product's other side
+                d_logits = F.pad(d_logits, (0, 0, 0, missing)) if missing else d_logits
+                # d loss / d logit = p - (1-ε)·onehot(y) - ε/V; the last is one number, so it needs no (n,V) tensor
+                uniform = smoothing / vocab_size
+                if d_hidden is not None:
+                    d_hidden[:, start : start + rows] = (d_logits @ weight)[: len(y)].unflatten(0, (passes, -1))
+                if of_weight:
+                    product = d_logits.t() @ h  # rows of padding are 0, so they add nothing
+                    d_weight = product if d_weight is None else add_wide(at_least_float32(d_weight), product)
+                if d_bias is not None:
+                    d_bias += probs.sum(dim=0) - uniform * len(y)  # Σ over rows of p - (1-ε)·onehot(y) - ε/V
+                del d_logits
+            del probs
+        if of_weight and d_weight is None:  # there are no targets
+            d_weight = torch.zeros_like(weight)
+        if weight_sum is not None:
+            _smooth(d_hidden, smoothing / vocab_size * weight_sum)  # (D,), ε/V · Σ_v w_v, for each row
+            d_weight = None if d_weight is None else at_least_float32(d_weight)
+            _smooth(d_weight, smoothing / vocab_size * at_least_float32(hidden).sum(dim=(0, 1)))  # ε/V · Σ h, (D,)
+        if of_hidden or of_weight or of_bias:
+            converted = [None if x is None else x.to(weight.dtype) for x in (d_weight, d_bias)]
+            ctx.save_for_backward(d_hidden, *converted)
+        ctx.mark_non_differentiable(total_nll)
+        return loss, total_nll
+
+    @staticmethod
+    def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
+        by = grads[0]  # of the loss alone: the other sum has no gradient
+        if by.device.type == "cpu" and by == 1:  # as in an update of one head, whose gradient is divided at the end
+            return *ctx.saved_tensors, None, None, None, None
+        scaled = [None if saved is None else saved * by.to(saved.dtype) for saved in ctx.saved_tensors]
+        return *scaled, None, None, None, None
+
+
+def _smooth(gradient: Tensor | None, uniform: Tensor) -> None:
+    """Subtract the part of smoothing, the same in all rows, in place."""
+    if gradient is not None:
+        gradient -= uniform.to(gradient.dtype)
+
+
+def _add_divergences(logits: Tensor, probs: Tensor, factor: float) -> Tensor:
+    """Return `divergences` of two passes (2n,V), add `factor` times its gradient to `probs`, and overwrite `logits`.
+
+    With δ = a - b, the gradient by a is p·(δ - Σ p·δ) + p - q, and that by b is q·(Σ q·δ - δ) + q - p.
+    """
+    (delta, spare), (p, q) = logits.chunk(2), probs.chunk(2)  # `delta` and `spare` are views of `logits`
+    delta -= spare
+    difference, means = p - q, [(each * delta).sum(dim=-1, keepdim=True) for each in (p, q)]  # (n,1) each
+    for each, mean, sign in zip((p, q), means, (factor, -factor)):
+        each.addcmul_(each, torch.sub(delta, mean, out=spare), value=sign).add_(difference, alpha=sign)
+    return (means[0] - means[1]).sum(dtype=torch.float64)  # Σ (p - q)·δ
+
+
+def cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    bias: Tensor | None = None,
+    r_drop: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The same as `plain_cross_entropy`, with peak memory independent of N·V.
+
+    Args:
+        hidden: (N,D), or (2,N,D) of two passes with other dropout. weight: (V,D). targets: (N,) int64. bias: (V,).
+        smoothing: label smoothing ε.
+        r_drop: weight α of the divergence of two passes.
+
+    Returns:
+        The summed loss, and the summed negative log-likelihood without smoothing; float64 scalars in nats.
+    """
+    if hidden.dtype == torch.float16:
+        return _scaled_cross_entropy(hidden, weight, targets, smoothing, bias, r_drop)
+    vocab_size = len(weight)
+    missing = -vocab_size % _GPU_MULTIPLE if hidden.is_cuda and hidden.dtype == torch.bfloat16 else 0
+    if missing:  # words that no row predicts
+        bias = F.pad(weight.new_zeros(vocab_size) if bias is None else bias, (0, missing), value=_NEVER)
+        weight = F.pad(weight, (0, 0, 0, missing))
+    if hidden.dim() == 2:
+        loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0, vocab_size)
+        return loss, nll
+    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop, vocab_size)
+    return loss / 2, nll / 2  # half of both passes: their mean
+
+
+def _scaled_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None, r_drop: float
+) -> tuple[Tensor, Tensor]:
+    """The same in float16: blocks are computed again in the backward pass, which knows the scale of the loss.
+
+    Most of a gradient that has not been multiplied by it is below 6e-8, and so 0.
+    """
+    rows = max(1, _rows_of_block(hidden, weight.shape[0]) // (hidden.dim() - 1))  # of each pass
+    loss = nll = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    for h, y in zip(hidden.split(rows, dim=-2), targets.split(rows)):
+        of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, r_drop, use_reentrant=False)
+        loss, nll = loss + of_block[0], nll + of_block[1].detach()
+    return loss, nll

@@ -15,12 +15,12 @@ from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError, RecipeError
-from atento.networks.cross_entropy import at_least_float32, cross_entropy, divergences
 from atento.networks.frozen import current
 from atento.networks.heads import SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, mask_of, stacks_of, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
+from atento.networks.vocabulary import at_least_float32, cross_entropy, divergences
 from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, sampled_forward

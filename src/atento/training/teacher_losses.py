@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from atento.data.batches.batch import Batch, Projected, Teaching
-from atento.networks.cross_entropy import at_least_float32
+from atento.networks.vocabulary import at_least_float32
 
 _ROWS = 256  # of scores over a vocabulary in memory at once
 

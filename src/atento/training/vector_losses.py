@@ -10,9 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from atento.attention.dropout import Randomness
 from atento.data.batches.batch import SIDES, Batch, Contrast
-from atento.networks.cross_entropy import at_least_float32
 from atento.networks.heads import TextWindows, pool_text, pool_windows
 from atento.networks.interface import Network
+from atento.networks.vocabulary import at_least_float32
 
 _GROUP_TOKENS = {"cpu": 2048}  # tokens of texts that are read at a time for their vectors, by type of device
 _MANY_TOKENS = 32768  # of other devices, which are slow at many small products

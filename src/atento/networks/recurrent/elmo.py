@@ -17,12 +17,12 @@ from atento.attention.dropout import Randomness
 from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
-from atento.networks.cross_entropy import cross_entropy
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, layer_count
+from atento.networks.large_vocabulary import AdaptiveSoftmax, sampled_nats
 from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.output import Output
-from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats
+from atento.networks.vocabulary import cross_entropy
 
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 

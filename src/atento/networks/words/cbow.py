@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
-from atento.networks.cross_entropy import cross_entropy
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
+from atento.networks.vocabulary import cross_entropy
 from atento.networks.words.window_loss import Blocks, plain_window_loss, window_loss
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from atento.data.batches.batch import EVERY
-from atento.networks.cross_entropy import add_wide
 from atento.networks.interface import Network
+from atento.networks.vocabulary import add_wide
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients, TreeSum, buckets
 
