@@ -20,7 +20,7 @@ from atento.convert.layouts import convert
 from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
 from atento.inference import choose
 from atento.inference.choose import reader
-from atento.inference.encoder_reading import FastReader
+from atento.inference.fast_reader import FastReader
 from atento.inference.int8_linear import FixedInt8Linear
 from atento.inference.packed_linear import has_int8_products
 from atento.model import Model

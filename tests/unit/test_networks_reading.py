@@ -17,9 +17,9 @@ from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
-from atento.inference import int8_linear, unpadded_rows
+from atento.inference import encoder_reading, int8_linear
 from atento.inference.choose import reader
-from atento.inference.encoder_reading import FastReader
+from atento.inference.fast_reader import FastReader
 from atento.inference.int8_linear import RowInt8Linear
 from atento.inference.packed_linear import with_round_number
 from atento.model import Model
@@ -81,7 +81,7 @@ def distance(vectors: Tensor, expected: Tensor) -> float:
     return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
-@pytest.mark.parametrize("call", [0, unpadded_rows.CALL], ids=["rows of one length together", "rows joined"])
+@pytest.mark.parametrize("call", [0, encoder_reading.CALL], ids=["rows of one length together", "rows joined"])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_reader_equals_the_encoder(name: str, call: int) -> None:
     """Hidden vectors of every layer, pooled vectors and logits; zeros at padding."""
@@ -120,7 +120,7 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
 def test_rows_are_joined_where_padding_costs_less_than_a_call(
     lengths: list[int], width: int, groups: list[list[int]]
 ) -> None:
-    assert unpadded_rows.groups_of(lengths, unpadded_rows.CALL / width) == groups
+    assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from atento.data.files.source_lines import read_lines
 from atento.errors import AtentoWarning, CapabilityError, DataError
-from atento.inference.encoder_reading import why_no_fast_reading
+from atento.inference.fast_reader import why_no_fast_reading
 from atento.model import Model
 from atento.models.configuration import CALIBRATION
 from atento.networks.int8_projection import LEVELS, Int8Projection

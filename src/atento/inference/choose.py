@@ -10,14 +10,9 @@ import torch
 from torch import nn
 
 from atento.errors import AtentoWarning, CapabilityError
-from atento.inference.encoder_reading import (
-    FastReader,
-    attention_type_of,
-    pack_stack,
-    why_no_fast_reading,
-    why_not_packed,
-)
+from atento.inference.encoder_reading import pack_stack, why_not_packed
 from atento.inference.fast import FastStepFunction, precision_of_sources, why_not_fast
+from atento.inference.fast_reader import FastReader, attention_type_of, why_no_fast_reading
 from atento.inference.graphs import GraphStepFunction
 from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
 from atento.inference.packed_modules import pack_decoder

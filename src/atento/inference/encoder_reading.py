@@ -8,47 +8,113 @@ the others. In bfloat16, a few tokens of other lengths join them, padded, where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness
 from atento.attention.kernels import attend, choose_for_reading
-from atento.attention.lowering import lower
+from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import padding
-from atento.attention.multihead import Projection
-from atento.attention.observe import observing
+from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.relative_terms import ProjectedScheme
-from atento.errors import CapabilityError
 from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
 from atento.inference.packed_linear import Activation, PackedLinear, Precision, with_round_number
 from atento.inference.packed_modules import PackedModule, pack, pack_modules
 from atento.inference.plain import moved_to_front, padded
-from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
-from atento.networks.frozen import current
-from atento.networks.int8_projection import Int8Projection, has_int8_weights, in_8_bits, multiplies_by_table
-from atento.networks.interface import Network, layer_count
-from atento.networks.layers import TokenEmbedding
-from atento.networks.output import Output
+from atento.networks.int8_projection import Int8Projection, has_int8_weights
 from atento.networks.stack.block import Block
-from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.stack import MaskArgument, Stack, linear_maps
+from atento.networks.stack.stack import Stack, linear_maps
 from atento.networks.stack.stack_decoders import EncoderDecoder
-from atento.precision import best_precision, cpu_features, threads_for
+from atento.precision import cpu_features, threads_for
 
 _CHUNK = 256  # tokens computed at a time, so that what is between two products stays in the cache
+# The cost of attention in pairs of a query and a key, times the width D of the rows:
+CALL = 1_750_000  # of a call by itself
+_MOVE = 40  # of moving a token to a place in padded rows, and back
 
 
-def why_no_fast_reading(network: object) -> str | None:
-    """The part of this network that the fast reading pass does not support; None if it supports all."""
-    if not isinstance(network, Encoder):
-        return f"networks of type {type(network).__name__}"
-    if next(network.parameters()).device.type != "cpu":
-        return "networks on other devices than the CPU"
-    return "a mix of layers" if network.mix is not None else why_not_packed(network.stack)
+@dataclass
+class Rows:
+    """Rows of like length, the longest first, which lie under one another in the matrix of tokens.
+
+    Attributes:
+        span: their tokens.
+        lengths: of each row.
+        masks: of each layer.
+        terms: of each layer.
+        places: where the tokens are in rows padded to the longest, (N,); None: all rows are as long.
+        tokens: (B·L,) the token at each place; at padding any token of the row.
+    """
+
+    span: slice
+    lengths: list[int]
+    masks: list[LoweredMask] = field(default_factory=list)
+    terms: list[PositionTerms | None] = field(default_factory=list)
+    places: Tensor | None = None
+    tokens: Tensor | None = None
+
+    def padded(self, x: Tensor) -> Tensor:
+        """All tokens (N,D) -> the rows (B,L,D)."""
+        tokens = x[self.span] if self.tokens is None else x.index_select(0, self.tokens)
+        rows: Tensor = tokens.unflatten(0, (len(self.lengths), self.lengths[0]))
+        return rows
+
+    def real(self, x: Tensor) -> Tensor:
+        """Rows (B,L,D) -> their tokens (N,D)."""
+        return x.flatten(0, 1) if self.places is None else x.flatten(0, 1).index_select(0, self.places)
+
+
+class Unpadded:
+    """The N real tokens of rows (B,L) that are padded on the right, as `PackedStack` takes them: the longest row first.
+
+    Attributes:
+        lengths: (B,) of the rows, descending.
+        positions: (1,N) of the tokens in their rows.
+    """
+
+    def __init__(self, real: Tensor) -> None:
+        """`real`: (B,L), True = a real token."""
+        self.lengths, self._order = real.sum(dim=1).sort(descending=True, stable=True)  # (B,) each
+        self._real = real[self._order]  # (B,L), the longest row first
+        self._columns = torch.arange(real.shape[1], device=real.device).expand_as(real)  # (B,L)
+        self.positions = self._columns[self._real].unsqueeze(0)  # (1,N)
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """(B,L) -> (1,N)."""
+        return tensor[self._order][self._real].unsqueeze(0)
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(N,D) -> (B,L,D), 0 at padding."""
+        padded: Tensor = x.new_zeros(*self._real.shape, x.shape[-1])
+        padded[self._order.unsqueeze(1).expand_as(self._real)[self._real], self.positions[0]] = x
+        return padded
+
+
+def groups_of(lengths: list[int], call: float) -> list[list[int]]:
+    """The lengths of rows, each at least as long as the next, in groups that attend in one call.
+
+    Rows of equal length attend together. Groups of few tokens are joined, and the shorter rows padded, where that costs
+    less than another call, which costs as much as `call` pairs of a query and a key.
+    """
+    groups: list[list[int]] = []
+    cost = 0.0  # of the last group
+    for _, equal in groupby(lengths):
+        rows = list(equal)
+        own = call + len(rows) * rows[0] ** 2  # each query with each key
+        if groups:
+            longest, tokens = groups[-1][0], sum(groups[-1]) + sum(rows)
+            together = call + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens
+            if together < cost + own:
+                groups[-1] += rows
+                cost = together
+                continue
+        groups.append(rows)
+        cost = own
+    return groups
 
 
 def why_not_packed(stack: Stack) -> str | None:
@@ -67,93 +133,6 @@ def why_not_packed(stack: Stack) -> str | None:
         ):
             return "adapters"
     return None
-
-
-class FastReader(Network):
-    """An encoder that reads with packed copies of its linear maps; all else is the encoder's, heads included.
-
-    It computes what the encoder computes in evaluation mode, to rounding, and 0 at padding. Weights that change later
-    have no effect on it. The copies take the memory of the linear maps of the layers once more: 4 bytes a weight in
-    float32, 2 in bfloat16, 1 in int8, where the table of tokens is copied too. Where the encoder is observed, where its
-    frozen vectors are stored, and for padding on the left, the encoder's own forward pass runs.
-
-    Raises:
-        CapabilityError: the network has a part that is not supported; names it.
-    """
-
-    def __init__(self, network: Encoder, precision: Precision = "float32") -> None:
-        super().__init__()
-        reason = why_no_fast_reading(network)
-        if reason is not None:
-            raise CapabilityError(f"no fast reading for {reason}")
-        self.network, self.config, self.heads = network, network.config, network.heads
-        attention_type = attention_type_of(network, precision)
-        rounds = precision == "int8" and not multiplies_by_table(network)
-        self.embedding = in_8_bits(network.embedding) if rounds else network.embedding
-        self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
-
-    @property
-    def table(self) -> TokenEmbedding:
-        """The embedding of tokens."""
-        return self.network.table
-
-    def forward(
-        self,
-        ids: Tensor,
-        *,
-        token_mask: Tensor | None = None,
-        segment_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        mask: MaskArgument = None,
-        random: Randomness | None = None,
-        project: bool = True,
-    ) -> Output:
-        """As `Encoder.forward`."""
-        network = self.network
-        if position_ids is not None or mask is not None or not self._reads(token_mask):
-            output: Output = network(
-                ids,
-                token_mask=token_mask,
-                segment_ids=segment_ids,
-                position_ids=position_ids,
-                mask=mask,
-                random=random,
-                project=project,
-            )
-            return output
-        hidden = self._hidden(ids, token_mask, segment_ids, self.config.n_layers)
-        return network.output(hidden, token_mask, random, project=project)
-
-    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
-        """As `Network.features`."""
-        if not self._reads(token_mask):
-            return self.network.features(ids, token_mask=token_mask, layer=layer)
-        return self._hidden(ids, token_mask, None, layer_count(layer, self.config.n_layers))
-
-    def text_vectors(self, pooled: Tensor) -> Tensor:
-        """As `Network.text_vectors`."""
-        return self.network.text_vectors(pooled)
-
-    def _reads(self, token_mask: Tensor | None) -> bool:
-        """Whether the fast pass applies here."""
-        if self.network.training or current() is not None or observing(self.network):
-            return False
-        return token_mask is None or not bool((token_mask[:, 1:] & ~token_mask[:, :-1]).any())
-
-    @torch.no_grad()
-    def _hidden(self, ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None, depth: int) -> Tensor:
-        """The output of the first `depth` layers for ids (B,L), padded on the right: (B,L,D), 0 at padding."""
-        network = self.network
-        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
-        if not bool(real.any()):
-            return next(network.parameters()).new_zeros(*ids.shape, self.config.d_model)
-        tokens = Unpadded(real)
-        x = network.inputs(
-            self.embedding(tokens.take(ids)),
-            position_ids=tokens.positions,
-            segment_ids=None if segment_ids is None else tokens.take(segment_ids),
-        ).squeeze(0)  # (N,D)
-        return tokens.pad(self.packed(x, tokens.lengths, depth))
 
 
 class PackedStack:
@@ -299,12 +278,6 @@ class _Layer:
             flat = group.real(heads.transpose(1, 2).flatten(2))  # without padding, flat again
             out[group.span] = self.output.codes(flat) if isinstance(self.output, FixedInt8Linear) else flat
         return out
-
-
-def attention_type_of(network: Encoder, precision: Precision) -> torch.dtype:
-    """The type of queries, keys and values: with int8 products bfloat16 where the processor multiplies it natively."""
-    rounds = precision == "int8" and best_precision("cpu") == "bfloat16" and not network.config.attention.norm
-    return torch.bfloat16 if rounds else next(network.parameters()).dtype
 
 
 def pack_stack(stack: Stack, precision: Precision, attention_type: torch.dtype) -> None:
