@@ -111,12 +111,12 @@ def top_tokens(step_function: AnyStepFunction, rows: Rows, outputs: Rows) -> lis
     """Return the most probable token at each step; every step reads the previous tokens of `outputs`."""
     tokens_by_row: list[list[int]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):
-        ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)
-        padded_outputs, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)
-        inputs = np.concatenate([np.full((len(batch), 1), step_function.start_id), padded_outputs], axis=1)
+        ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)  # (B,S) each
+        padded_outputs, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)  # (B,T)
+        inputs = np.concatenate([np.full((len(batch), 1), step_function.start_id), padded_outputs], axis=1)  # (B,1+T)
         state = step_function.begin(torch.from_numpy(ids), torch.from_numpy(token_mask))
         for position in range(padded_outputs.shape[1]):
-            logits, state = step_function.step(torch.from_numpy(inputs[:, position].copy()), state)
+            logits, state = step_function.step(torch.from_numpy(inputs[:, position].copy()), state)  # (B,V)
             for row, token in zip(batch, logits.argmax(dim=-1).tolist()):
                 if position < len(outputs[row]):
                     tokens_by_row[row].append(token)

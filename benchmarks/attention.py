@@ -40,7 +40,7 @@ class Measured:
 def measure(case: Case, contender: str, seconds: float) -> Measured:
     """Measure one contender in this process, for about `seconds`, with at least one call in each direction."""
     build = {**KERNELS, **PEERS}[contender]
-    warm_up_case = replace(case, length=16)
+    warm_up_case = replace(case, length=16)  # the first call of a kernel takes longer
     warm_up_inputs = Inputs.of(warm_up_case)
     results(build(warm_up_case, warm_up_inputs), warm_up_inputs, True)
     inputs = Inputs.of(case)
@@ -85,7 +85,7 @@ def _best(call: Callable[[], object], seconds: float, device: str) -> float:
         best = min(best, clock() - call_start)
         if time.perf_counter() - start + best > min(seconds, _MAX_SECONDS):
             break
-    return 1000 * best
+    return 1000 * best  # milliseconds
 
 
 class _Memory:
@@ -95,7 +95,7 @@ class _Memory:
         self.device = device
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        self.before = torch.cuda.memory_allocated() / 2**20 if device == "cuda" else _process_memory("VmRSS")
+        self.before = torch.cuda.memory_allocated() / 2**20 if device == "cuda" else _process_memory("VmRSS")  # MiB
 
     def peak(self) -> float | None:
         """Return the peak so far in MiB."""
@@ -122,7 +122,7 @@ def _limit_memory(device: str) -> None:
     if device == "cpu" and free is not None and sys.platform == "linux":
         import resource
 
-        limit = int(free / 2 * 2**20)
+        limit = int(free / 2 * 2**20)  # bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -158,7 +158,7 @@ def in_own_process(case: Case, contender: str, seconds: float) -> Measured | str
     child.start()
     sender.close()
     try:
-        if not receiver.poll(60 + 20 * seconds):
+        if not receiver.poll(60 + 20 * seconds):  # seconds
             child.kill()
             return "timed out"
         result: Measured | str = receiver.recv()
@@ -195,7 +195,7 @@ class Forecast:
         last, duration = shorter[-1]
         if math.isinf(duration):
             return f"failed at {last} tokens"
-        power = 2.0
+        power = 2.0  # as attention itself grows
         if len(shorter) > 1 and duration > shorter[-2][1]:
             power = min(2.0, max(1.0, math.log(duration / shorter[-2][1]) / math.log(last / shorter[-2][0])))
         expected = duration * (length / last) ** power
@@ -292,7 +292,7 @@ def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> It
     memory = ours.peak_mib[direction]
     peer_peaks = [peak for p in peers if (peak := p.peak_mib[direction]) is not None]
     if memory is not None and peer_peaks:
-        ratios["memory_to_best_peer"] = round(max(memory, 1.0) / max(min(peer_peaks), 1.0), 2)
+        ratios["memory_to_best_peer"] = round(max(memory, 1.0) / max(min(peer_peaks), 1.0), 2)  # 1 MiB at least
     best = min(kernels, key=lambda name: kernels[name])
     ratios["time_to_best_kernel"] = round(ours.ms[direction] / kernels[best], 2)
     yield case.row(chosen=kernel, direction=direction, **ratios, best_kernel=best)

@@ -42,10 +42,10 @@ class Setting:
 
 def _squares(length: int, size: int = 64) -> Tensor:
     """Return the allowed blocks: neighbours, the first column and one random block per row. (⌈T/size⌉,⌈T/size⌉)."""
-    count = math.ceil(length / size)
+    count = math.ceil(length / size)  # blocks of a row
     indices = torch.arange(count)
-    allowed = (indices[:, None] - indices).abs() <= 1
-    allowed[:, 0] = True
+    allowed = (indices[:, None] - indices).abs() <= 1  # (count,count): itself and both neighbours
+    allowed[:, 0] = True  # all queries read the first block
     allowed[indices, torch.randint(count, (count,), generator=torch.Generator().manual_seed(0))] = True
     return allowed
 
@@ -136,7 +136,7 @@ class Inputs:
         def drawn(*size: int, by: float = 1.0) -> Tensor:
             return (torch.randn(size, generator=g) * by).to(case.device, case.dtype)
 
-        x, upstream = (drawn(case.batch, case.length, D_MODEL) for _ in range(2))
+        x, upstream = (drawn(case.batch, case.length, D_MODEL) for _ in range(2))  # (B,T,D) each
         input, output = drawn(3 * D_MODEL, D_MODEL, by=D_MODEL**-0.5), drawn(D_MODEL, D_MODEL, by=D_MODEL**-0.5)
         t5 = drawn(32, N_HEADS).float() if case.options.t5 else None  # a table of parameters stays in float32
         return Inputs(x.requires_grad_(), input, output, upstream, t5)
@@ -163,15 +163,15 @@ def ours(kernel: str, setting: str | None = None) -> Build:
     def build(case: Case, inputs: Inputs) -> Layer:
         case = case if setting is None else replace(case, setting=setting)
         mask, relative = case.lowered(), case.relative(inputs.t5)
-        input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))
+        input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))  # (3D,D), (D,D)
 
         def run(x: Tensor, training: bool) -> Tensor:
-            q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))
+            q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))  # (B,H,T,K) each
             dropout = case.options.dropout if training else 0.0
             attended = attend(
                 q, k, v, mask=mask, dropout=dropout, random=Randomness(1), relative=relative, kernel=kernel
             )
-            return F.linear(attended.transpose(1, 2).flatten(2), output)
+            return F.linear(attended.transpose(1, 2).flatten(2), output)  # (B,T,D)
 
         return Layer(run, [input, output, *([] if relative is None else relative.parameters())])
 
@@ -182,11 +182,11 @@ def choosing(case: Case, inputs: Inputs) -> Layer:
     """Build our layer whose queries choose blocks of keys."""
     assert case.options.chosen_blocks is not None
     router = BlockRouter(N_HEADS, D_HEAD, n=case.options.chosen_blocks).to(case.device)
-    input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))
+    input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))  # (3D,D), (D,D)
 
     def run(x: Tensor, training: bool) -> Tensor:
-        q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))
-        return F.linear(router.attend(q, k, v).transpose(1, 2).flatten(2), output)
+        q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))  # (B,H,T,K) each
+        return F.linear(router.attend(q, k, v).transpose(1, 2).flatten(2), output)  # (B,T,D)
 
     return Layer(run, [input, output, router.gate])
 
@@ -197,7 +197,7 @@ def _hidden(case: Case) -> tuple[Tensor | None, Tensor | None]:
     if allowed is None:
         return None, None
     if allowed.shape[-2] == 1:
-        return None, ~allowed[:, 0, 0]
+        return None, ~allowed[:, 0, 0]  # (B,T)
     return ~allowed[0, 0], None  # no setting has pairs that differ by batch row or head
 
 
@@ -213,7 +213,7 @@ def torch_layer(case: Case, inputs: Inputs) -> Layer:
 
     def run(x: Tensor, training: bool) -> Tensor:
         layer.train(training)
-        added = None if relative is None else relative.scores(x, x, 1.0)
+        added = None if relative is None else relative.scores(x, x, 1.0)  # (1,H,T,T)
         attention_mask = pairs
         if added is not None:
             attention_mask = added.to(x.dtype).expand(len(x), -1, -1, -1).flatten(0, 1)  # (B*H,T,T)
@@ -235,7 +235,7 @@ def x_transformers_layer(case: Case, inputs: Inputs) -> Layer:
     mask, is_causal = case.lowered(), case.lowered().is_causal
     attention = Attend(dropout=case.options.dropout, causal=is_causal, heads=N_HEADS, flash=True)
     allowed = None if is_causal or mask.allowed is None else mask.allowed
-    input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))
+    input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))  # (3D,D), (D,D)
     bias = None
     if inputs.t5 is not None:
         bias = RelativePositionBias(scale=1.0, causal=False, num_buckets=32, max_distance=128, heads=N_HEADS)
@@ -245,10 +245,10 @@ def x_transformers_layer(case: Case, inputs: Inputs) -> Layer:
 
     def run(x: Tensor, training: bool) -> Tensor:
         attention.train(training)
-        q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))
+        q, k, v = (_by_head(part) for part in F.linear(x, input).split(D_MODEL, dim=-1))  # (B,H,T,K) each
         added = None if bias is None else bias(case.length, case.length).to(x.dtype)
         attended, _ = attention(q, k, v, mask=allowed, attn_bias=added)
-        return F.linear(attended.transpose(1, 2).flatten(2), output)
+        return F.linear(attended.transpose(1, 2).flatten(2), output)  # (B,T,D)
 
     return Layer(run, [input, output, *([] if bias is None else bias.parameters())])
 

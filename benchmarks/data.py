@@ -41,7 +41,7 @@ def measure_data(seconds: float) -> Iterator[dict[str, object]]:
     processes = available_cores()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        size = _write_text(folder / "text.txt", round(seconds * _MEGABYTES * 1e6))
+        size = _write_text(folder / "text.txt", round(seconds * _MEGABYTES * 1e6))  # bytes
         loaded = _recipe(folder)
         yield about("data", f"{size / 1e6:.0f} MB of text, BPE of 16,000, {processes} processes", ["tokenizers"])
         yield from chain(_encoding(folder, loaded, size, processes), _reading(loaded, size, processes))
@@ -92,7 +92,7 @@ def _reading(loaded: LoadedRecipe, size: int, processes: int) -> Iterator[dict[s
         lambda: sum(part.batch.targets for update in range(batches.updates_per_epoch) for part in batches.parts(update))
     )
     yield _tokens("batches of an epoch", count, duration)
-    per_token = duration / count
+    per_token = duration / count  # seconds
     torch.manual_seed(1)
     model = build_network(network)
     updater = Updater(model, loaded.recipe.training, "float32", tune(loaded.recipe, model, batches.updates_per_epoch))
@@ -101,7 +101,7 @@ def _reading(loaded: LoadedRecipe, size: int, processes: int) -> Iterator[dict[s
     for update in range(1, 1 + _UPDATES):
         sums, _ = updater.update(batches.parts(update), update + 1, 1e-4, 0.0)
         targets += sum(head.targets for head in sums.values())
-    duration = time.perf_counter() - begin
+    duration = time.perf_counter() - begin  # seconds
     yield _tokens("training, 12 layers of 768", targets, duration)
     yield {"part": "share of a step that reading takes", "percent": round(100 * per_token * targets / duration, 3)}
 
@@ -131,16 +131,16 @@ def _write_text(path: Path, size: int) -> int:
     random = np.random.default_rng(1)
     syllables = [consonant + vowel for consonant in "bcdfglmnprstv" for vowel in "aeiouãéí"]
     words = ["".join(random.choice(syllables, count)) for count in random.integers(1, 5, _WORDS)]
-    shares = np.cumsum(np.arange(1, _WORDS + 1) ** -_EXPONENT)
-    marks = np.array([""] * 8 + [",", "."], dtype=object)
+    shares = np.cumsum(np.arange(1, _WORDS + 1) ** -_EXPONENT)  # Zipf: rank to the power -_EXPONENT
+    marks = np.array([""] * 8 + [",", "."], dtype=object)  # one word in ten has a comma, one a full stop
     written = 0
     with path.open("w", encoding="utf-8") as file:
         while written < size:
-            chosen = np.searchsorted(shares, random.random(40_000) * shares[-1])
+            chosen = np.searchsorted(shares, random.random(40_000) * shares[-1])  # (40000,) ranks
             spelled = np.array(words, dtype=object)[chosen] + marks[random.integers(0, len(marks), len(chosen))]
             lines = np.split(spelled, np.cumsum(random.integers(5, 60, 1_200)))
             text = "".join(" ".join(line) + "\n" for line in lines if len(line))
-            written += len(text.encode())
+            written += len(text.encode())  # bytes, not characters
             file.write(text)
     return written
 

@@ -104,7 +104,7 @@ def sides_on(device: str, weights: Path, precisions: Sequence[str]) -> Sides:
     }
     if device == "cpu":
         return sides | {f"atento {precision}": (Ours, (weights, precision)) for precision in precisions}
-    for precision in precisions_of(device)[:-1]:
+    for precision in precisions_of(device)[:-1]:  # float32 is among the sides already
         for who, attention in peers_of(device, precision):
             sides[f"{who} {precision}"] = (Transformers, (weights, device, precision, attention))
     sides["atento float32"] = (Ours, (weights, "float32", device, True))

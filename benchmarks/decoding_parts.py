@@ -85,7 +85,7 @@ def _put_clocks(step_function: FastStepFunction, durations: Spent) -> None:
 
 
 def _measured(side: Ours, work: Work, precision: str, durations: Spent, seconds: float) -> dict[str, object]:
-    side.run(work)
+    side.run(work)  # a warm-up, which is not counted
     durations.clear()
     start, rounds = time.perf_counter(), 0
     while not rounds or time.perf_counter() - start < seconds:
@@ -94,7 +94,7 @@ def _measured(side: Ours, work: Work, precision: str, durations: Spent, seconds:
     total = time.perf_counter() - start
     step, begin = durations.pop("step"), durations.pop("reading the source")
     parts = dict(durations) | {"the rest of a step": step - sum(durations.values()), "the search": total - step - begin}
-    per_step = 1e3 / (rounds * work.new_tokens)
+    per_step = 1e3 / (rounds * work.new_tokens)  # milliseconds
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return {
         "bench": "parts",

@@ -63,13 +63,13 @@ def random_network(config: NetworkConfig, seed: int = 1) -> Network:
     network = build_network(config)
     weights = network.state_dict()
     if "heads.vocabulary.output.bias" in weights:
-        weights["heads.vocabulary.output.bias"][[config.pad_id, config.eos_id]] = _NEVER
+        weights["heads.vocabulary.output.bias"][[config.pad_id, config.eos_id]] = _NEVER  # no output ends early
     for name, value in weights.items():
         if value.dim() > 1 and "embedding" not in name and ".schemes." not in name:
-            value.mul_(0.5)
+            value.mul_(0.5)  # matrices
     last = "stack" if config.architecture == "decoder" else f"decoder.blocks.{config.decoder_layers - 1}"
     norm = weights[f"{last}.norm.weight" if last == "stack" else f"{last}.feed_forward_residual.norm.weight"]
-    norm.copy_(torch.randint(0, 2, norm.shape) * 2 - 1)
+    norm.copy_(torch.randint(0, 2, norm.shape) * 2 - 1)  # -1 or 1 for each feature
     return network
 
 
@@ -100,7 +100,7 @@ class Ours:
 
     def run(self, work: Work) -> list[list[int]]:
         """Return the output ids of each row."""
-        left = self.config.architecture == "decoder"
+        left = self.config.architecture == "decoder"  # of the source, or of the prompt
         ids, token_mask = pad_batch(
             work.rows(self.config.vocab_size), self.config.pad_id, side="left" if left else "right"
         )

@@ -176,7 +176,7 @@ def summary_of(source: Sequence[int], length: int, vocab_size: int, draw: random
         if draw.random() < _NEW * _SPAN / (1 + _NEW * _SPAN - _NEW):
             summary.append(draw.randrange(4, vocab_size))
         else:
-            span = 1 + int(draw.expovariate(1 / (_SPAN - 0.5)))
+            span = 1 + int(draw.expovariate(1 / (_SPAN - 0.5)))  # mean about _SPAN
             first = draw.randrange(max(1, len(source) - span))
             summary += source[first : first + span]
     return summary[:length]
@@ -226,10 +226,10 @@ class Raised:
 
     def _raised(self, logits: Tensor, columns: Tensor, source: list[tuple[Tensor, Tensor]]) -> Tensor:
         """Logits (R,T,V) after the tokens in those columns (R,T)."""
-        marks = source[0][0].flatten(1).sum(dim=1)
-        rows = (marks.unsqueeze(1) - self._marks).abs().argmin(dim=1)
+        marks = source[0][0].flatten(1).sum(dim=1)  # (M,): which source it is, by its keys
+        rows = (marks.unsqueeze(1) - self._marks).abs().argmin(dim=1)  # the row of each output
         columns = columns.clamp(max=self._outputs.shape[1] - 1)
-        tokens = self._outputs[rows].gather(1, columns).unsqueeze(2)
+        tokens = self._outputs[rows].gather(1, columns).unsqueeze(2)  # (R,T,1)
         return logits.scatter_add(2, tokens, torch.full_like(tokens, _RAISED, dtype=logits.dtype))
 
 
@@ -263,7 +263,7 @@ def _translation(seconds: float, rows: Sequence[int], least: int) -> Iterator[Ca
         ]
         longest = max(map(len, sources))
         ids = torch.tensor([[*source, *[sized.pad_id] * (longest - len(source))] for source in sources])
-        real = torch.arange(longest) < torch.tensor([[len(source)] for source in sources])
+        real = torch.arange(longest) < torch.tensor([[len(source)] for source in sources])  # (B,S)
         yield Case("translating", steps, ids, real, 2 * longest + 16, drafts)
 
 

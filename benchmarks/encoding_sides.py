@@ -232,8 +232,8 @@ def batches(texts: Sequence[str], tokenizer: Any) -> Iterator[tuple[list[int], d
     """Rows of texts of similar lengths, and their inputs."""
     rows = tokenizer(list(texts), truncation=True)["input_ids"]
     for batch in by_length([len(row) for row in rows], BATCH_TOKENS):
-        ids = np.zeros((len(batch), len(rows[batch[0]])), dtype=np.int64)
-        token_mask = np.zeros_like(ids)
+        ids = np.zeros((len(batch), len(rows[batch[0]])), dtype=np.int64)  # (B,L), the first row is the longest
+        token_mask = np.zeros_like(ids)  # 1 = a real token
         for index, row in enumerate(batch):
             ids[index, : len(rows[row])] = rows[row]
             token_mask[index, : len(rows[row])] = 1

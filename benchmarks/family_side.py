@@ -70,18 +70,18 @@ def batch_of(config: NetworkConfig, shape: str) -> Batch:
     """Return a random batch, the same for both contenders."""
     median, spread = SHAPES[shape]
     rng = np.random.default_rng(0)
-    count = 16 if spread else 8
-    lengths = np.clip(median * rng.lognormal(0, spread, count), 4, 128).astype(int)
-    ids = torch.from_numpy(rng.integers(300, config.vocab_size - 200, (count, lengths.max())))
-    token_mask = torch.arange(lengths.max()) < torch.from_numpy(lengths)[:, None]
+    count = 16 if spread else 8  # rows
+    lengths = np.clip(median * rng.lognormal(0, spread, count), 4, 128).astype(int)  # (B,)
+    ids = torch.from_numpy(rng.integers(300, config.vocab_size - 200, (count, lengths.max())))  # (B,L)
+    token_mask = torch.arange(lengths.max()) < torch.from_numpy(lengths)[:, None]  # (B,L), True = a real token
     ids = torch.where(token_mask, ids, torch.full_like(ids, config.pad_id))
-    decoder_ids = ids.roll(1, 1)
+    decoder_ids = ids.roll(1, 1)  # shifted to the right by one
     if config.architecture == "encoder" and config.heads[0].kind == "classification":
-        labels = torch.arange(count) % 2
+        labels = torch.arange(count) % 2  # (B,)
     elif config.architecture == "encoder":  # every seventh token is a target, about the 15 % of masked language models
         labels = torch.where(token_mask & (torch.arange(ids.shape[1]) % 7 == 0), ids, torch.full_like(ids, -1))
     else:
-        labels = torch.where(token_mask, ids, torch.full_like(ids, -1))
+        labels = torch.where(token_mask, ids, torch.full_like(ids, -1))  # (B,L)
     return Batch(ids, token_mask, decoder_ids, labels)
 
 
@@ -161,7 +161,7 @@ def main(who: str, family: str, shape: str, work: str, precision: str, seconds: 
     batch = batch_of(config, shape)
     run = (ours if who == "atento" else theirs)(config, batch, work, precision)
     times: list[float] = []
-    for _ in range(2):
+    for _ in range(2):  # warm-up
         run()
     start = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - start < seconds:

@@ -160,12 +160,12 @@ class TransformersLoop:
     def _update(self, texts: Texts, rows: Any) -> float:
         ids = [torch.tensor(texts.ids[row]) for row in rows.tolist()]
         inputs = {
-            "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
+            "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),  # (B,L)
             "attention_mask": torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
         }
         labels = torch.tensor([texts.labels[row] for row in rows.tolist()]).to(self.loop.device)
         with self.loop.autocast():
-            logits = self.loop.model(**self.loop.inputs(inputs)).logits
+            logits = self.loop.model(**self.loop.inputs(inputs)).logits  # (B,C)
         loss = F.cross_entropy(logits.float(), labels)
         self.loop.backward(loss)
         self.loop.step()

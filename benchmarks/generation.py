@@ -31,7 +31,7 @@ def prompt_lengths(count: int, seed: int = 1) -> tuple[int, ...]:
     """Return log-normal lengths of median 24 tokens, between 4 and 60; a single prompt has the median."""
     if count == 1:
         return (24,)
-    drawn = 24 * np.random.default_rng(seed).lognormal(0, 0.5, count)
+    drawn = 24 * np.random.default_rng(seed).lognormal(0, 0.5, count)  # median 24, σ 0.5
     return tuple(int(length) for length in np.clip(drawn, 4, 60))
 
 

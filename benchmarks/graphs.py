@@ -61,7 +61,7 @@ def measure_graphs(
             precision = row["who"].removeprefix("atento ")
             if precision in _BYTES and "tokens_per_second" in row:
                 work = works[row["sentences"], row["beam"]]
-                steps = row["tokens_per_second"] / len(work.lengths)
+                steps = row["tokens_per_second"] / len(work.lengths)  # steps a second
                 step_bytes = bytes_a_step(SIZES[size], work, precision)
                 row |= {"mib_a_step": round(step_bytes / 2**20, 1), "read_gb_s": round(step_bytes * steps / 1e9, 3)}
                 row["of_copy"] = round(step_bytes * steps / copied, 3)
@@ -70,7 +70,7 @@ def measure_graphs(
 
 def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
     """Return the bytes that a captured step reads: the decoder's weights, the output matrix and all caches."""
-    with torch.device("meta"):
+    with torch.device("meta"):  # ceil, to whole ROOMs
         network = build_network(config)
     assert isinstance(network, EncoderDecoder)
     weights = sum(parameter.numel() for parameter in network.decoder.parameters()) + network.projection.numel()
@@ -86,7 +86,7 @@ def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
 
 def copy_speed(device: str, mib: int = 256, rounds: int = 20) -> float:
     """Return the bytes per second that a copy reads and writes, the best of several rounds."""
-    source = torch.ones(mib * 2**18, device=device)
+    source = torch.ones(mib * 2**18, device=device)  # 2**18 numbers of four bytes are 1 MiB
     target = torch.empty_like(source)
     quickest = float("inf")
     for _ in range(rounds):
@@ -95,4 +95,4 @@ def copy_speed(device: str, mib: int = 256, rounds: int = 20) -> float:
         target.copy_(source)
         wait()
         quickest = min(quickest, time.perf_counter() - start)
-    return 2 * source.nbytes / quickest
+    return 2 * source.nbytes / quickest  # each byte is read and written

@@ -61,7 +61,7 @@ class Transformers:
         """Return the label, the labels of all words or the answer of each text."""
         if self.verb == "answer":
             return self._answers(*_questions(texts))
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # so that texts of a batch are alike
         outputs: list[Output] = [""] * len(texts)
         for at in range(0, len(order), _BATCH):
             rows = order[at : at + _BATCH]
@@ -97,12 +97,12 @@ class Transformers:
             output = self.model(**batch)
             best: dict[int, tuple[float, str]] = {}
             for row, number in enumerate(numbers):
-                context = torch.tensor([part == 1 for part in batch.sequence_ids(row)])
-                start = output.start_logits[row].masked_fill(~context, -torch.inf)
+                context = torch.tensor([part == 1 for part in batch.sequence_ids(row)])  # (L,), True = of the context
+                start = output.start_logits[row].masked_fill(~context, -torch.inf)  # (L,)
                 end = output.end_logits[row].masked_fill(~context, -torch.inf)
-                scores = (start[:, None] + end[None, :]).triu().tril(_MAX_ANSWER - 1)
+                scores = (start[:, None] + end[None, :]).triu().tril(_MAX_ANSWER - 1)  # (L,L), first not behind last
                 scores = scores.masked_fill(scores == 0, -torch.inf)
-                place = int(scores.argmax())
+                place = int(scores.argmax())  # in the flat (L,L)
                 first, last = divmod(place, scores.shape[1])
                 text = contexts[at + number][offsets[row][first][0] : offsets[row][last][1]]
                 best[number] = max(best.get(number, (-torch.inf, "")), (float(scores.flatten()[place]), text))

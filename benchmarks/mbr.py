@@ -137,7 +137,7 @@ def _pairwise(name: str) -> Chooser:
         matrix = [
             [metric.sentence_score(candidate, [evidence]).score for evidence in candidates] for candidate in candidates
         ]
-        return int(np.round(np.mean(matrix, axis=1), 9).argmax())
+        return int(np.round(np.mean(matrix, axis=1), 9).argmax())  # rounded: ties go to the first
 
     return choose
 

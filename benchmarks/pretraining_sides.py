@@ -85,7 +85,7 @@ def batches_of(kind: str, config: NetworkConfig, packing: str, tokens: int) -> P
     objective = SpanCorruption(SequenceToSequence(0, 0, 1), sentinels)
     store = MemoryStore({"ids": Ragged(texts)})
     sources, targets = objective.lengths(store)
-    share = float(targets.sum() / (sources.sum() + targets.sum()))
+    share = float(targets.sum() / (sources.sum() + targets.sum()))  # of the tokens that are targets
     return PlannedBatches(store, objective, budget=max(1, round(share * tokens)), seed=1)
 
 
@@ -131,8 +131,8 @@ class Ours:
 
 def _work(batch: Batch, weights: Mapping[str, int]) -> Work:
     names = [name for name in batch.inputs if name == "ids" or name in ("source_ids", "target_ids")]
-    real = {name: int(batch.real(name).sum()) for name in names}
-    computed = sum(batch.inputs[name].numel() for name in names)
+    real = {name: int(batch.real(name).sum()) for name in names}  # tokens without padding
+    computed = sum(batch.inputs[name].numel() for name in names)  # with padding
     source, target = real.get("source_ids", real.get("ids", 0)), real.get("target_ids", 0)
     return Work(sum(real.values()), computed, flops_of(weights, source, target, batch.targets))
 

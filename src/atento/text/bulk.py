@@ -99,7 +99,7 @@ class EncodingPool:
                 yield block, self._encoder.encode(block)
         elif self._workers is not None:
             for block, (lengths, ids) in self._workers.answers(blocks):
-                dtype = np.dtype(f"<{ids[:2].decode('ascii')}")
+                dtype = np.dtype(f"<{ids[:2].decode('ascii')}")  # the first two bytes name the type
                 yield block, EncodedTexts(np.frombuffer(ids, dtype=dtype, offset=2), np.frombuffer(lengths, "<u4"))
 
     def close(self) -> None:

@@ -70,8 +70,8 @@ def character_batch(
         except DataError as error:
             raise DataError(f"sentence {number}, {error}") from None
     longest = max((len(row) for row in rows), default=0)
-    ids = np.zeros((len(rows), longest, max_characters), dtype=np.int64)
-    real = np.zeros((len(rows), longest), dtype=np.bool_)
+    ids = np.zeros((len(rows), longest, max_characters), dtype=np.int64)  # (B,L,C)
+    real = np.zeros((len(rows), longest), dtype=np.bool_)  # (B,L)
     for number, row in enumerate(rows):
         ids[number, : len(row)] = row
         real[number, : len(row)] = True

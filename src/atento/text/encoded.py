@@ -42,7 +42,7 @@ class Encoded:
         start = 0
         for number, word in enumerate(words):
             visible += [((at, at + 1), number) for at, char in enumerate(word, start) if not is_blank(char)]
-            start += len(word) + 1
+            start += len(word) + 1  # + 1: the space between words
         found = first_words([span for span, _ in visible], self.offsets)
         word_ids = [None if first is None else visible[first][1] for first in found]
         for position in reversed(range(len(word_ids) - 1)) if spaces else ():
@@ -87,12 +87,12 @@ def walk(spellings: Iterable[bytes | str], text: str, *, prefixed: bool) -> list
         if isinstance(spelling, bytes):
             if at >= len(text):
                 return None
-            spans.append((at, at + 1))
+            spans.append((at, at + 1))  # bytes of one character share its span
             owed += 1
             if owed == len(text[at].encode("utf-8")):
                 at, owed = at + 1, 0
             continue
-        end = at + len(spelling) - (1 if prefixed and i == 0 else 0)
+        end = at + len(spelling) - (1 if prefixed and i == 0 else 0)  # the space of the first piece is added
         spans.append((at + 1 if prefixed and i and spelling.startswith(" ") else at, end))
         at = end
     return spans if at == len(text) else None

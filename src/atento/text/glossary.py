@@ -52,7 +52,7 @@ class Glossary:
     def __post_init__(self) -> None:
         by_source, starts = dict[str, Term](), defaultdict[str, list[str]](list)
         for term in self.terms:
-            key = _key(term.source)
+            key = _key(term.source)  # in lower case, spaces as one
             if key in by_source:
                 raise DataError(f"{term.place}: the term {term.source!r} also stands at {by_source[key].place}")
             by_source[key] = term
@@ -64,7 +64,7 @@ class Glossary:
         """Where words of a text are a term, as whole words, in any case; where two terms overlap, the longer one."""
         found, at = list[Met](), 0
         while at < len(text):
-            starts = (self._starts.get(text[at : at + size].lower()) for size in (2, 1))
+            starts = (self._starts.get(text[at : at + size].lower()) for size in (2, 1))  # the first letters of a term
             match = next(filter(None, (start.match(text, at) for start in starts if start is not None)), None)
             if match is not None:
                 found.append(Met(self._by_source[_key(match[0])], *match.span()))

@@ -81,7 +81,7 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, t
     with_spans = [number for number, one in enumerate(kept) if one.spans]
     pairs = [(kept[number].bare, row.text) for number in with_spans for row in outputs[number]]
     links = iter((yield Align(pairs)) if pairs else ())  # in the order of the pairs
-    for number in with_spans:
+    for number in with_spans:  # spans go to where their words went
         one = kept[number]
         outputs[number] = [replace(row, text=one.joined(row.text, next(links))) for row in outputs[number]]
     return outputs
@@ -124,8 +124,8 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
     """
     prefix, stuck = "", False  # the text that is final; whether a term could not be written
     left, times = list(terms), Counter(met.term for met in terms)  # what was not written yet
-    for attempt in range(2 * len(terms)):
-        there = {met.term: met.term.places(output.text) for met in terms}
+    for attempt in range(2 * len(terms)):  # each is tried twice at most
+        there = {met.term: met.term.places(output.text) for met in terms}  # where each term stands in the output
         fewer = [met for met in left if len(there[met.term]) < times[met.term]]
         lost = [met for met in fewer if not there[met.term]]
         if not fewer or (stuck and not lost):
@@ -143,10 +143,10 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
             output = rows[0] if rows else output
             lost = [met for met in lost if not met.term.places(output.text)]
         if not places and lost:
-            share = round(len(output.text) * lost[0].start / len(source))
+            share = round(len(output.text) * lost[0].start / len(source))  # its place in the source, in proportion
             places = [(max(len(prefix), output.text.rfind(" ", 0, share) + 1), None, lost[0])]
         if places:
-            first = min(places, key=lambda place: place[0])
+            first = min(places, key=lambda place: place[0])  # from left to right
             prefix, output = yield from _with_term(source, output, *first)
             left, stuck = [met for met in left if met is not first[2] or not prefix], not prefix
     return output
@@ -181,7 +181,7 @@ def _aligned(met: Met, links: Sequence[Link], least: int) -> tuple[int, int | No
 
     It is the word that attends to the term most, and of a term of several words also those beside it that do.
     """
-    after = [link for link in links if link.start >= least]
+    after = [link for link in links if link.start >= least]  # words from `least` on
     found = [link.source_start < met.end and met.start < link.source_end for link in after]
     if not any(found):
         return None

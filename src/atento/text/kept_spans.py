@@ -117,8 +117,8 @@ class Kept:
             output: the translation.
             links: its words.
         """
-        places = [self._place(span, output, links) for span in self.spans]
-        order = [(place, 1, number) for number, place in enumerate(places)]
+        places = [self._place(span, output, links) for span in self.spans]  # each by the words beside it
+        order = [(place, 1, number) for number, place in enumerate(places)]  # in a tie: 0 before 1, then by number
         for first, last in self._pairs():
             inside = [link for link in links if self._holds(first, last, link)]
             within = [order[number][0] for number in range(first + 1, last)]
@@ -160,8 +160,8 @@ class Kept:
             return 0
         if not self.bare[span.at :].strip():
             return len(output)
-        after = [link for link in links if link.source_start >= span.at]
-        before = [link for link in links if link.source_end <= span.at]
+        after = [link for link in links if link.source_start >= span.at]  # words behind the span
+        before = [link for link in links if link.source_end <= span.at]  # words before the span
         nearest_after = min((link.source_start for link in after), default=None)
         nearest_before = max((link.source_end for link in before), default=None)
         if span.text.endswith("/>") and span.after and not span.before and nearest_before is not None:

@@ -42,7 +42,7 @@ def truncate(
         if room - shorter >= shorter:  # cutting the longer one is enough
             first, second = (room - second, second) if first > second else (first, room - first)
         else:
-            first, second = room // 2, room - room // 2
+            first, second = room // 2, room - room // 2  # both are of one length, or differ by one
             if len(ids) > (0 if pair is None else len(pair)):
                 first, second = second, first
 
@@ -71,8 +71,8 @@ def pad_batch(
     if side not in ("right", "left"):
         raise TokenizerError(f"`side` must be 'right' or 'left': got {side!r}")
     longest = max(map(len, batch), default=0)
-    ids = np.full((len(batch), longest), pad_id, dtype=np.int64)
-    real = np.zeros((len(batch), longest), dtype=np.bool_)
+    ids = np.full((len(batch), longest), pad_id, dtype=np.int64)  # (B,L)
+    real = np.zeros((len(batch), longest), dtype=np.bool_)  # (B,L)
     for row, sequence in enumerate(batch):
         columns = slice(0, len(sequence)) if side == "right" else slice(longest - len(sequence), longest)
         ids[row, columns] = sequence

@@ -103,12 +103,12 @@ def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
     pairs = _composed(text, lowercase)
     out: list[str] = []
     spans: list[tuple[int, int]] = []
-    blank: tuple[int, int] | None = None
+    blank: tuple[int, int] | None = None  # the span of blanks since the last letter
     for char, span in pairs:
         if char in _BLANK_CHARS:
             blank = span if blank is None else (blank[0], span[1])
             continue
-        if blank is not None and out:
+        if blank is not None and out:  # blanks at both ends are dropped
             out.append(" ")
             spans.append(blank)
         blank = None
@@ -123,7 +123,7 @@ def _composed(text: str, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
         return [(char, (i, i + 1)) for i, char in enumerate(text)]
     pairs: list[tuple[str, tuple[int, int]]] = []
     start = 0
-    for end in range(1, len(text) + 1):
+    for end in range(1, len(text) + 1):  # one behind a letter with its marks
         if end < len(text) and (text[end] in _JOINING_STARTERS or unicodedata.combining(text[end])):
             continue
         group = text[start:end]

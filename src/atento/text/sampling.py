@@ -97,7 +97,7 @@ class Sampler:
             self._unknown = min(self._scores.values()) - 10.0  # the library's own penalty
         else:
             self._ids = model["vocab"]
-        self._longest = max(map(len, self._ids), default=1)
+        self._longest = max(map(len, self._ids), default=1)  # characters of a piece
         self._prefix = model.get("continuing_subword_prefix") or ""
         self._suffix = model.get("end_of_word_suffix") or ""
         merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]

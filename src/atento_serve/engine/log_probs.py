@@ -41,7 +41,7 @@ def texts_of_tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
         try:
             text, open_bytes = open_bytes.decode("utf-8"), b""
         except UnicodeDecodeError as error:
-            end = error.start if error.reason == "unexpected end of data" else len(open_bytes)
+            end = error.start if error.reason == "unexpected end of data" else len(open_bytes)  # it may go on
             text, open_bytes = open_bytes[:end].decode("utf-8", "replace"), open_bytes[end:]
         texts.append(text)
     return texts

@@ -40,7 +40,7 @@ def event_message(job_id: str, event: Event) -> dict[str, object]:
     """An event of a job as plain data."""
     values = _shallow(event)
     if isinstance(event, Result) and isinstance(event.value, np.ndarray):
-        values["value"] = base64.b64encode(event.value.astype("<f4").tobytes()).decode("ascii")
+        values["value"] = base64.b64encode(event.value.astype("<f4").tobytes()).decode("ascii")  # little-endian
         values["vector"] = True
     return {"of": job_id, "event": _NAMES[type(event)], **values}
 

@@ -72,7 +72,7 @@ class WorkerProcess:
         loaded = {name: getattr(settings, name) for name in ("path", "device", "precision", "seed")}
         loaded["threads"] = threads_of(settings)
         shares = {name: getattr(limits, name) for name in names}
-        shares["in_flight"] = -(-limits.in_flight // settings.workers)
+        shares["in_flight"] = -(-limits.in_flight // settings.workers)  # ceil: of each worker
         try:
             worker.send({"settings": loaded, "limits": shares})
             first = await worker._line()

@@ -229,11 +229,11 @@ def _shape(shared: SharedState) -> int:
     """
     rows, width = shared.rows, getattr(shared.state, "width", 1)
     if width == 1 and getattr(shared.state, "length", 1) == 0:
-        repeats = int((rows == rows[0]).sum())
+        repeats = int((rows == rows[0]).sum())  # outputs of the first text
         return repeats if len(rows) % repeats == 0 else -1
     if len(rows) % width:
         return -1
-    texts = rows.view(-1, width) // width
+    texts = rows.view(-1, width) // width  # (texts,w): the text of each row
     return 0 if bool((texts == texts[:, :1]).all()) else -1
 
 

@@ -114,7 +114,7 @@ class ServedModel:
         now = time.monotonic()
         while self._ends and self._ends[0] < now - _WINDOW:
             self._ends.popleft()
-        return len(self._ends) / max(1.0, now - self._ends[0]) if self._ends else 0.0
+        return len(self._ends) / max(1.0, now - self._ends[0]) if self._ends else 0.0  # texts under way at each
 
     @property
     def is_ready(self) -> bool:

@@ -243,11 +243,11 @@ def _check_length(number: int, length: int, longest: int) -> None:
 def _cut(tokenizer: Tokenizer, text: str, room: int, truncate: str) -> str:
     """The text without its end ("right") or its beginning ("left"), as long as may be."""
     for least in (2 ** max(0, turn - 8) for turn in count()):  # many tokens may be of one character with its marks
-        offsets = tokenizer.encode_with_offsets(text).offsets
+        offsets = tokenizer.encode_with_offsets(text).offsets  # (start, end) of each token
         if len(tokenizer.encode(text)) <= room:
             break
         if truncate == "right":
-            text = text[: max(0, min(offsets[room - 1][1], len(text) - least))]
+            text = text[: max(0, min(offsets[room - 1][1], len(text) - least))]  # so that it always ends
         else:
             text = text[max(least, offsets[-room][0]) :]
     return text

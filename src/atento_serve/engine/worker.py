@@ -116,7 +116,7 @@ class Worker:
         if not jobs:
             return
         batch = batch_of(jobs, self.limits["batch_tokens"], self.limits["in_flight"])
-        remaining = jobs[0].arrived + self.limits["wait_ms"] / 1000 - time.monotonic()
+        remaining = jobs[0].arrived + self.limits["wait_ms"] / 1000 - time.monotonic()  # seconds
         if remaining > 0 and len(batch) == len(jobs) and not self.writers.rows:
             self.take(remaining)  # more jobs may arrive that share the batch, and some may be cancelled
             return

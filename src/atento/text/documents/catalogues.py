@@ -63,7 +63,7 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
             the encoding is another than UTF-8; says the line.
     """
     messages, pieces, at = messages_of(text, name), list[str | Segment](), 0
-    line_end = next(iter(LINE_END.findall(text)), "\n")
+    line_end = next(iter(LINE_END.findall(text)), "\n")  # that of the file
     plurals = _plurals(messages, text, name)
     for message in messages:
         _check_plurals(message, plurals, text, name)
@@ -92,7 +92,7 @@ def messages_of(text: str, name: str) -> list[_Message]:
         match = _LINE.match(text, at)
         if match is None:
             if comment := _COMMENT.match(text, at):
-                at, current = _next_line(text, at), None
+                at, current = _next_line(text, at), None  # a comment ends a text in several lines
                 flags = text[comment.end() : at]  # those of a message that is out of use end with it
                 says = flags.startswith(",") and "fuzzy" in flags.replace(",", " ").split()
                 is_fuzzy = (is_fuzzy or says) and not flags.startswith("~")
@@ -171,4 +171,4 @@ def _quoted(text: str, line_end: str) -> str:
     rows = [
         '"' + "".join(f"\\{plain[letter]}" if letter in plain else letter for letter in line) + '"' for line in lines
     ]
-    return line_end.join(rows if len(rows) == 1 else ['""', *rows])
+    return line_end.join(rows if len(rows) == 1 else ['""', *rows])  # an empty first line, as gettext writes it

@@ -56,7 +56,7 @@ class DocumentSentences:
         self._document, passages = document, Passages()
         self._pieces: list[list[Piece]] = [passages.text(text) for text in document.texts]
         self._all = passages.sentences
-        self.sentences = list(dict.fromkeys(passages.sentences))
+        self.sentences = list(dict.fromkeys(passages.sentences))  # each is translated once
 
     def written(self, translations: Sequence[str]) -> bytes:
         """The document with translations in place of the sentences: line breaks and spaces around lines stay.

@@ -108,7 +108,7 @@ class OpenElements:
             self._close(ended, "*table" if tag in _TABLE_PARTS else "*list")
         if tag in _CLOSING_P:
             self._close("p", "*paragraph")
-        if tag in _HEADINGS and self._stack and self._stack[-1][0] in _HEADINGS:
+        if tag in _HEADINGS and self._stack and self._stack[-1][0] in _HEADINGS:  # a heading ends the one before it
             self._pop_to(len(self._stack) - 1)
         if tag in ("a", "nobr"):  # these do not nest
             self._end_formatting(tag)
@@ -121,7 +121,7 @@ class OpenElements:
 
     def end(self, tag: str) -> None:
         """End the element that an end tag is of, if one is open."""
-        if tag in _FORMATTING and not self._places[tag]:
+        if tag in _FORMATTING and not self._places[tag]:  # not in the stack of elements
             self._end_formatting(tag)
         elif tag in _TABLE_PARTS:
             self._close(tag, "*table")
@@ -138,7 +138,7 @@ class OpenElements:
         if self._formatting[-1][tag]:
             height, is_kept = self._formatting[-1][tag].pop()
             self._kept -= is_kept
-            if self._last("*special") < height:
+            if self._last("*special") < height:  # no block inside is open
                 self._pop_to(height)
 
     def _close(self, tag: str, group: str) -> None:

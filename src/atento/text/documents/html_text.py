@@ -70,12 +70,12 @@ def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
             elements.begin(tag[2].lower(), is_kept=_is_kept(tag[3]), is_closed=tag[3].endswith("/"))
         return tag.end()
     if document.startswith("<!--", begin):
-        if document.startswith((">", "->"), begin + 4):
+        if document.startswith((">", "->"), begin + 4):  # <!--> and <!---> are whole comments
             return document.index(">", begin) + 1
         closing = _COMMENT_END.search(document, begin + 4)
         return closing.end() if closing else len(document)
     mark = "]]>" if elements.is_foreign and document.startswith("<![CDATA[", begin) else ">"
-    end = document.find(mark, begin)
+    end = document.find(mark, begin)  # of a doctype or a bogus comment
     return len(document) if end < 0 else end + len(mark)
 
 
@@ -98,7 +98,7 @@ def _end_of_raw(document: str, begin: int, tag: str) -> int:
     depth = 0  # 1: in a comment of the script; 2: in a script of the comment, whose end tag does not count
     for mark in _SCRIPT.finditer(document, begin):
         if mark[1] == "/":
-            if depth < 2:
+            if depth < 2:  # the end tag of the element itself
                 return mark.start()
             depth = 1
         elif mark[1] == "":

@@ -26,12 +26,12 @@ _MARKUP = re.compile(
 def read_markdown(text: str, name: str) -> list[str | Segment]:
     """The pieces of a Markdown text, in the rules of CommonMark with tables; a head between lines --- stays."""
     front = _FRONT.match(text)
-    start = front.end() if front else 0
+    start = front.end() if front else 0  # behind the head
     lines = list(_LINES.finditer(text, start))
     pieces, at = list[str | Segment](), 0
     for slices in filter(None, _slices(lines, text[start:])):
         first, last = slices[0][0], slices[-1][1]
-        if first < at:
+        if first < at:  # no place twice
             continue
         segment = _segment(text, slices)
         if segment is not None:
@@ -82,7 +82,7 @@ def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> 
         if words:
             slices.append((at, at + len(words)))
             found[number] = at + len(words)
-        number += "\n" in token.content
+        number += "\n" in token.content  # the next line of a paragraph, not the next cell
     return slices
 
 
@@ -118,7 +118,7 @@ def _segment(text: str, slices: list[tuple[int, int]]) -> Segment | None:
         written = made.shown(translation)
         marker = None if _BLOCK.match(words) else _BLOCK.match(written)  # it would begin a list, or a heading
         if marker is not None:
-            place = marker.end() - 1 if marker[0][0].isdigit() else 0
+            place = marker.end() - 1 if marker[0][0].isdigit() else 0  # "1\." but "\-"
             written = f"{written[:place]}\\{written[place:]}"
         return wrapped(written, between, _BLOCK)
 

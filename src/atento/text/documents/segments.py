@@ -96,7 +96,7 @@ def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[by
         zeros = data[:2].find(0)  # of a letter in two bytes
         likely = "WINDOWS-1252" if zeros < 0 else ("UTF-16BE", "UTF-16LE")[zeros]
         if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-            likely = "UTF-32"
+            likely = "UTF-32"  # its mark begins as that of UTF-16 does
         rule = f"documents are UTF-8: `iconv -f {likely} -t UTF-8` converts one of that encoding"
         try:
             text = data[len(mark) :].decode(encoding)
@@ -147,7 +147,7 @@ class Inline:
         places = self._places.get(closes or "")
         if opens is not None:
             tag = f"<{self._count}>"
-            self._places.setdefault(opens, []).append(len(self._open))
+            self._places.setdefault(opens, []).append(len(self._open))  # the height of the stack at its beginning
             self._open.append((opens, self._count))
         elif places:
             place = places[-1]
@@ -167,8 +167,8 @@ class Inline:
 
         def shown(translation: str) -> str:
             parts, at = "", 0
-            for match in NUMBERED.finditer(translation):
-                if match[0] in tags:
+            for match in NUMBERED.finditer(translation):  # a tag that ends one takes no number
+                if match[0] in tags:  # other numbers are no tags of the text
                     parts += escape(translation[at : match.start()]) + tags[match[0]]
                     at = match.end()
             return parts + escape(translation[at:])
@@ -197,7 +197,7 @@ def wrapped(text: str, ends: Sequence[str], begins_no_line: re.Pattern[str] | No
     begins = [begin for begin, _ in breaks]
     parts, at = list[str](), 0
     for number, end in enumerate(ends, 1):
-        target = round(len(text) * number / (len(ends) + 1))
+        target = round(len(text) * number / (len(ends) + 1))  # characters before this line's end
         first, nearest = bisect_right(begins, at), bisect_left(begins, target)
         left = breaks[max(first, nearest - 1) : max(first, nearest) + 1]  # the last before the target, the first behind
         if not left:

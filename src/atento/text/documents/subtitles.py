@@ -73,10 +73,10 @@ def _cue(block: list[_Line], name: str, number: int) -> list[str | Segment]:
             parts[-1].append(line)
     pieces: list[str | Segment] = [_raw(block[:head])]
     for part in parts:
-        dash = _DASH.match(part[0][0]) if len(lines) > 1 else None
+        dash = _DASH.match(part[0][0]) if len(lines) > 1 else None  # dashes of several speakers
         if dash is not None:
             pieces.append(dash[0])
-            part[0] = (part[0][0][dash.end() :], part[0][1])
+            part[0] = (part[0][0][dash.end() :], part[0][1])  # without the dash
         pieces += [_segment(part), part[-1][1]]
     return pieces
 

@@ -75,7 +75,7 @@ class _Reader:
     def __init__(self, content: bytes, place: str) -> None:
         self.content, self.place = content, place
         self.segments: list[tuple[int, int, Segment]] = []  # with where each begins and ends
-        self._open: list[Paragraph] = []
+        self._open: list[Paragraph] = []  # only to refuse what is no UTF-8
         self._depth = 0
         self._parser = expat.ParserCreate("utf-8")
         self._parser.StartElementHandler, self._parser.EndElementHandler = self._begin, self._end

@@ -223,7 +223,7 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
     letters = Counter[tuple[bytes, _Box | None]]()
     for item in items:
         letters[item.style.seen] += len(_plain(content, item)) if item.is_text and item.style.box is None else 0
-    base_seen = max(letters, key=lambda seen: letters[seen])
+    base_seen = max(letters, key=lambda seen: letters[seen])  # most of the text has it
     base = next((one.style for one in items if one.style.seen == base_seen and one.style.box is None), _Style())
     tags, parts = list[_Style | _Item](), list[str]()  # what each number stands for
     for seen, group in groupby(items, key=lambda item: item.style.seen if item.is_text else None):
@@ -231,7 +231,7 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
         text = "".join(_plain(content, item) for item in members if item.is_text)
         words = text.strip() or (text if seen is not None and seen[1] is not None else "")  # a link is not lost
         if seen is None:
-            parts += [f"<{len(tags) + number}/>" for number in range(len(members))]
+            parts += [f"<{len(tags) + number}/>" for number in range(len(members))]  # things that stay, as images
             tags += members
         elif seen == base.seen or not words:
             parts.append(text)

@@ -109,7 +109,7 @@ def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tu
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(as_text(content, path).split("\n"), 1):
         line = line.rstrip("\r")
-        if not line or line.startswith("#version"):
+        if not line or line.startswith("#version"):  # the first line of the library's files
             continue
         parts = line.split(" ")
         if len(parts) != 2 or not all(parts):
@@ -194,7 +194,7 @@ def stated_tokens(sources: Sources) -> dict[int, AddedToken]:
     decoder = sources.config.get("added_tokens_decoder")
     for key, token in decoder.items() if isinstance(decoder, dict) else ():
         text = token_text(token)
-        if text is None or not key.isdecimal() or len(key) > 8:
+        if text is None or not key.isdecimal() or len(key) > 8:  # longer numbers are no ids
             raise TokenizerError(
                 f"`added_tokens_decoder` in {directory} must map ids to tokens: got {key!r}: {token!r}"
             )

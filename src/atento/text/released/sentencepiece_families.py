@@ -53,7 +53,7 @@ def _spaces(model: SentencePieceModel, prefix: bool) -> normalizers.Normalizer:
     There is no pre-tokenizer, which would lose spaces at both ends of the text.
     """
     steps = _charsmap(model)
-    if steps and steps[0].normalize_str("\r") == steps[0].normalize_str("\n") == " ":
+    if steps and steps[0].normalize_str("\r") == steps[0].normalize_str("\n") == " ":  # its table makes both a space
         steps.insert(0, normalizers.Replace("\r\n", "  "))  # two characters to SentencePiece, one to the library
     if model.one_space:
         steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -111,7 +111,7 @@ def t5(sources: Sources) -> Built:
     """
     model = _read(sources, "spiece.model", "t5", "unigram")
     has_sentinels = any("<extra_id_" in piece.text for piece in model.pieces)
-    count = sources.config.get("extra_ids", 0 if has_sentinels else 100)
+    count = sources.config.get("extra_ids", 0 if has_sentinels else 100)  # 0: its own are pieces already
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
         raise TokenizerError(f"`extra_ids` in {sources.directory} must lie in 0 ... 10000: got {count!r}")
     pieces = [(piece.text, piece.score) for piece in model.pieces]
@@ -175,7 +175,7 @@ def pegasus(sources: Sources) -> Built:
     masks = (("mask_token_sent", "<mask_1>"), ("mask_token", "<mask_2>"))
     named = [token_text(sources.config.get(key, usual)) for key, usual in masks]
     front = [text for text in named if text is not None] if offset else []
-    more = [f"<unk_{number}>" for number in range(2, offset)]
+    more = [f"<unk_{number}>" for number in range(2, offset)]  # fill the places up to `offset`
     # what is put in front takes `offset` places, so the model's <unk> must come right behind it
     if [piece.text for piece in model.pieces[:2]] != ["<pad>", "</s>"] or model.unk_id + offset != 2 + len(
         front + more

@@ -82,7 +82,7 @@ class SentencePieceIds:
 
     def encode(self, sequence: str, *, add_special_tokens: bool = False) -> Cut:
         """Split a text, with the character offsets of each piece."""
-        serialized = self._processor.Encode(sequence, out_type="serialized_proto")
+        serialized = self._processor.Encode(sequence, out_type="serialized_proto")  # in the fields of SentencePieceText
         piece_fields = [
             dict(fields(value)) for number, value in fields(serialized) if number == 2 and isinstance(value, bytes)
         ]
@@ -107,7 +107,7 @@ class SentencePieceIds:
         for i in ids:
             piece = self._pieces.get(i, "")
             if piece not in self._specials:
-                run += piece
+                run += piece  # pieces between special tokens
             elif not skip_special_tokens:
                 out += [self._spelled(run), piece, " "]
                 run = ""

@@ -82,9 +82,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     while True:
         if at >= len(data):
             raise ValueError("it ends inside a field")
-        if shift > 63:
+        if shift > 63:  # 64 bits at most
             raise ValueError(f"byte {at} is in no number")
-        number |= (data[at] & 127) << shift
+        number |= (data[at] & 127) << shift  # seven bits, the lowest first
         at += 1
         if data[at - 1] < 128:
             return number, at
@@ -106,16 +106,16 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
     trainer: dict[int, int | bytes] | None = None
     normalizer: dict[int, int | bytes] | None = None
     try:
-        for number, value in fields(data):
+        for number, value in fields(data):  # the fields of ModelProto
             if number == 1:
                 pieces.append(_piece(value))
             elif number == 2:
                 trainer = dict(fields(_bytes(value)))
             elif number == 3:
                 normalizer = dict(fields(_bytes(value)))
-        kind = _KINDS.get(int((trainer or {}).get(3, 1)), "unknown")
-        charsmap = _bytes((normalizer or {}).get(2, b""))
-        spaces = [bool((normalizer or {}).get(number, 1)) for number in (3, 4)]
+        kind = _KINDS.get(int((trainer or {}).get(3, 1)), "unknown")  # 3: model_type; 1 is unigram
+        charsmap = _bytes((normalizer or {}).get(2, b""))  # 2: precompiled_charsmap
+        spaces = [bool((normalizer or {}).get(number, 1)) for number in (3, 4)]  # dummy prefix; extra spaces go
     except (ValueError, struct.error) as error:
         raise TokenizerError(f"{path} must be a complete SentencePiece model: {error}") from None
     if trainer is None or normalizer is None or not pieces:
@@ -131,14 +131,14 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
         if piece.text in known:
             raise TokenizerError(f"the pieces of {path} must differ from one another: got {piece.text!r} again at {i}")
         known.add(piece.text)
-    return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap, *spaces)
+    return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap, *spaces)  # 35: byte_fallback
 
 
 def _piece(value: int | bytes) -> Piece:
-    content = dict(fields(_bytes(value)))
+    content = dict(fields(_bytes(value)))  # 1: the piece, 2: its score, 3: its type
     score: float = struct.unpack("<f", _bytes(content.get(2, b"\0\0\0\0")))[0]
     kind = content.get(3, NORMAL)
-    if not isinstance(kind, int) or not NORMAL <= kind <= BYTE or score != score:
+    if not isinstance(kind, int) or not NORMAL <= kind <= BYTE or score != score:  # NaN is unequal to itself
         raise ValueError("a piece has a type or score that cannot be")
     return Piece(_bytes(content.get(1, b"")).decode("utf-8"), score, kind)
 

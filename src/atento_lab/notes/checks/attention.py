@@ -63,12 +63,12 @@ def roles() -> Finding:
     x = random(1, 5, 12)
     column = attention.input.weight[:12]  # W^Q, applied to a column x_i
     row = attention.head_weights()["query"].transpose(0, 1).flatten(1)  # W^Q, applied to rows X
-    one_by_one = torch.stack([column @ x_i for x_i in x[0]])
+    one_by_one = torch.stack([column @ x_i for x_i in x[0]])  # (T,D)
     torch.autograd.backward((attention(x)[0] - random(1, 5, 12)).square().sum())
     gradient = attention.input.weight.grad
     assert gradient is not None
-    gradients = [float(part.norm()) for part in gradient.chunk(3)]
-    queries = x[0] @ attention.head_weights()["query"][0]
+    gradients = [float(part.norm()) for part in gradient.chunk(3)]  # of W^Q, W^K and W^V
+    queries = x[0] @ attention.head_weights()["query"][0]  # (T,d_k) of the first head
     return compare(
         {
             "W x away from X W": apart(one_by_one, x[0] @ row),
@@ -89,12 +89,12 @@ def roles() -> Finding:
 def scaled_dot_product() -> Finding:
     """A3: softmax(Q Kᵀ / √d_k) V: both kernels equal the loops; rows sum to 1, or to 0 if nothing is visible."""
     q, k, v = random(4, 8), random(6, 8), random(6, 5)
-    batch = [x[None, None] for x in (q, k, v)]
-    allowed = torch.rand(4, 6) > 0.4
+    batch = [x[None, None] for x in (q, k, v)]  # one sequence, one head
+    allowed = torch.rand(4, 6) > 0.4  # (T,S)
     allowed[:, 0] = True
     allowed[2] = False  # the third query may attend to nothing
     expected = by_loops(q, k, v, allowed, 1 / math.sqrt(8))
-    weights = attention_weights(batch[0], batch[1], mask=allowed)[0, 0]
+    weights = attention_weights(batch[0], batch[1], mask=allowed)[0, 0]  # (T,S)
     value = {
         "plain kernel away": apart(attend(*batch, mask=allowed, kernel="plain")[0, 0], expected),
         "fused kernel away": apart(attend(*batch, mask=allowed, kernel="fused")[0, 0], expected),
@@ -118,7 +118,7 @@ def scaled_dot_product() -> Finding:
 def plain_dot_product() -> Finding:
     """A4: the score without √d_k is `scale=1`; it equals A3 with queries multiplied by √d_k."""
     q, k, v = random(4, 9), random(6, 9), random(6, 5)
-    batch = [x[None, None] for x in (q, k, v)]
+    batch = [x[None, None] for x in (q, k, v)]  # one sequence, one head
     plain = attend(*batch, scale=1.0)[0, 0]
     value = {
         "away from two loops": apart(plain, by_loops(q, k, v, torch.ones(4, 6).bool(), 1.0)),
@@ -177,8 +177,8 @@ def many_heads() -> Finding:
         x, one_by_one = random(1, 6, 96), []
         weights = attention.head_weights()
         for head in range(n_heads):
-            q, k, v = (x[0] @ weights[role][head] for role in ("query", "key", "value"))
-            one_by_one.append(torch.softmax(q @ k.T / math.sqrt(96 // n_heads), dim=-1) @ v)
+            q, k, v = (x[0] @ weights[role][head] for role in ("query", "key", "value"))  # (T,K) each
+            one_by_one.append(torch.softmax(q @ k.T / math.sqrt(96 // n_heads), dim=-1) @ v)  # (T,K)
         joined = torch.cat(one_by_one, dim=-1) @ weights["output"].flatten(0, 1)  # W^O is (D,D)
         value[f"{n_heads} heads away"] = apart(attention(x)[0][0], joined)
     reloaded = MultiHeadAttention(96, 16, bias=False).double()
@@ -220,7 +220,7 @@ def cross() -> Finding:
 def three_uses() -> Finding:
     """A11: encoder self-attention, masked decoder self-attention and cross-attention, of any layer and head."""
     network, source = tiny_network(), some_ids(1, 6)
-    encoded = network.encode(source)[0].detach()
+    encoded = network.encode(source)[0].detach()  # (S,D)
     inputs_by_layer: dict[tuple[str, int], Tensor] = {}
 
     def keep(part: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -261,20 +261,20 @@ def weights_by_head(part: MultiHeadAttention, x: Tensor, memory: Tensor, past_on
         q, k = (
             y @ weights[role][head] + biases[n, head] for n, (role, y) in enumerate((("query", x), ("key", memory)))
         )
-        scores = q @ k.T / math.sqrt(part.d_head)
+        scores = q @ k.T / math.sqrt(part.d_head)  # (T,S)
         if past_only:
             scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
-        weights_of_heads.append(scores.exp() / scores.exp().sum(dim=1, keepdim=True))
-    return torch.stack(weights_of_heads)
+        weights_of_heads.append(scores.exp() / scores.exp().sum(dim=1, keepdim=True))  # the softmax, written out
+    return torch.stack(weights_of_heads)  # (H,T,S)
 
 
 def vectorised() -> Finding:
     """A12: the matrix form equals a loop over tokens; a batch in one call equals its sequences one by one."""
     attention = MultiHeadAttention(12, 3).double()
     x = random(4, 6, 12)
-    output = attention(x)[0]
-    token_by_token = torch.cat([attention(x[:, t : t + 1], x)[0] for t in range(6)], dim=1)
-    one_by_one = torch.cat([attention(sequence[None])[0] for sequence in x])
+    output = attention(x)[0]  # (B,T,D)
+    token_by_token = torch.cat([attention(x[:, t : t + 1], x)[0] for t in range(6)], dim=1)  # a query at a time
+    one_by_one = torch.cat([attention(sequence[None])[0] for sequence in x])  # a sequence at a time
     value = {"tokens away": apart(output, token_by_token), "sequences away": apart(output, one_by_one)}
     return compare(value, dict.fromkeys(value, EXACT))
 
@@ -302,12 +302,12 @@ def why_scale() -> Finding:
     entropy: dict[str, list[float]] = {"scaled": [], "plain": []}
     gradient: dict[str, list[float]] = {"scaled": [], "plain": []}
     for width in widths:
-        q, k = random(1, 1, 256, width), random(1, 1, 32, width)
+        q, k = random(1, 1, 256, width), random(1, 1, 32, width)  # (1,1,T,K), (1,1,S,K)
         for name, scale in (("scaled", None), ("plain", 1.0)):
-            p = attention_weights(q, k, scale=scale)[0, 0]
-            entropy[name].append(float(torch.special.entr(p).sum(dim=1).mean()))
+            p = attention_weights(q, k, scale=scale)[0, 0]  # (T,S)
+            entropy[name].append(float(torch.special.entr(p).sum(dim=1).mean()))  # nats
             jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]  # of the weights by the scores
-            gradient[name].append(float(torch.linalg.matrix_norm(jacobian).mean()))
+            gradient[name].append(float(torch.linalg.matrix_norm(jacobian).mean()))  # Frobenius norms
 
     def ratio(values: dict[str, list[float]], name: str) -> float:
         return values[name][-1] / values[name][0]
@@ -343,9 +343,9 @@ def partly_causal() -> Finding:
             extra |= (q == i) & (k == j)
         return (k <= q) | extra
 
-    one_ahead = torch.tensor([[j <= i + 1 for j in range(length)] for i in range(length)])
+    one_ahead = torch.tensor([[j <= i + 1 for j in range(length)] for i in range(length)])  # (T,T)
     and_pairs = torch.tensor([[j <= i or (i, j) in pairs for j in range(length)] for i in range(length)])
-    real = torch.arange(length) < 4
+    real = torch.arange(length) < 4  # two tokens of padding
     padded = (one_ahead & real) | torch.eye(length).bool()  # by the residual connection each position depends on itself
     x = random(length, 12)
     cases = {
