@@ -38,15 +38,15 @@ def feed_forward_by_hand(x: Tensor, part: FeedForward) -> Tensor:
 def heads_by_hand(x: Tensor, memory: Tensor, part: MultiHeadAttention, causal: bool) -> Tensor:
     """Return Concat(head_1 ... head_h) W^O + b, head by head; x (T,D), memory (S,D) -> (T,D)."""
     weights, out = part.head_weights(), []
-    biases = part.input.bias.unflatten(0, (3, part.n_heads, part.d_head))
+    biases = part.input.bias.unflatten(0, (3, part.n_heads, part.d_head))  # (3,H,K)
     for head in range(part.n_heads):
-        q = x @ weights["query"][head] + biases[0, head]
-        k = memory @ weights["key"][head] + biases[1, head]
-        v = memory @ weights["value"][head] + biases[2, head]
-        scores = q @ k.T / math.sqrt(part.d_head)
+        q = x @ weights["query"][head] + biases[0, head]  # (T,K)
+        k = memory @ weights["key"][head] + biases[1, head]  # (S,K)
+        v = memory @ weights["value"][head] + biases[2, head]  # (S,K)
+        scores = q @ k.T / math.sqrt(part.d_head)  # (T,S)
         if causal:
             scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), float("-inf"))
-        out.append(scores.exp() / scores.exp().sum(dim=-1, keepdim=True) @ v)
+        out.append(scores.exp() / scores.exp().sum(dim=-1, keepdim=True) @ v)  # (T,K)
     return torch.cat(out, dim=-1) @ weights["output"].flatten(0, 1) + part.output.bias
 
 
@@ -117,7 +117,7 @@ def feed_forward() -> Finding:
     x = random(2, 5, 12)
     relu, gelu = (FeedForward(12, 20, activation=name).double() for name in ("relu", "gelu"))
     inner = x @ gelu.inner.weight.T + gelu.inner.bias
-    smooth = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
+    smooth = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))  # x Φ(x)
     value = {
         "ReLU away": apart(relu(x), feed_forward_by_hand(x, relu)),
         "GELU away": apart(gelu(x), smooth @ gelu.outer.weight.T + gelu.outer.bias),
@@ -160,7 +160,7 @@ def input_sum() -> Finding:
     positions = bert.inputs.positions.schemes[0]
     assert isinstance(positions, Learned) and bert.inputs.segments is not None
     assert isinstance(bert.inputs.norm, nn.LayerNorm)
-    embedded = bert.embedding.weight[ids[0]] + positions.weight[:6]
+    embedded = bert.embedding.weight[ids[0]] + positions.weight[:6]  # (L,D)
     three = [
         norm_by_hand(embedded + bert.inputs.segments[segment], bert.inputs.norm)
         for segment in (segments[0], 0 * segments[0])
@@ -202,11 +202,11 @@ def output_probabilities() -> Finding:
         matrix = network.embedding.weight if tied else network.vocabulary_head.output.weight
         assert matrix is not None
         error = apart(output.logits, output.hidden @ matrix.T)
-        sums = torch.softmax(output.logits, dim=-1).sum(dim=-1)
+        sums = torch.softmax(output.logits, dim=-1).sum(dim=-1)  # (B,T)
         value[name] = {"logits away": error, "sums away from 1": apart(sums, torch.ones(()))}
         value[name]["parameters"] = sum(parameter.numel() for parameter in network.parameters())
-    d, f, v = 12, 20, 11
-    attention, inner, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d
+    d, f, v = 12, 20, 11  # width, feed-forward, vocabulary
+    attention, inner, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d  # weights and biases
     # two blocks of the encoder, and two of the decoder, which attend twice and have a norm more
     blocks = 2 * (attention + inner + 2 * norm) + 2 * (2 * attention + inner + 3 * norm)
     expected = {"logits away": EXACT, "sums away from 1": EXACT}
@@ -254,7 +254,7 @@ def decoder() -> Finding:
     logits = network(None, target, encoded=memory).logits
     for hook in hooks:
         hook.remove()
-    by_hand = block_by_hand(x, block, memory[0]) @ network.embedding.weight.T
+    by_hand = block_by_hand(x, block, memory[0]) @ network.embedding.weight.T  # (T,V), tied
     batch = gold_batch("I love NLP", "Eu amo PLN")
     shifted = batch.inputs["target_ids"][0, 1:].tolist() == batch.labels["vocabulary"][0, :-1].tolist()
     return compare(

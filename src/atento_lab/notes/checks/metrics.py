@@ -41,12 +41,12 @@ def bleu_by_hand(references: Sequence[Sequence[Words]], candidates: Sequence[Wor
             for gram, count in grams(words, order).items():
                 matches += min(count, max(grams(answer, order)[gram] for answer in answers))
                 total += count
-        logs += math.log(matches / total) / 4 if matches else -math.inf
+        logs += math.log(matches / total) / 4 if matches else -math.inf  # 0 matches: log 0
     reference_length = 0
     for answers, words in zip(references, candidates):
         # the nearest length, of two the shorter one
         reference_length += min((abs(len(answer) - len(words)), len(answer)) for answer in answers)[1]
-    penalty = min(1.0, math.exp(1 - reference_length / length))
+    penalty = min(1.0, math.exp(1 - reference_length / length))  # brevity penalty
     return penalty * math.exp(logs), penalty
 
 

@@ -67,7 +67,7 @@ def table_row(i: int, j: int, limit: int) -> int:
 def relative_matrix() -> Finding:
     """B4: softmax((QKᵀ + R) / √d_k) V with R a function of the distance only; T5's bias is outside the scaling."""
     length, width, limit = 7, 4, 3
-    q, k, v = random(1, 2, length, width), random(1, 2, length, width), random(1, 2, length, width)
+    q, k, v = random(1, 2, length, width), random(1, 2, length, width), random(1, 2, length, width)  # (1,H,L,K) each
     positions = QueryKeyPositions.arange(length, length)
     matrix, t5 = RelativeMatrix(2, limit).double(), T5Bias(2).double()
     buckets = t5_buckets(positions.distances, 32, 128, True).tolist()
@@ -84,7 +84,7 @@ def relative_matrix() -> Finding:
     def bias(head: int, i: int, j: int) -> float:
         return float(t5.weight[buckets[i][j], head])
 
-    inside = attend(q, k, v, relative=RelativeTerms((matrix,), positions))
+    inside = attend(q, k, v, relative=RelativeTerms((matrix,), positions))  # R + QKᵀ, then the scale
     outside = attend(q, k, v, relative=RelativeTerms((t5,), positions))
     unscaled = attend(q, k, v, relative=RelativeTerms((t5,), positions), scale=1.0)  # as T5 does
     root = math.sqrt(width)
@@ -134,7 +134,7 @@ def shaw() -> Finding:
     vectors_by_length = {}
     for length in (4, 6, 12):
         queries = unit.view(1, width, 1, width).expand(1, width, length, width)
-        scores = scheme.scores(queries, queries, QueryKeyPositions.arange(length, length), 1.0)
+        scores = scheme.scores(queries, queries, QueryKeyPositions.arange(length, length), 1.0)  # (1,K,L,L)
         vectors_by_length[length] = scores[0].permute(1, 2, 0)  # a_ij (L,L,K)
     difference = max(
         apart(vectors[i, j], scheme.keys[table_row(i, j, limit)])
@@ -172,9 +172,9 @@ def relative_module() -> Finding:
     """B6: the notes' module runs, divides by √d_k, takes a mask and works per head."""
     length, max_len = 6, 9
     module = RelativePositionalEncoding(12, max_len, n_heads=3).double()
-    q, k, v = random(2, 3, length, 4), random(2, 3, length, 4), random(2, 3, length, 4)
+    q, k, v = random(2, 3, length, 4), random(2, 3, length, 4), random(2, 3, length, 4)  # (B,H,L,K) each
     errors = {"away from the formula": 0.0, "with a causal mask": 0.0}
-    triangle = torch.ones(length, length).tril().bool()
+    triangle = torch.ones(length, length).tril().bool()  # (L,L)
     for name, mask, allowed in (("away from the formula", None, None), ("with a causal mask", causal(), triangle)):
         out = module(q, k, v, length, mask=mask)
         for row in range(2):
@@ -195,7 +195,7 @@ def relative_module() -> Finding:
 
 def summed_by_loops(scores: Tensor, words: list[int | None]) -> Tensor:
     """Sum scores (B,H,T,S) over the pairs of tokens of each pair of words."""
-    out = torch.zeros(*scores.shape[:2], 3, 3, dtype=scores.dtype)
+    out = torch.zeros(*scores.shape[:2], 3, 3, dtype=scores.dtype)  # (B,H,words,words)
     for i, query_word in enumerate(words):
         for j, key_word in enumerate(words):
             if query_word is not None and key_word is not None:
@@ -243,10 +243,10 @@ def score_split() -> Finding:
     buckets = t5_buckets(QueryKeyPositions.arange(5, 5).distances, 32, 128, True)
     errors = {"sum away from the score": 0.0, "position-position away": 0.0}
     for head in range(3):
-        q = embedded @ weights["query"][head] + bias[0, head]
-        k = embedded @ weights["key"][head] + bias[1, head]
-        score = q @ k.T / 2 + scheme.weight[:, head][buckets]
-        added = embedded - content
+        q = embedded @ weights["query"][head] + bias[0, head]  # (L,K)
+        k = embedded @ weights["key"][head] + bias[1, head]  # (L,K)
+        score = q @ k.T / 2 + scheme.weight[:, head][buckets]  # 2 = √d_k
+        added = embedded - content  # the position's part of x
         position_part = (added @ weights["query"][head]) @ (added @ weights["key"][head]).T / 2
         total = torch.stack([part[0, head] for part in parts.values()]).sum(dim=0)
         errors["sum away from the score"] = max(errors["sum away from the score"], apart(total, score))
@@ -254,7 +254,7 @@ def score_split() -> Finding:
             errors["position-position away"], apart(parts["position-position"][0, head], position_part)
         )
     of_tokens = [0, 0, 1, None, 2]  # the first word has two pieces; one token belongs to no word
-    by_word = parts_by_word(parts, of_tokens)
+    by_word = parts_by_word(parts, of_tokens)  # (B,H,3,3) each
     errors["parts by word away from loops"] = max(
         apart(by_word[name], summed_by_loops(part, of_tokens)) for name, part in parts.items()
     )

@@ -35,7 +35,7 @@ def chi_square(counts: Counter[Outcome], probabilities: dict[Outcome, float]) ->
     if any(not probabilities.get(outcome) for outcome in counts):
         return 0.0
     total = counts.total()
-    usual = sorted((total * p, outcome) for outcome, p in probabilities.items() if total * p >= 5)
+    usual = sorted((total * p, outcome) for outcome, p in probabilities.items() if total * p >= 5)  # the rarest first
     cells = [(float(counts[outcome]), mean) for mean, outcome in usual]
     remainder = (total - sum(count for count, _ in cells), total - sum(mean for _, mean in cells))
     if remainder[1] >= 5:
@@ -44,7 +44,7 @@ def chi_square(counts: Counter[Outcome], probabilities: dict[Outcome, float]) ->
         cells[0] = (cells[0][0] + remainder[0], cells[0][1] + remainder[1])
     statistic = sum((count - mean) ** 2 / mean for count, mean in cells)
     halves = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(halves[0], halves[1]))
+    return float(torch.special.gammaincc(halves[0], halves[1]))  # P(χ² of n - 1 degrees > statistic)
 
 
 def two_tokens(chain: Chain, source: int, strategy: Sample) -> dict[Outcome, float]:
@@ -58,7 +58,7 @@ def two_tokens(chain: Chain, source: int, strategy: Sample) -> dict[Outcome, flo
     first = next_token(())
     probabilities: dict[Outcome, float] = {((), True): first[EOS]}
     for token in words:
-        second = next_token((token,))
+        second = next_token((token,))  # after that token
         probabilities[(token,), True] = first[token] * second[EOS]
         probabilities |= {((token, second_token), False): first[token] * second[second_token] for second_token in words}
     return probabilities
@@ -98,7 +98,7 @@ def temperatures() -> Finding:
     search.
     """
     logits = torch.randn(64, 50, dtype=torch.float64) * 5
-    by_logits = {t: torch.softmax(logits / t, dim=1) for t in (0.1, 0.7, 3.0)}
+    by_logits = {t: torch.softmax(logits / t, dim=1) for t in (0.1, 0.7, 3.0)}  # (64,50) each
     p = torch.softmax(logits, dim=1)
     by_p = {t: (p.log() / t).exp() / (p.log() / t).exp().sum(dim=1, keepdim=True) for t in by_logits}
     difference = max(
@@ -167,7 +167,7 @@ def smallest_set(probabilities: list[float], p: float) -> set[int]:
         candidates = [
             (sum(probabilities[i] for i in subset), subset) for subset in itertools.combinations(tokens, size)
         ]
-        mass, subset = max(candidates)
+        mass, subset = max(candidates)  # the heaviest of this size
         if mass >= p:
             return set(subset)
     return set(tokens)
@@ -217,7 +217,7 @@ def flattest_and_most_peaked() -> tuple[list[Tensor], list[str]]:
         with torch.no_grad():
             rows.append(shared.model.network(source, target).logits[0].double().softmax(dim=-1))
     p = torch.cat(rows)  # (N,V)
-    entropy = torch.special.entr(p).sum(dim=1)
+    entropy = torch.special.entr(p).sum(dim=1)  # nats, (N,)
     return [p[entropy.argmax()], p[entropy.argmin()]], tokenizer.tokens(range(p.shape[1]))
 
 
