@@ -1,7 +1,7 @@
 """Scoring a model on labelled data with its task's metrics and their intervals."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -147,7 +147,8 @@ def evaluate(
     files, more = _references(data, task)
     records = _labelled_records(files, task, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
-    _tell([*records.warnings(), *_unknown_labels(records, task, labels)], say)
+    _tell(records.warnings(), say)
+    _refuse_unknown_labels(records, task, labels)
     usual = usual_metrics(TASKS[task], labels, records.columns)
     names = list(dict.fromkeys(name for given in requested for name in (usual if given is None else [given])))
     _check_metrics(names, task, language)
@@ -217,26 +218,18 @@ def _labelled_records(
     return records_in_memory(data, fields, "data", skip_bad=skip_bad)
 
 
-def _unknown_labels(records: Records, task: str, known: Collection[str]) -> Iterator[str]:
-    """Yield a warning of right labels that the model does not have, so that it cannot predict them."""
+def _refuse_unknown_labels(records: Records, task: str, known: set[str]) -> None:
+    """Raises DataError: right labels that the model does not have, so that it cannot predict them."""
     for field in TASKS[task].fields:
-        if field.kind not in ("class", "classes", "tags") or field.name not in records.columns or not known:
+        if field.kind not in ("class", "classes") or field.name not in records.columns or not known:
             continue
-        values = records[field.name]
-        rows = [
-            (row, label)
-            for row, value in enumerate(values)
-            for label in ((value,) if field.kind == "class" else value)
-            if label not in known
-        ]
+        sets = [[value] if field.kind == "class" else value for value in records[field.name]]
+        rows = [row for row, labels in enumerate(sets) if not known >= set(labels)]
         if rows:
-            row, label = rows[0]
-            where = records.where(row)
-            count = len({row for row, _ in rows})
-            yield (
-                f"{counted(count, 'record')} with a label that the model does not have, first {label!r} ({where})"
-                f"{listed(label, sorted(known), what='its labels')}{header_hint(where)}"
-            )
+            label = next(label for label in sets[rows[0]] if label not in known)
+            where, also = records.where(rows[0]), f", the first of {len(rows):,} such records" if rows[1:] else ""
+            labels = listed(label, sorted(known), what="the model's labels")
+            raise DataError(f"{where}: unknown label {label!r}{also}{labels}{header_hint(where)}")
 
 
 def _check_call(moves: bool, decoding: Mapping[str, Any]) -> None:
@@ -303,7 +296,7 @@ def _tell(sentences: Sequence[str], say: Callable[[str], None] | None) -> None:
     """Say warnings, or warn of them as Python does."""
     for sentence in sentences:
         if say is None:
-            warnings.warn(sentence, stacklevel=3)
+            warnings.warn(sentence, AtentoWarning, stacklevel=4)
         else:
             say(f"warning: {sentence}")
 
@@ -346,8 +339,5 @@ def _readable(model: Model, split: Split, say: Callable[[str], None] | None, *, 
         stride = answering_config(model.config, model.path or Path()).stride
         template, longest = model.config.get("template"), model.trained_length
         readable, warning = readable_questions(split, tokenizer, template, network, longest, stride)
-    if warning and say is None:
-        warnings.warn(warning, AtentoWarning, stacklevel=3)
-    elif warning and say is not None:
-        say(f"warning: {warning}")
+    _tell([warning] if warning else [], say)
     return readable

@@ -1,6 +1,7 @@
 """Regression and several labels a text, through recipe, command and Python; losses as transformers computes them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import torch
 import transformers
 
 import atento
+from atento.cli.commands.train import _print
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.batch import Draw, PlannedBatches
 from atento.data.batches.store import Ragged
 from atento.data.objectives.labels import Labels, texts_as_store
 from atento.errors import DataError, UsageError
+from atento.models.card import model_card
 from atento.networks import build_network
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.runs.train import TrainedRun
@@ -103,12 +106,41 @@ def test_g5_a_regression_learns_the_numbers_of_pairs(similar: TrainedRun, server
     )
     assert [float(line) for line in done.stdout.split()] == pytest.approx(both, abs=1e-5)
     assert done.stdout.splitlines()[1] == ""
+    done = server.run(
+        "similarity", "run", "--skip-bad", cwd=similar.folder.parent, stdin="vejo\nvejo uva\taqui há gato\n"
+    )
+    assert (done.status, done.stdout) == (0, f"\n{both[0]:.6f}\n") and "1: the text needs a second one" in done.stderr
     with pytest.raises(UsageError, match="this model was trained on pairs of texts: got single texts"):
         model.similarity("vejo uva")
     with pytest.raises(UsageError, match="`pooling` has no effect"):
         model.similarity("vejo uva", "vejo pera", pooling="first")
     evaluated = server.run("evaluate", "run", "valid.tsv", "--fail-under", "pearson=0.9", cwd=similar.folder.parent)
     assert evaluated.status == 0 and "Pearson" in evaluated.stdout
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("pairs", [True, False])
+def test_what_is_said_of_a_model_of_pairs_gives_pairs(
+    task: str,
+    pairs: bool,
+    similar: TrainedRun,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The next steps after training, and the code of a model card; of single texts it gives single ones."""
+    network = atento.load(similar.folder).network.config
+    verb, one, two = ("classify", "'Olá.'", "('Olá.', 'Oi.')")
+    if task == "regression":
+        verb, one, two = ("similarity", "'Olá.'", "'Olá.', 'Oi.'")
+    card = model_card({"task": task, "pairs": pairs, "name": "x"}, network, layout="huggingface")
+    assert f"model.{verb}({two if pairs else one})" in card and ("text_pair" in card) == pairs
+    assert f"model='.')({'{' if pairs else one}" in card
+    (tmp_path / "config.json").write_text(json.dumps({"pairs": pairs}), encoding="utf-8")
+    monkeypatch.setattr("atento.models.find.find_model", lambda _: tmp_path)
+    _print(replace(similar, task=task), as_json=False)
+    file = {True: "PAIRS.tsv", False: "FILE"}[pairs] + (" --pairs" if pairs and verb == "classify" else "")
+    assert f"  atento {verb} {similar.folder} {file}\n" in capsys.readouterr().err
 
 
 def test_g1_a_text_has_any_number_of_labels(topics: TrainedRun, server: ForkServer) -> None:

@@ -15,11 +15,12 @@ from atento.config.tables.formats import FORMATS
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_lines import iter_lines, read_lines, scan_many
+from atento.data.files.source_records import header_hint
 from atento.data.files.text_sources import texts_of
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import AtentoError, DataError, RecipeError
-from atento.evaluation import _unknown_labels
+from atento.evaluation import _refuse_unknown_labels
 from atento.metrics import METRICS
 from atento.tasks.score_files import read_items
 
@@ -264,12 +265,13 @@ def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_p
     hint = "if line 1 is a header, give the columns by its names (in the source of a recipe, or by --columns)"
     file = _write(tmp_path, "a.tsv", ["text\tlabel", "um\tsim", "dois\tnao"])
     records = read_records(SourceConfig(file=file, text=0, label=1), LABELLED, tmp_path)
-    (warning,) = _unknown_labels(records, "classification", {"sim", "não"})
-    assert warning == (
-        "2 records with a label that the model does not have, first 'label' (a.tsv:1); its labels are 'não', 'sim'; "
-        + hint
+    with pytest.raises(DataError) as refused:
+        _refuse_unknown_labels(records, "classification", {"sim", "não"})
+    assert str(refused.value) == (
+        "a.tsv:1: unknown label 'label', the first of 2 such records; the model's labels are 'não', 'sim'; " + hint
     )
-    assert list(_unknown_labels(records, "classification", {"sim", "nao", "label"})) == []
+    _refuse_unknown_labels(records, "classification", {"sim", "nao", "label"})
+    assert header_hint("a.jsonl:1") == header_hint("data['train']:1") == header_hint("a.tsv:2") == ""
     numbers = _write(tmp_path, "n.tsv", ["text\tscore", "um\t1", "dois\t2"])
     with pytest.raises(AtentoError, match=rf"n.tsv:1: `score` must hold a number: got 'score'; {re.escape(hint)}"):
         read_records(SourceConfig(file=numbers, text=0, score=1), TASKS["regression"].fields, tmp_path)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import EMBEDDING, verb_of
-from atento.config.tables.verbs import VERBS
+from atento.config.tables.verbs import VERBS, fitting
+from atento.errors import counted
 from atento.version import __version__
 
 CARD = "README.md"
@@ -65,12 +66,12 @@ def model_card(
 def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     family = f" of the family {network.family}" if network.family else ""
     trained = config.get("atento_version")
-    depth = str(network.n_layers)
+    depth = counted(network.n_layers, "layer")
     if network.architecture == "encoder-decoder":
-        depth = f"{network.n_layers} + {network.decoder_layers}"
+        depth = f"{network.n_layers} + {network.decoder_layers} layers"
     return (
         f"Task: {config.get('task')}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
-        f"{depth} layers, vocabulary {network.vocab_size}. "
+        f"{depth}, vocabulary {network.vocab_size}. "
         f"{f'Trained with Atento {trained}. ' if trained else ''}These files were written by Atento "
         f"{__version__}."
     )
@@ -85,7 +86,7 @@ def _usage(config: Mapping[str, object], network: NetworkConfig, layout: str) ->
     blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]
     if layout == "huggingface":
         blocks.append(_transformers_example(config, network))
-    return "\n".join(f"```python\n{block}```\n" for block in blocks if block)
+    return "\n".join(f"```python\n{fitting(verb, block, config.get('pairs'))}```\n" for block in blocks if block)
 
 
 def _transformers_example(config: Mapping[str, object], network: NetworkConfig) -> str:

@@ -60,9 +60,11 @@ def _lacks_a_text(loaded: "Model", line: str) -> str | None:
     """Why the model cannot compare the texts of a line; None: it can."""
     from atento.tasks.regression import has_regression_head
 
-    if "\t" in line or has_regression_head(loaded):
+    learned = loaded.config.get("pairs") if has_regression_head(loaded) else True
+    if learned is None or learned == ("\t" in line):
         return None
-    return "needs a second one behind a TAB, because the model compares two"
+    needed = "needs a second one behind a TAB, because the model compares two"
+    return needed if learned else "has a TAB, and the model reads single texts"
 
 
 def _show(loaded: "Model", lines: list[str], options: dict[str, Any], as_json: bool) -> None:

@@ -115,7 +115,7 @@ def header_hint(where: str) -> str:
     """Return what to do if a value at this position is the name of a column; nothing behind the first line."""
     return (
         "; if line 1 is a header, give the columns by its names (in the source of a recipe, or by --columns)"
-        if where.endswith(":1") and not where.endswith("]:1")  # of records in memory
+        if where.endswith(":1") and "]:1" not in where and ".json" not in where  # of records in memory, or with keys
         else ""
     )
 
