@@ -16,6 +16,7 @@ from atento.cli.lines import file_lines
 from atento.cli.main import COMMANDS, application
 from atento.cli.messages import CommandLineError, sentence
 from atento.cli.output_paths import output_file
+from atento.config.reading.explaining import explain
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import READING, SourceConfig
 from atento.config.sections.decoding import DecodingOptions
@@ -46,6 +47,8 @@ def test_every_option_of_another_tool_leads_to_a_key_that_exists(theirs: str) ->
     ours = foreign.KEYS[theirs]
     with pytest.raises(RecipeError, match=f"did you mean {ours.replace('.', '[.]')}"):
         load_recipe("micro-world-en-pt", [f"{theirs}=3"])
+    with pytest.raises(RecipeError, match=f"did you mean {ours.replace('.', '[.]')}"):
+        explain(theirs)
     with pytest.raises(RecipeError) as error:  # the key itself is known, whatever its value
         load_recipe("micro-world-en-pt", [f"{ours}=[[]]"])
     assert "unknown key" not in str(error.value)

@@ -85,6 +85,7 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
     """Print the result as JSON if asked for, and what can be done with it; the first of several processes does."""
     from atento.config.tables.tasks import verb_of
     from atento.config.tables.verbs import VERBS, fitting
+    from atento.limits import read_plain
     from atento.models.find import find_model
 
     if as_json:
@@ -94,7 +95,7 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
     best = "" if result.best is None else f", best validation score {result.best:.2f} at step {result.best_step}"
     echo(f"finished {result.folder} at step {result.step}{best}", err=True)
     verb, run = verb_of(result.task), shlex.quote(str(result.folder))
-    pairs = json.loads((find_model(result.folder) / "config.json").read_bytes()).get("pairs")
+    pairs = json.loads(read_plain(find_model(result.folder) / "config.json")).get("pairs")
     lines = [f"  atento {fitting(verb, words, pairs).format(run=run)}" for words in (VERBS[verb].next if verb else ())]
     echo("\n".join(["next:", *lines, f"  atento runs show {run}"]), err=True)
 

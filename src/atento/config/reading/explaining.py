@@ -13,6 +13,7 @@ from atento.config.presets import PRESETS
 from atento.config.reading import schema
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
+from atento.config.tables.renamed_keys import elsewhere, renamed
 from atento.errors import RecipeError, nearest
 
 # Keys that are no fields: their section, type and meaning.
@@ -93,7 +94,8 @@ def explain(key: str) -> KeyHelp:
                 if known
                 else ": it has no keys"
             )
-            raise RecipeError(f"unknown key {name!r}{where}{tail}")
+            moved = None if suggestions else renamed(path, name) or elsewhere(path, name)
+            raise RecipeError(moved or f"unknown key {name!r}{where}{tail}")
         path = schema.dotted(path, name)
         help = _help(cls, name, path)
         hint = schema.keys_of(cls).get(name)
