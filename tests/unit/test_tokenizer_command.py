@@ -41,6 +41,21 @@ def test_train_writes_a_folder_and_says_what_it_made(folder: str, text: Path, tm
         assert (tmp_path / "again" / name).read_bytes() == (Path(folder) / name).read_bytes()
 
 
+def test_train_reads_a_column_of_tables(text: Path, tmp_path: Path) -> None:
+    """The ways out that messages name: --columns, and --reading where a file is not UTF-8."""
+    rows = "".join(f"{line};1\n" for line in TEXT.split("\n") if line)
+    (tmp_path / "t.csv").write_bytes(f"texto;n\n{rows}".encode("latin-1"))
+    how = ["--kind", "bpe", "--vocab-size", "330", "--reading", "encoding=latin-1"]
+    plain = run("train", str(text), "--out", str(tmp_path / "plain"), *how[:4])
+    table = [str(tmp_path / "t.csv"), "--out", str(tmp_path / "o"), *how, "--reading", "delimiter=;"]
+    made = run("train", *table, "--columns", "texto")
+    assert made.exit_code == 0 and made.stdout == plain.stdout
+    assert isinstance(
+        run("train", *table[:2], str(tmp_path / "b"), *table[3:], "--columns", "text").exception, DataError
+    )
+    assert not (tmp_path / "b").exists()
+
+
 def test_train_reads_many_files_and_standard_input(text: Path, tmp_path: Path) -> None:
     made = run("train", str(text), "-", "--out", str(tmp_path / "o"), "--kind", "word", "--lowercase", stdin="Zebra\n")
     assert made.exit_code == 0
@@ -51,8 +66,8 @@ def test_train_reads_many_files_and_standard_input(text: Path, tmp_path: Path) -
 def test_the_note_on_the_size_is_said_once(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = run("train", str(text), "--out", str(tmp_path / "o"))
     assert made.exit_code == 0
-    assert made.stdout.count("\n") == 1 and "8000 were requested" not in made.stdout
-    said = "8000 were requested: the text has no more pieces worth keeping"
+    assert made.stdout.count("\n") == 1 and "8,000 were requested" not in made.stdout
+    said = "8,000 were requested: the text has no more pieces worth keeping"
     assert (caplog.text + made.stderr).count(said) == 1
 
 

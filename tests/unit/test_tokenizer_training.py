@@ -82,7 +82,9 @@ def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
 def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="atento.text"):
         few = train(kind, 8000, ["o gato", "a gata"])
-    said = f"the vocabulary has {few.vocab_size} pieces, 8000 were requested: the text has no more pieces worth keeping"
+    said = (
+        f"the vocabulary has {few.vocab_size} pieces, 8,000 were requested: the text has no more pieces worth keeping"
+    )
     assert few.notes == (said,) and said in caplog.text
     many = train(kind, 10, ["o gato", "a gata"])
     front = 5 if kind == "wordpiece" else 261

@@ -160,7 +160,9 @@ def file_lines(file: str, bad: list[str] | None = None, reads: Sequence[str] = (
             f"{file!r:.60} is no file, and this command reads files; to give a text: echo {text} | {command}"
         )
     if file.lower().endswith(".parquet"):
-        raise UsageError(f"{file}: a file must have lines of text, unless --columns names the column of its texts")
+        raise UsageError(
+            f"{file}: a file must have lines of text; --columns names the column of a table where the command has it"
+        )
     lines = read_lines(file, bad=bad)
     table_warning(file, next(iter(lines), ""), reads)
     return lines

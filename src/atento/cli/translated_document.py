@@ -55,7 +55,7 @@ def translate_document(
         sys.stdout.buffer.flush()
     else:
         write_output(out, written)
-        progress(f"wrote {out}: {len(work.sentences)} sentences of {len(document.texts)} texts")
+        progress(f"wrote {out}: {len(work.sentences):,} sentences of {len(document.texts):,} texts")
     glossary = options.get("glossary")
     if isinstance(glossary, Glossary):
         kept = [is_kept for pair in zip(work.sentences, outputs) for is_kept in glossary.report(*pair).values()]

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import EMBEDDING, verb_of
-from atento.config.tables.verbs import VERBS, fitting
-from atento.errors import counted
+from atento.config.tables.verbs import VERBS
 from atento.version import __version__
 
 CARD = "README.md"
@@ -36,6 +35,18 @@ _ANSWERING = (
     "print(logits.start_logits.argmax(), logits.end_logits.argmax())  # the answer's first and last token\n"
 )
 _SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(SentenceTransformer('.').encode('Olá.'))\n"
+_THEIRS = ("='.')('Olá.')", "='.')({'text': 'Olá.', 'text_pair': 'Oi.'})")
+_BESIDE: dict[
+    tuple[str | None, object], tuple[tuple[str, str], ...]
+] = {  # by verb and `pairs` of config.json: what differs from the row of the verb
+    ("classify", True): (
+        _THEIRS,
+        ("('Olá.')", "(('Olá.', 'Oi.'))"),
+        ("classify {run} FILE", "classify {run} PAIRS.tsv --pairs"),
+    ),
+    ("similarity", True): (_THEIRS,),
+    ("similarity", False): (("('Olá.', 'Oi.')", "('Olá.')"), ("PAIRS.tsv", "FILE")),
+}
 
 
 def model_card(
@@ -66,7 +77,7 @@ def model_card(
 def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     family = f" of the family {network.family}" if network.family else ""
     trained = config.get("atento_version")
-    depth = counted(network.n_layers, "layer")
+    depth = f"{network.n_layers} layer{'s' if network.n_layers != 1 else ''}"
     if network.architecture == "encoder-decoder":
         depth = f"{network.n_layers} + {network.decoder_layers} layers"
     return (
@@ -87,6 +98,13 @@ def _usage(config: Mapping[str, object], network: NetworkConfig, layout: str) ->
     if layout == "huggingface":
         blocks.append(_transformers_example(config, network))
     return "\n".join(f"```python\n{fitting(verb, block, config.get('pairs'))}```\n" for block in blocks if block)
+
+
+def fitting(verb: str | None, words: str, pairs: object) -> str:
+    """Return words of a row as a model of pairs of texts, or of single ones, takes them; `pairs` is of its config."""
+    for usual, other in _BESIDE.get((verb, pairs), ()):
+        words = words.replace(usual, other)
+    return words
 
 
 def _transformers_example(config: Mapping[str, object], network: NetworkConfig) -> str:

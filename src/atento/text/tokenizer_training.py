@@ -93,13 +93,12 @@ def train_tokenizer(
 
 def _notes(kind: str, requested: int, size: int, specials: SpecialTokens) -> tuple[str, ...]:
     """Notes to the user about the size of the vocabulary."""
+    sizes = f"the vocabulary has {size:,} pieces, {requested:,} were requested"
     if size > requested:
         needs = f"{len(front(kind, specials))} special and byte pieces and every letter of the text"
-        return (f"the vocabulary has {size} pieces, {requested} were requested: a {kind} vocabulary holds {needs}",)
+        return (f"{sizes}: a {kind} vocabulary holds {needs}",)
     if size < requested and kind in ("unigram", "bpe", "wordpiece"):
-        return (
-            f"the vocabulary has {size} pieces, {requested} were requested: the text has no more pieces worth keeping",
-        )
+        return (f"{sizes}: the text has no more pieces worth keeping",)
     return ()
 
 

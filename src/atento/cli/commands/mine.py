@@ -85,7 +85,7 @@ def mine(
     _write(out, kept)
     alone = len(triples) - len(kept)
     if alone:
-        progress(f"warning: {alone} of {len(records)} pairs have no negative within the margins")
+        progress(f"warning: {alone:,} of {len(records):,} pairs have no negative within the margins")
     report = {"pairs": len(records), "triples": len(kept), "without": alone}
     echo(json.dumps(report) if shared.as_json else f"{len(kept):,} triples of {len(records):,} pairs in {out}")
 

@@ -8,7 +8,7 @@ import typer
 
 from atento.cli.command_progress import announce_stdin
 from atento.cli.completion import models, words
-from atento.cli.options import AsJson
+from atento.cli.options import AsJson, Reading, key_and_value
 from atento.cli.output_paths import output_folder
 from atento.errors import DataError, TokenizerError, UsageError
 from atento.terminal import echo
@@ -53,10 +53,15 @@ def train(
     ] = "unigram",
     vocab_size: Annotated[int, typer.Option(help="Number of pieces, including special and byte pieces.")] = 8000,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert all text to lower case.")] = False,
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Columns of tables, by name or number (no header).")
+    ] = None,
+    reading: Reading = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a tokenizer and print its kind, size and fingerprint. The same text always gives the same tokenizer."""
     from atento.cli.lines import file_lines
+    from atento.cli.table_columns import table_rows
     from atento.config.recipe import TokenizerConfig
     from atento.text import train_tokenizer
     from atento.text.spelling import kind_named
@@ -67,10 +72,17 @@ def train(
     target = output_folder(out, new=True)
 
     announce_stdin(*files)
+    stated = dict(map(key_and_value, reading or []))
 
     def lines() -> Iterator[str]:
         for name in files:
-            yield from file_lines(name)
+            if columns is None and not reading:
+                yield from file_lines(name)
+                continue
+            for _, row in table_rows(name, columns.split(",") if columns else [], stated):
+                if isinstance(row, DataError):
+                    raise row
+                yield row
 
     config = TokenizerConfig(cast("TokenizerKind", kind), vocab_size=vocab_size, lowercase=lowercase)
     tokenizer = train_tokenizer(config, lines())

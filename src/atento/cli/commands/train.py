@@ -84,8 +84,9 @@ def train(
 def _print(result: "TrainedRun", as_json: bool) -> None:
     """Print the result as JSON if asked for, and what can be done with it; the first of several processes does."""
     from atento.config.tables.tasks import verb_of
-    from atento.config.tables.verbs import VERBS, fitting
+    from atento.config.tables.verbs import VERBS
     from atento.limits import read_plain
+    from atento.models.card import fitting
     from atento.models.find import find_model
 
     if as_json:

@@ -74,25 +74,6 @@ VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
         hub="sentence-similarity",
     ),
 }
-_THEIRS = ("='.')('Olá.')", "='.')({'text': 'Olá.', 'text_pair': 'Oi.'})")
-_BESIDE: dict[tuple[str | None, object], tuple[tuple[str, str], ...]] = {  # verb and `pairs` of config.json
-    ("classify", True): (
-        _THEIRS,
-        ("('Olá.')", "(('Olá.', 'Oi.'))"),
-        ("classify {run} FILE", "classify {run} PAIRS.tsv --pairs"),
-    ),
-    ("similarity", True): (_THEIRS,),
-    ("similarity", False): (("('Olá.', 'Oi.')", "('Olá.')"), ("PAIRS.tsv", "FILE")),
-}
-
-
-def fitting(verb: str | None, words: str, pairs: object) -> str:
-    """Return words of a row as a model of pairs of texts, or of single ones, takes them; `pairs` is of its config."""
-    for usual, other in _BESIDE.get((verb, pairs), ()):
-        words = words.replace(usual, other)
-    return words
-
-
 EXPLANATIONS = ("integrated-gradients", "gradient-input", "rollout", "leave-out")
 """The methods of `Model.explain`, the usual one first."""
 WRITING = tuple(name for name, spec in VERBS.items() if spec.by_token)

@@ -138,7 +138,7 @@ def _fitting(source: list[list[int]], target: list[list[int]], preparation: Prep
     n_long = len(source) - len(rows) - n_blank  # below `longest`, since EOS follows
     for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}; {way}")):
         if count:
-            preparation.report(f"warning: {count} of {len(source)} training pairs left out: {why}")
+            preparation.report(f"warning: {count:,} of {len(source):,} training pairs left out: {why}")
     if not rows and not n_long:
         raise DataError("no training pair is left: a side of each has no tokens")
     if not rows:
