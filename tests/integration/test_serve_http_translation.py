@@ -236,5 +236,7 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
         refused = upload(name, content)
         assert refused.status_code == status and said in refused.text
     assert httpx.post(service.url + "/translate_file", data={"target": "pt"}).status_code == 415
+    two = httpx.post(service.url + "/translate_file", data={"target": "pt"}, files=[("file", ("a.md", b"a"))] * 2)
+    assert two.status_code == 422 and two.json()["error"] == "`file` must be one file with its name: got 2"
     no_file = httpx.post(service.url + "/translate_file", files={"target": (None, b"pt")})
-    assert no_file.status_code == 422 and "`file` must be a file" in no_file.text
+    assert no_file.status_code == 422 and "`file` must be one file with its name: got none" in no_file.text

@@ -169,7 +169,7 @@ def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Serve
     for state, said in wrong:
         seen.go(**({"screen": "heads", "model": "en-pt"} | state))
         assert said in seen.problem and "\n" not in seen.problem, state
-        assert not seen.page.locator("#screen").is_visible()
+        assert not seen.page.locator("#screen svg, #screen canvas, #screen details").first.is_visible()
         assert seen.go("heads", model="en-pt").problem == ""
 
 

@@ -131,6 +131,46 @@ def test_the_examples_fit_the_model(
         assert best.name == "contradiction"
 
 
+def test_a_second_text_is_asked_for_where_the_model_needs_one_and_not_sent_elsewhere(
+    browser: Any, shipped: Served
+) -> None:
+    """The refusal of a text alone, with words of Python, hid the box in which the second one is written."""
+    seen, loaded = StudioPage(browser, shipped), atento.load("micro-world-entailment")
+    for screen, model, name, second in (
+        ("labels", "entailment", "second", "O gato dorme."),
+        ("why", "entailment", "second", "O gato dorme."),
+        ("why", "answers", "question", "Quem vê a casa?"),
+    ):
+        seen.go(screen, model=f"micro-world-{model}")
+        box, asked = seen.page.locator(f"#screen #{name}"), seen.page.locator("#screen [role=status]")
+        assert seen.problem == "" and str(asked.text_content()).startswith("Write ") and box.input_value() == "", screen
+        box.fill(second)
+        box.press("Enter")
+        assert seen.wait().state[name] == second and seen.problem == "" and "Write " not in str(asked.text_content()), (
+            screen
+        )
+    expected = loaded.explain(("O gato vê a casa velha.", "O gato dorme."))
+    seen.go("why", model="micro-world-entailment", second="O gato dorme.")
+    assert seen.table()[2][:, 0] == pytest.approx(expected.scores, abs=1e-5)
+    for screen in ("labels", "why"):  # it is of the model that was shown before
+        assert seen.go(screen, model="micro-world-tense", second="x").problem == "", screen
+        assert not seen.page.locator("#screen #second").is_visible()
+
+
+def test_a_number_that_was_refused_can_be_written_again(browser: Any, shipped: Served) -> None:
+    """The refusal hid the box of the number; what was typed in one had no effect, in silence."""
+    seen = StudioPage(browser, shipped).go("beam", model="micro-world-en-pt", beam=100)
+    box = seen.page.get_by_label("Beam", exact=True)
+    assert "got 100" in seen.problem and box.input_value() == "100"
+    assert not seen.page.locator("#screen details").first.is_visible()  # it would show an earlier search
+    box.fill("3")
+    box.press("Enter")
+    assert seen.wait().problem == "" and seen.page.locator("#screen details").first.is_visible()
+    box.fill("100")
+    box.press("Tab")  # the browser says what is wrong, and stays there
+    assert seen.page.evaluate("() => document.activeElement.value") == "100" and seen.state["beam"] == "3"
+
+
 def test_the_first_text_is_one_that_the_model_reads(browser: Any, shipped: Served) -> None:
     """An English sentence stood before models that know Portuguese alone."""
     for model, text in (("micro-world-tense", "O gato vê a casa velha."), ("micro-world-en-pt", "The cat sees")):

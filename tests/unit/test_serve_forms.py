@@ -33,6 +33,13 @@ def test_json_may_be_nested_as_deep_as_the_limit_says(inside: bytes) -> None:
             parse(deeper, 4)
 
 
+def test_whole_numbers_and_a_byte_order_mark_are_those_of_json() -> None:
+    """A client of Lua or PHP writes 3.0; an editor of Windows begins a file with a mark. Both were refused."""
+    value = parse(b'\xef\xbb\xbf{"n": 3.0, "big": 1e3, "cold": 0.0, "top_p": 0.5, "far": 1e300}', 1)
+    assert value == {"n": 3, "big": 1000, "cold": 0, "top_p": 0.5, "far": 1e300}
+    assert isinstance(value, dict) and [type(one) for one in value.values()] == [int, int, int, float, float]
+
+
 def test_fields_in_parts_are_those_that_were_sent() -> None:
     sent = httpx.Request("POST", "http://localhost", files={name: (None, value) for name, value in FIELDS.items()})
     body, kind = sent.read(), sent.headers["content-type"]

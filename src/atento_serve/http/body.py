@@ -62,10 +62,10 @@ async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str],
     body = await _read(request, limits)
     parts = await asyncio.to_thread(_in_parts, body, request.headers["content-type"])
     fields = {name: _text(value) for name, file, value in parts if name != "file" and value}
-    upload = next(((_text(file), value) for name, file, value in parts if name == "file" and file), None)
-    if upload is None:
-        raise wrong_field("/file", "`file` must be a file with its name")
-    return fields, *upload
+    uploads = [(_text(file), value) for name, file, value in parts if name == "file" and file]
+    if len(uploads) != 1:
+        raise wrong_field("/file", f"`file` must be one file with its name: got {len(uploads) or 'none'}")
+    return fields, *uploads[0]
 
 
 def _parsed(body: bytes, kind: str, header: str, limits: Limits) -> object:

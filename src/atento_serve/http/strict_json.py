@@ -20,7 +20,7 @@ def parse(body: bytes, depth: int) -> object:
         ServiceError: 400, which says what is wrong and where.
     """
     try:
-        text = body.decode("utf-8")
+        text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _bad(f"the body must be UTF-8: byte {error.start} is not") from None
     try:
@@ -53,7 +53,7 @@ def _number(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise _bad(f"numbers must be finite: got {digits[:20]}")
-    return value
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value  # 1.0 is an integer of JSON Schema
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

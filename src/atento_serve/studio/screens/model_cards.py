@@ -53,6 +53,7 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
         "diagram": _diagram_text(model),
         "seed": int(config.get("decoding", {}).get("seed", 1)),
         "labels": sorted(labels_of(network)),
+        "pairs": config.get("pairs"),
         "languages": _languages(model, shelf.settings[fields.model]),
     }
 

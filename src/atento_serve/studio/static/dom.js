@@ -44,7 +44,7 @@ export function check(text, on, change, about = {}) {
 // A number that is typed or stepped; `change` gets it once it is whole and within its range.
 export function numberField(text, value, { min = 0, max = 1e9, step = 1 }, change) {
   const input = make("input", { type: "number", min, max, step, value, on: { change: () => {
-    if (input.value !== "" && input.checkValidity()) change(Number(input.value));
+    if (input.value !== "" && input.reportValidity()) change(Number(input.value));  // the browser says what is wrong
   } } });
   return make("label", { class: "field" }, text, " ", input);
 }

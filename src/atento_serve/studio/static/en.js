@@ -222,6 +222,7 @@ export default {
   "why.rollout": "attention rollout",
   "why.leave-out": "leave a word out",
   "why.second": "Second text, or question, where the model reads two",
+  "why.ask": "Write the second text that this model reads, or choose an example.",
   "why.parts": "Parts of the output",
   "why.whole": "all of it",
   "why.words": "Words",

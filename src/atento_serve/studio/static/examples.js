@@ -1,4 +1,6 @@
 // Texts to begin with, in the words of the micro-world, which the package's small models know: sentences, pairs, and questions.
+import { beside } from "./second_text.js";
+
 const EXAMPLES = [
   { language: "en", text: "The cat sees the old house." },
   { language: "en", text: "Ana reads two books in the garden." },
@@ -18,7 +20,7 @@ const EXAMPLES = [
 
 // The examples in the languages that a model reads, of the kind that its task takes; without a model, all sentences.
 export function fitting(card) {
-  const kind = card?.task === "question-answering" ? "question" : card?.labels.includes("entailment") ? "second" : "";
+  const asked = beside(card), kind = asked === "optional" ? (card.labels.includes("entailment") ? "second" : "") : asked;
   return EXAMPLES.filter((one) => (!card || card.languages.includes(one.language.slice(0, 2))) && (kind ? kind in one : !one.second && !one.question));
 }
 

@@ -222,6 +222,7 @@ export default {
   "why.rollout": "rollout da atenção",
   "why.leave-out": "deixar uma palavra de fora",
   "why.second": "Segundo texto, ou pergunta, se o modelo lê dois",
+  "why.ask": "Escreva o segundo texto que este modelo lê, ou escolha um exemplo.",
   "why.parts": "Partes da saída",
   "why.whole": "ela toda",
   "why.words": "Palavras",

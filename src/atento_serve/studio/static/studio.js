@@ -211,7 +211,9 @@ class Studio {
 
   // Says in one sentence what cannot be shown, in the place of the screen; null: all can.
   refuse(error) {
-    this.place.hidden = Boolean(error);
+    const here = [413, 422].includes(error?.status) && this.screen?.row.name === this.shown;  // what was chosen can be changed
+    this.place.hidden = Boolean(error) && !here;
+    this.place.classList.toggle("refused", Boolean(error));
     this.problem.hidden = !error;
     if (!error) return;
     if (!(error instanceof Refusal)) console.error(error);

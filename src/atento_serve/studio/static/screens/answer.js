@@ -8,7 +8,7 @@ import { secondText } from "../second_text.js";
 class Answer {
   constructor(studio) {
     this.studio = studio;
-    this.question = secondText(studio, t("answer.question"), "question");
+    this.question = secondText(studio, t("answer.question"), () => "question");
     this.text = make("div", { id: "context" });
     this.list = make("div", {});
     this.equivalent = folded(t("answer.as_table"), () => this.table());

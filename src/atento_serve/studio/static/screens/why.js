@@ -3,7 +3,7 @@ import { call } from "../api.js";
 import { barFigure, maskedWords, points, tokensOfWords, wordSpans } from "../bars.js";
 import { button, folded, make, menu, number, table } from "../dom.js";
 import { refused, t } from "../i18n.js";
-import { secondText } from "../second_text.js";
+import { beside, secondText } from "../second_text.js";
 
 const METHODS = ["integrated-gradients", "gradient-input", "rollout", "leave-out"];
 
@@ -11,7 +11,7 @@ class Why {
   constructor(studio) {
     this.studio = studio;
     this.method = menu(t("why.method"), METHODS.map((name) => [name, t(`why.${name}`)]), "", (method) => studio.state.set({ method }), { id: "method" });
-    this.second = secondText(studio, t("why.second"));
+    this.second = secondText(studio, t("why.second"), () => this.name);
     this.said = make("p", { id: "said", role: "status" });
     this.parts = make("div", { class: "cards", role: "group", "aria-label": t("why.parts") });
     this.list = make("ol", { class: "links why", "aria-label": t("why.words") });
@@ -23,9 +23,12 @@ class Why {
   async update(trace, changed, current) {
     const { state, input } = this.studio, method = METHODS.includes(state.get("method")) ? state.get("method") : METHODS[0];
     this.method.querySelector("select").value = method;
+    const kind = beside(this.studio.card), second = kind ? state.get(this.name) : "";
     this.second.show();
+    this.second.element.hidden = !kind;
+    if (kind && kind !== "optional" && !second.trim()) return this.ask(kind);
     const { text } = input, all = wordSpans(text), spans = this.studio.reason("fill") ? [] : maskedWords(state, all).map((at) => all[at].map((place) => points(text, place)));
-    const found = await call("explain", { ...input, method, second: state.get("second"), ...(spans.length ? { spans } : {}) });
+    const found = await call("explain", { ...input, method, second, ...(spans.length ? { spans } : {}) });
     if (!current()) return;
     this.found = found;
     const at = state.get("part") === "" ? -1 : state.number("part"), part = found.parts[at] ?? found;
@@ -42,6 +45,18 @@ class Why {
       return make("li", { class: found.special[place] ? "special" : null, ...places[place] }, make("span", { class: "name" }, word),
         make("span", { class: "track both", "aria-hidden": "true" }, fill), make("span", { class: "value" }, `${score > 0 ? "+" : ""}${number(score)}`));
     }));
+    this.equivalent.renew();
+  }
+
+  // The part of the address that has the second text.
+  get name() { return beside(this.studio.card) === "question" ? "question" : "second"; }
+
+  // Asks for the second text, without which there is nothing to explain.
+  ask(kind) {
+    this.found = { words: [], parts: [], sides: [] };
+    this.part = { scores: [] };
+    this.said.textContent = t(kind === "question" ? "answer.ask" : "why.ask");
+    for (const list of [this.parts, this.list]) list.replaceChildren();
     this.equivalent.renew();
   }
 
