@@ -15,9 +15,8 @@ from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of
-from atento.data.batches.batch import PlannedBatches
-from atento.data.batches.planning import GPU_PARTS
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import MemoryStore, Ragged
+from atento.data.batches.planning import GPU_PARTS, PlannedBatches
 from atento.data.objectives.labels import KIND, Labels, text_head
 from atento.model import load
 from atento.models.write import write_model

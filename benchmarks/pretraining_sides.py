@@ -11,10 +11,9 @@ from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.batches.planning import GPU_PARTS
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.planning import GPU_PARTS, PlannedBatches
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Ragged
 from atento.data.batches.planning import GPU_PARTS
-from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.errors import CapabilityError
 from atento.networks import build_network

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, PlannedBatches
+from atento.data.batches.batch import Batch
+from atento.data.batches.planning import PlannedBatches
 from atento.models.load import read_model
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM

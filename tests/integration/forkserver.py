@@ -348,7 +348,8 @@ def become(module: Module) -> None:
 
 def record(path: str) -> None:
     """Write down every batch that training takes, as it is taken: the update's number and what was in it."""
-    from atento.data.batches.batch import Part, PlannedBatches
+    from atento.data.batches.batch import Part
+    from atento.data.batches.planning import PlannedBatches
     from atento.training.allocator import CAPACITY
 
     os.environ[CAPACITY] = "1024"  # else batches are also made to choose it
@@ -385,7 +386,7 @@ def dropout_by_the_clock() -> None:
 
 def data_from_the_start() -> None:
     """A stream that a resumed run reads from its beginning."""
-    from atento.data.batches.batch import PlannedBatches
+    from atento.data.batches.planning import PlannedBatches
 
     real, taken = PlannedBatches.parts, [0]
 

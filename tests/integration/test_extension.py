@@ -26,8 +26,7 @@ from atento.config.tables import objective, verbs
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
 from atento.data import objectives
-from atento.data.batches.batch import Draw
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import Draw, MemoryStore, Ragged
 from atento.data.records.memory import records_in
 from atento.decoding.generate import STRATEGIES, generate
 from atento.decoding.strategies import Greedy

@@ -13,8 +13,8 @@ import transformers
 import atento
 from atento.cli.commands.train import _print
 from atento.config.reading.loading import load_recipe
-from atento.data.batches.batch import Draw, PlannedBatches
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Draw, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import Labels, texts_as_store
 from atento.errors import DataError, UsageError
 from atento.models.card import model_card

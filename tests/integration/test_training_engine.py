@@ -14,7 +14,7 @@ from torch import Tensor
 
 import atento
 import atento.training.run as saving
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.errors import CheckpointError, TrainingError
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.writer import CheckpointWriter

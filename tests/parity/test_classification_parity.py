@@ -11,7 +11,7 @@ import torch
 
 import atento
 from atento.config.reading.loading import load_recipe
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole

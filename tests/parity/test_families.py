@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import atento
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.objectives.labels import inputs_of
 from atento.errors import ModelError
 from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets

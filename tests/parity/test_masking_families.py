@@ -21,9 +21,8 @@ import atento
 from atento.attention.dropout import Randomness
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.data.batches.batch import Batch
+from atento.data.batches.batch import Batch, MemoryStore, Ragged
 from atento.data.batches.masking import masking_of
-from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.next_sentence import NextSentence
 from atento.data.records.splits import Split
 from atento.networks.output import Replaced

@@ -10,7 +10,7 @@ import transformers
 
 import atento
 from atento.config.reading.loading import load_recipe
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.training.journal import read_journal

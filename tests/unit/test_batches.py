@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 
 from atento.config import presets
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches import batch as batches_module
 from atento.data.batches import planning
-from atento.data.batches.batch import PlannedBatches
-from atento.data.batches.planning import CPU_PARTS, GPU_PARTS, PartSize, least_parts, plan, round_cuts, round_length
-from atento.data.batches.store import EpochStores, MemoryStore, Ragged
+from atento.data.batches.batch import EpochStores, MemoryStore, PartSize, Ragged
+from atento.data.batches.planning import (
+    CPU_PARTS,
+    GPU_PARTS,
+    PlannedBatches,
+    least_parts,
+    plan,
+    round_cuts,
+    round_length,
+)
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
 from atento.splitmix import hashes, permutation
@@ -112,7 +118,7 @@ def test_windows_and_parts_of_any_size_lose_nothing(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "_SORT_WINDOW", window)
-        patch.setattr(batches_module, "part_count", lambda tokens: max(1, round(tokens / part)))
+        patch.setattr(planning, "part_count", lambda tokens: max(1, round(tokens / part)))
         batches = of_lengths(lengths, budget)
         random = PartSize(part, part, 1 + window)  # examples as on a GPU
         for size in (CPU_PARTS, random, random._replace(padded=False)):

@@ -14,7 +14,8 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Draw, PlannedBatches
+from atento.data.batches.batch import Draw
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.denoising import Noise, sentence_numbers
 from atento.data.objectives.preparation import Preparation

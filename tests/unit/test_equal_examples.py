@@ -12,7 +12,7 @@ from atento.config.sections.network_parts import InputConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split

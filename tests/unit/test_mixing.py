@@ -15,8 +15,9 @@ from atento.config.sections.mixing import MixingConfig, MixingPoint
 from atento.config.sections.network import NetworkConfig, SpecialIds, changed
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.task_spec import Field
-from atento.data.batches.batch import Batches, PlannedBatches
+from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture, Shares
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.reader import records_in_memory

@@ -11,7 +11,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.training import TrainingConfig
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder

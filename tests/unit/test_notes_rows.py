@@ -14,7 +14,7 @@ from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.decoding import token_loop
 from atento.decoding.beam import groups as beam

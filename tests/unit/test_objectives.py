@@ -17,9 +17,9 @@ from atento.config.sections.network_parts import InputConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data import objectives
-from atento.data.batches.batch import Batch, Batches, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Batches, Draw, MemoryStore, Ragged
 from atento.data.batches.mixture import Mixture, Shares
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.next_sentence import NextSentence
 from atento.data.objectives.prefix import Prefix

@@ -13,8 +13,8 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.preparation import windows

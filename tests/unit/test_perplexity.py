@@ -15,8 +15,8 @@ from atento.config.recipe import TokenizerConfig
 from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import PlannedBatches
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import MemoryStore, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal
 from atento.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.model import Model

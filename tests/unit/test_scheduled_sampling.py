@@ -16,8 +16,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.sections.training import ScheduledSamplingConfig, TrainingConfig
-from atento.data.batches.batch import Batch, Part
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Batch, Part, Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.errors import RecipeError
 from atento.networks import build_network

@@ -18,8 +18,8 @@ from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.training import TrainingConfig
-from atento.data.batches.batch import Batch, Part, PlannedBatches
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Batch, Part, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network

@@ -16,8 +16,8 @@ from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConf
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
-from atento.data.batches.batch import PlannedBatches
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError

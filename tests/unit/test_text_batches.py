@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.preparation import windows

@@ -8,7 +8,7 @@ import torch
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.gradient_noise import GradientNoise

@@ -18,7 +18,8 @@ from atento.config.sections.network import network_to_dict
 from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.batch import SIDES, Batches, PlannedBatches, Teaching
+from atento.data.batches.batch import SIDES, Batches, Teaching
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.data.objectives.preparation import Make, Preparation, Report
 from atento.errors import CapabilityError, RecipeError, UsageError, counted

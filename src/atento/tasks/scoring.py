@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from atento.data.batches.batch import Ragged
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
-from atento.data.batches.store import Ragged
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import Top, forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.config.tables.tasks import verb_of
-from atento.data.batches.batch import Batch, Projected, Teaching
-from atento.data.batches.store import Rows
+from atento.data.batches.batch import Batch, Projected, Rows, Teaching
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.errors import CapabilityError

@@ -17,8 +17,8 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.sections.training import Schedule, ScheduledSamplingConfig, TrainingConfig
-from atento.data.batches.batch import Batch, PlannedBatches
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Batch, Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import build_network
 from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted

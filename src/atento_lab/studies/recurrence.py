@@ -17,7 +17,7 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.sections.training import TrainingConfig
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count

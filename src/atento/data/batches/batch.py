@@ -1,9 +1,9 @@
-"""Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
+"""What a network learns from: examples as columns of numbers, batches of them as tensors, the parts of an update."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
-from typing import Protocol
+from itertools import chain, repeat
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,14 +13,118 @@ from torch import Tensor
 from atento.attention.algebra import Mask
 from atento.attention.cuda_kernels import RowMask
 from atento.config.tables.head_kinds import Windows
-from atento.data.batches.planning import CPU_PARTS, PartSize, least_parts, part_count, plan
-from atento.data.batches.store import EpochStores, Rows, Store
 
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
 Projected = tuple[
     Tensor, Tensor, Tensor | None
 ]  # hidden vectors (N,D), and matrix (V,D) and bias (V,): scores of tokens
 EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
+Rows = NDArray[np.int64]  # indices of examples in a store
+
+
+class Ragged:
+    """Sequences of ids, or of other numbers, of different lengths in one flat array."""
+
+    def __init__(self, rows: Sequence[Sequence[float]], dtype: type[np.generic] = np.int32) -> None:
+        self.lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))  # (rows,)
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])  # (rows + 1,): row i ends where i + 1 begins
+        self.flat = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(self.starts[-1]))  # (sum of lengths,)
+
+    @classmethod
+    def of_arrays(cls, rows: Sequence[NDArray[np.generic]]) -> "Ragged":
+        """Return the same as the constructor, of arrays of one type; much faster."""
+        ragged = cls([])
+        ragged.lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ragged.starts = np.concatenate([[0], np.cumsum(ragged.lengths)])
+        ragged.flat = np.concatenate(rows) if rows else ragged.flat
+        return ragged
+
+    @classmethod
+    def of_flat(cls, flat: NDArray[np.generic], lengths: NDArray[np.int64]) -> "Ragged":
+        """Return the sequences that stand one after another in `flat`, with these lengths; `flat` is not copied."""
+        ragged = cls([])
+        ragged.lengths, ragged.starts = lengths, np.concatenate([[0], np.cumsum(lengths)])
+        ragged.flat = flat
+        return ragged
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        return self.flat[self.starts[index] : self.starts[index + 1]]
+
+    def padded(
+        self,
+        rows: NDArray[np.int64],
+        pad_id: int,
+        before: int | None = None,
+        after: int | None = None,
+        *,
+        length: int | None = None,
+    ) -> Tensor:
+        """Return rows as one padded tensor.
+
+        Args:
+            rows: (B,) numbers of the rows.
+            pad_id: id of padding, on the right.
+            before: id to put before each row, if any.
+            after: id to put after each row, if any.
+            length: L, at least that of the longest row; None: exactly that.
+
+        Returns:
+            (B,L) int64.
+        """
+        front, back = int(before is not None), int(after is not None)  # room for special tokens
+        longest = int(self.lengths[rows].max(initial=0)) + front + back
+        out = np.full((len(rows), longest if length is None else length), pad_id, dtype=np.int64)
+        for i, row in enumerate(rows):
+            ids = self[int(row)]
+            if before is not None:
+                out[i, 0] = before
+            out[i, front : front + len(ids)] = ids  # behind the special token, if there is one
+            if after is not None:
+                out[i, front + len(ids)] = after
+        return torch.from_numpy(out)
+
+
+class Store(Protocol):
+    """Examples as named columns of equal length: "ids", "source" and "target", "segments", "label" ..."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, column: str) -> Ragged: ...
+    def __contains__(self, column: str) -> bool: ...
+
+
+class MemoryStore:
+    """A store of columns in memory."""
+
+    def __init__(self, columns: Mapping[str, Ragged]) -> None:
+        self.columns = dict(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, column: str) -> Ragged:
+        return self.columns[column]
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.columns
+
+
+class EpochStores:
+    """Stores of examples that are encoded again in each epoch, as for BPE dropout; the last one is cached."""
+
+    def __init__(self, first: Store, encode: Callable[[int], Store] | None = None) -> None:
+        self.first, self.encode = first, encode
+        self._cached: tuple[int, Store] | None = None
+
+    def at(self, epoch: int) -> Store:
+        """Return the examples of an epoch."""
+        if self.encode is None:
+            return self.first
+        if self._cached is None or self._cached[0] != epoch:
+            self._cached = epoch, self.encode(epoch)
+        return self._cached[1]
 
 
 @dataclass(frozen=True)
@@ -153,7 +257,24 @@ class Draw:
     epoch: int
 
 
-BesideRows = Callable[[Batch, Rows], Batch]  # adds what teachers say of the examples of these rows
+Teach = Callable[[Batch, Rows], Batch]  # adds what teachers say of the examples of these rows
+
+
+class PartSize(NamedTuple):
+    """How large the parts of an update are.
+
+    Attributes:
+        tokens: target tokens of a part.
+        cost: what a further part costs, in tokens of both sides: on a CPU its products read and convert all weights
+            again; on a GPU the processor launches all kernels again, in which time the GPU would compute so many.
+        places: at how many places at most an update of random examples may be cut.
+        padded: whether the network computes padding too. Else parts are random examples of any lengths.
+    """
+
+    tokens: int
+    cost: int
+    places: int
+    padded: bool = True
 
 
 class Objective(Protocol):
@@ -201,127 +322,3 @@ class Batches(Protocol):
 
     def resize(self, size: PartSize) -> None:
         """Plan updates of random examples in parts of that size, where the batches have such plans."""
-
-
-class PlannedBatches:
-    """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
-
-    def __init__(
-        self,
-        store: Store | EpochStores,
-        objective: Objective,
-        *,
-        budget: int,
-        seed: int,
-        weight: float | Mapping[str, float] = 1.0,
-        equal_examples: bool = False,
-        random_updates: bool = False,
-    ) -> None:
-        """Count the targets of the first epoch, which decide how many updates an epoch has.
-
-        Args:
-            store: the examples, or the examples of each epoch.
-            objective: makes batches of them.
-            budget: real targets of an update.
-            seed: seed of order and random choices.
-            weight: factor of the loss, or of each head's loss.
-            equal_examples: whether updates have the same number of examples, instead of tokens.
-            random_updates: whether an update is a random sample of the examples, short and long.
-        """
-        self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
-        self.objective, self.seed, self.weight = objective, seed, weight
-        self.teach: BesideRows | None = None
-        self.count = len(self.stores.first)
-        sizes = objective.sizes(self.stores.first)  # expected targets of each example
-        self.budget, self.targets = budget, int(sizes.sum())
-        self._computed = int(objective.lengths(self.stores.first)[1].sum())  # tokens that are computed, targets or not
-        self.equal_examples, self.random_updates, self.size = equal_examples, random_updates, CPU_PARTS
-        self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
-        self.updates_per_epoch = self.parts_per_update = 0
-        self.divide(round(self.targets / budget))  # as many updates as budgets fit
-
-    def divide(self, updates: int) -> None:
-        """Divide each epoch into so many updates, at most one for each example."""
-        # equal for all epochs, so that a division of the update's number gives epoch and index
-        updates = max(1, min(self.count, updates))  # at least one example an update
-        tokens = self.budget if self.targets == self._computed else self._computed // updates  # in computed tokens
-        if self._cached_plan is None or updates != self.updates_per_epoch:
-            least = least_parts(max(self.objective.lengths(self.stores.first), key=np.sum), updates)
-            self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
-            self._cached_plan = None
-
-    def resize(self, size: PartSize) -> None:
-        """As `Batches.resize`."""
-        self.size, self.random_updates, self._cached_plan = size, True, None  # another plan of the same epochs
-
-    def __len__(self) -> int:
-        return self.count
-
-    def batch(self, rows: Rows, epoch: int = 0) -> Batch:
-        """Return the examples of these rows as a batch of the epoch."""
-        batch = self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
-        return batch if self.teach is None else self.teach(batch, rows)
-
-    def plan(self, epoch: int) -> list[list[Rows]]:
-        """Return the rows of each part of each update of an epoch; the last plan is cached."""
-        if self._cached_plan is None or self._cached_plan[0] != epoch:
-            lengths = self.objective.lengths(self.stores.at(epoch))
-            self._cached_plan = (
-                epoch,
-                plan(
-                    *lengths,
-                    self.updates_per_epoch,
-                    self.parts_per_update,
-                    self.seed,
-                    epoch,
-                    equal_examples=self.equal_examples,
-                    random_updates=self.random_updates,
-                    size=self.size,
-                ),
-            )
-        return self._cached_plan[1]
-
-    def rows(self, update: int) -> list[Rows]:
-        """Return the rows of each part of an update; updates are counted from 0 over all epochs."""
-        epoch, index = divmod(update, self.updates_per_epoch)
-        return self.plan(epoch)[index]
-
-    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
-        """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
-        epoch = update // self.updates_per_epoch
-        for part in self.rows(update):
-            for piece in np.array_split(part, micro_batches):  # pieces of a part have like lengths
-                if len(piece) and next(ours):
-                    batch = self.batch(piece, epoch)
-                    yield Part(batch, self._weights(batch), piece)
-
-    def _weights(self, batch: Batch) -> Mapping[str, float]:
-        if isinstance(self.weight, Mapping):
-            return self.weight
-        return {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight)
-
-    def in_order(self, budget: int) -> Iterator[Batch]:
-        """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""
-        source_lengths, lengths = self.objective.lengths(self.stores.first)
-        rows: list[int] = []
-        tokens = 0
-        for row in np.lexsort((source_lengths, lengths)).tolist():  # by target length, then by source length
-            if tokens + int(lengths[row]) > budget and rows:
-                yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
-                rows, tokens = [], 0
-            rows.append(row)
-            tokens += int(lengths[row])
-        if rows:
-            yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
-
-    def padding(self, epoch: int = 0) -> float:
-        """Return the share of padding among the tokens of an epoch, sources and targets together."""
-        sides: Sequence[NDArray[np.int64]] = self.objective.lengths(self.stores.at(epoch))
-        if sides[0] is sides[1]:  # one side: the two are the same array
-            sides = sides[:1]
-        real = computed = 0
-        for rows in (part for update in self.plan(epoch) for part in update):
-            for side in sides:
-                real += int(side[rows].sum())
-                computed += int(side[rows].max()) * len(rows)  # a part is padded to its longest
-        return 1 - real / computed  # 1 - real / (parts padded)

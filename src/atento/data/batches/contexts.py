@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.whole_words import (
     CHARACTERS,
     characters_of_words,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches.batch import EVERY, Batch, Batches, Part
-from atento.data.batches.planning import PartSize, part_count
+from atento.data.batches.batch import EVERY, Batch, Batches, Part, PartSize
+from atento.data.batches.planning import part_count
 from atento.splitmix import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes

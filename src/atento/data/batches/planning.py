@@ -1,35 +1,18 @@
-"""Plans of an epoch: which examples an update has, and the parts of like lengths that it is computed in."""
+"""Batches by token budget: plans of an epoch, a function of its seed, whose parts have examples of like lengths."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches.store import Rows
+from atento.data.batches.batch import EVERY, Batch, Draw, EpochStores, Objective, Part, PartSize, Rows, Store, Teach
 from atento.splitmix import permutation
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
 _LEAST_PARTS = 4  # of an update of texts of very different lengths
 _LEAST_TOKENS = 768  # of such a part
 _VERY_DIFFERENT = 3  # times as long
-
-
-class PartSize(NamedTuple):
-    """How large the parts of an update are.
-
-    Attributes:
-        tokens: target tokens of a part.
-        cost: what a further part costs, in tokens of both sides: on a CPU its products read and convert all weights
-            again; on a GPU the processor launches all kernels again, in which time the GPU would compute so many.
-        places: at how many places at most an update of random examples may be cut.
-        padded: whether the network computes padding too. Else parts are random examples of any lengths.
-    """
-
-    tokens: int
-    cost: int
-    places: int
-    padded: bool = True
 
 
 CPU_PARTS, GPU_PARTS = PartSize(2048, 400, 1 << 20), PartSize(16384, 32768, 256)
@@ -221,3 +204,127 @@ def least_parts(lengths: NDArray[np.int64], updates: int) -> int:
     if long < _VERY_DIFFERENT * short:
         return 1
     return max(1, min(_LEAST_PARTS, int(tokens[-1]) // updates // _LEAST_TOKENS))
+
+
+class PlannedBatches:
+    """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
+
+    def __init__(
+        self,
+        store: Store | EpochStores,
+        objective: Objective,
+        *,
+        budget: int,
+        seed: int,
+        weight: float | Mapping[str, float] = 1.0,
+        equal_examples: bool = False,
+        random_updates: bool = False,
+    ) -> None:
+        """Count the targets of the first epoch, which decide how many updates an epoch has.
+
+        Args:
+            store: the examples, or the examples of each epoch.
+            objective: makes batches of them.
+            budget: real targets of an update.
+            seed: seed of order and random choices.
+            weight: factor of the loss, or of each head's loss.
+            equal_examples: whether updates have the same number of examples, instead of tokens.
+            random_updates: whether an update is a random sample of the examples, short and long.
+        """
+        self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
+        self.objective, self.seed, self.weight = objective, seed, weight
+        self.teach: Teach | None = None
+        self.count = len(self.stores.first)
+        sizes = objective.sizes(self.stores.first)  # expected targets of each example
+        self.budget, self.targets = budget, int(sizes.sum())
+        self._computed = int(objective.lengths(self.stores.first)[1].sum())  # tokens that are computed, targets or not
+        self.equal_examples, self.random_updates, self.size = equal_examples, random_updates, CPU_PARTS
+        self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
+        self.updates_per_epoch = self.parts_per_update = 0
+        self.divide(round(self.targets / budget))  # as many updates as budgets fit
+
+    def divide(self, updates: int) -> None:
+        """Divide each epoch into so many updates, at most one for each example."""
+        # equal for all epochs, so that a division of the update's number gives epoch and index
+        updates = max(1, min(self.count, updates))  # at least one example an update
+        tokens = self.budget if self.targets == self._computed else self._computed // updates  # in computed tokens
+        if self._cached_plan is None or updates != self.updates_per_epoch:
+            least = least_parts(max(self.objective.lengths(self.stores.first), key=np.sum), updates)
+            self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
+            self._cached_plan = None
+
+    def resize(self, size: PartSize) -> None:
+        """As `Batches.resize`."""
+        self.size, self.random_updates, self._cached_plan = size, True, None  # another plan of the same epochs
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batch(self, rows: Rows, epoch: int = 0) -> Batch:
+        """Return the examples of these rows as a batch of the epoch."""
+        batch = self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
+        return batch if self.teach is None else self.teach(batch, rows)
+
+    def plan(self, epoch: int) -> list[list[Rows]]:
+        """Return the rows of each part of each update of an epoch; the last plan is cached."""
+        if self._cached_plan is None or self._cached_plan[0] != epoch:
+            lengths = self.objective.lengths(self.stores.at(epoch))
+            self._cached_plan = (
+                epoch,
+                plan(
+                    *lengths,
+                    self.updates_per_epoch,
+                    self.parts_per_update,
+                    self.seed,
+                    epoch,
+                    equal_examples=self.equal_examples,
+                    random_updates=self.random_updates,
+                    size=self.size,
+                ),
+            )
+        return self._cached_plan[1]
+
+    def rows(self, update: int) -> list[Rows]:
+        """Return the rows of each part of an update; updates are counted from 0 over all epochs."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        return self.plan(epoch)[index]
+
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
+        """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
+        epoch = update // self.updates_per_epoch
+        for part in self.rows(update):
+            for piece in np.array_split(part, micro_batches):  # pieces of a part have like lengths
+                if len(piece) and next(ours):
+                    batch = self.batch(piece, epoch)
+                    yield Part(batch, self._weights(batch), piece)
+
+    def _weights(self, batch: Batch) -> Mapping[str, float]:
+        if isinstance(self.weight, Mapping):
+            return self.weight
+        return {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight)
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""
+        source_lengths, lengths = self.objective.lengths(self.stores.first)
+        rows: list[int] = []
+        tokens = 0
+        for row in np.lexsort((source_lengths, lengths)).tolist():  # by target length, then by source length
+            if tokens + int(lengths[row]) > budget and rows:
+                yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
+                rows, tokens = [], 0
+            rows.append(row)
+            tokens += int(lengths[row])
+        if rows:
+            yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
+
+    def padding(self, epoch: int = 0) -> float:
+        """Return the share of padding among the tokens of an epoch, sources and targets together."""
+        sides: Sequence[NDArray[np.int64]] = self.objective.lengths(self.stores.at(epoch))
+        if sides[0] is sides[1]:  # one side: the two are the same array
+            sides = sides[:1]
+        real = computed = 0
+        for rows in (part for update in self.plan(epoch) for part in update):
+            for side in sides:
+                real += int(side[rows].sum())
+                computed += int(side[rows].max()) * len(rows)  # a part is padded to its longest
+        return 1 - real / computed  # 1 - real / (parts padded)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.long_texts import LongTextConfig
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
+from atento.data.batches.batch import MemoryStore, Ragged, Rows, Store
 from atento.errors import DataError
 from atento.text.lengths import truncate
 from atento.text.specials import Template

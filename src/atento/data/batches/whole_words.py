@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.batch import MemoryStore, Ragged
 from atento.text.characters import BEGIN_SENTENCE, END_SENTENCE, framed, word_characters
 from atento.text.lengths import truncate
 from atento.text.specials import Template

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.sections.elmo_network import CBOWConfig
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.errors import DataError
 from atento.splitmix import hashes, permutation, uniform
 

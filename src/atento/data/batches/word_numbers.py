@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError, RecipeError

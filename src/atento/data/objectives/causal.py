@@ -15,9 +15,9 @@ from atento.attention.algebra import Mask
 from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError, RecipeError, counted
 

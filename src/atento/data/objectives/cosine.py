@@ -4,7 +4,7 @@ ids "[CLS] a cat sleeps [SEP]"   pair_ids "[CLS] a kitten is napping [SEP]"   sc
 """
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, scored_pairs
 from atento.data.records.splits import Split

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.errors import DataError

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import PlannedBatches
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import labelled_texts, text_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split

@@ -1,7 +1,7 @@
 """Which of two documents of a query answers it better, weighted by what their order means for nDCG (LambdaLoss)."""
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.ranked_documents import ranked_documents
 from atento.data.objectives.ranknet import worse_documents

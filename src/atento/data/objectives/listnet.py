@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.ranked_documents import ranked_documents
 

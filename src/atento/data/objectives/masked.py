@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.masking import Masking, masking_of
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.preparation import Preparation
 from atento.text.tokenizer import Tokenizer

@@ -11,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import EVERY, Batch, BesideRows, Draw, Part
-from atento.data.batches.planning import PartSize
-from atento.data.batches.store import Rows, Store
+from atento.data.batches.batch import EVERY, Batch, Draw, Part, PartSize, Rows, Store, Teach
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
 from atento.data.records.values import shortened
@@ -79,7 +77,7 @@ class PairBatches:
             weight: factor of the loss.
         """
         self.store, self.objective, self.seed, self.weight = store, objective, seed, weight
-        self.teach: BesideRows | None = None
+        self.teach: Teach | None = None
         self.count = len(store)
         self.targets = self.count
         self.updates_per_epoch = max(1, min(self.count // fewest, round(self.count / budget)))

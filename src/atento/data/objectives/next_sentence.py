@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, EpochStores, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.masking import Masking, masking_of
-from atento.data.batches.store import EpochStores, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.masked import HEAD, with_token_mask
 from atento.data.objectives.preparation import Preparation

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from atento.attention.masks import prefix as prefix_mask
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
 from atento.data.objectives.preparation import Preparation
 from atento.splitmix import grid_hashes
 

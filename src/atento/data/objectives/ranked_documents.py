@@ -15,9 +15,8 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
-from atento.data.batches.planning import round_length
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.objectives.labels import cut_warning, inputs_of, text_head, texts_as_store
 from atento.data.objectives.numbers import KIND
 from atento.data.objectives.preparation import Preparation

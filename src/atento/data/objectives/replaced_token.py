@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
-from atento.data.batches.store import Rows, Store
+from atento.data.batches.batch import Batch, Draw, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.masked import Masked, masked_texts, with_token_mask
 from atento.data.objectives.preparation import Preparation
 

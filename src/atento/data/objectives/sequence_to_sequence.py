@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, EpochStores, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
-from atento.data.batches.store import EpochStores, MemoryStore, Ragged, Rows, Store
 from atento.data.objectives.preparation import Preparation, Report
 from atento.data.records.splits import Split, subset
 from atento.errors import DataError, counted

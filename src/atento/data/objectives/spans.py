@@ -14,10 +14,9 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.contexts import ContextWindows, context_windows
-from atento.data.batches.planning import round_length
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.values import Span

@@ -14,9 +14,8 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
-from atento.data.batches.planning import round_length
-from atento.data.batches.store import MemoryStore, Ragged, Rows, Store
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
+from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.batches.whole_words import (
     CHARACTERS,
     characters_of_words,

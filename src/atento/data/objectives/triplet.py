@@ -4,7 +4,7 @@ ids "[CLS] how old are you [SEP]"   pair_ids "[CLS] what is your age [SEP]"   ne
 """
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store
 from atento.errors import DataError

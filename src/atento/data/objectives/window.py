@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import EVERY, Batch, Part
-from atento.data.batches.planning import PartSize
+from atento.data.batches.batch import EVERY, Batch, Part, PartSize
 from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.batches.windows import BlockBatch, WindowBatch, WindowBlocks, Windows
 from atento.data.objectives.preparation import Preparation

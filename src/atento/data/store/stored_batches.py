@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches.batch import EVERY, Batch, Batches, Part, PlannedBatches
-from atento.data.batches.planning import PartSize
+from atento.data.batches.batch import EVERY, Batch, Batches, Part, PartSize
+from atento.data.batches.planning import PlannedBatches
 from atento.data.store.token_store import TokenStore
 from atento.splitmix import permuted
 

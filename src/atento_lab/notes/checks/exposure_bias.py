@@ -10,8 +10,7 @@ from torch import Tensor
 
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.sections.training import ScheduledSamplingConfig
-from atento.data.batches.batch import Batch
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Batch, Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import Network
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq

@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 
 from atento.config.sections.mixing import MixingConfig
-from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.batch import Ragged
 from atento.data.batches.mixture import Mixture, Shares
-from atento.data.batches.store import Ragged
+from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento_lab.notes.finding import AtMost, Finding, compare
 

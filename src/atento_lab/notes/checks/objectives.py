@@ -12,9 +12,8 @@ from atento.config import presets
 from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Batch, Draw
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.batches.windows import Windows
 from atento.data.objectives.bidirectional import word_batch
 from atento.data.objectives.causal import Causal, PackedCausal, packed

@@ -12,9 +12,8 @@ from atento.attention.masks import prefix as prefix_mask
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Draw
+from atento.data.batches.batch import Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence, with_second
 from atento.data.objectives.prefix import Prefix

@@ -14,9 +14,8 @@ from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS, task_with
-from atento.data.batches.batch import Batch, Draw
+from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
 from atento.data.objectives.span_corruption import corrupt
 from atento.inspection.figures.network_diagram import network_svg, network_text

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig, changed
-from atento.data.batches.batch import Batch
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Batch, Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import EncoderDecoder
 from atento.networks.stack.stack import Stack

@@ -11,7 +11,7 @@ import numpy as np
 
 from atento.config.recipe import TokenizerConfig, TokenizerKind
 from atento.config.tables.tasks import task_with
-from atento.data.batches.store import Ragged
+from atento.data.batches.batch import Ragged
 from atento.errors import TokenizerError
 from atento.model import load
 from atento.models.write import write_model
