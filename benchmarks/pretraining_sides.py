@@ -187,15 +187,15 @@ class Theirs:
         return _sum(parts)
 
     def _bert(self, rows: list[list[int]]) -> tuple[dict[str, Tensor], Work]:
-        ids = _padded([[_BOS, *row, _EOS] for row in rows], 0)
+        ids = _padded([[_BOS, *row, _EOS] for row in rows], 0)  # (B,L)
         labels, real = torch.full_like(ids, -100), _real(rows, 2)
-        chosen = real & (torch.rand(ids.shape) < 0.15) & (ids > _MASK)
+        chosen = real & (torch.rand(ids.shape) < 0.15) & (ids > _MASK)  # 15 % of the tokens, as in BERT
         labels[chosen] = ids[chosen]
         treatment = torch.rand(ids.shape)
-        ids[chosen & (treatment < 0.8)] = _MASK
-        replaced = chosen & (treatment > 0.9)
+        ids[chosen & (treatment < 0.8)] = _MASK  # 80 % of them are masked
+        replaced = chosen & (treatment > 0.9)  # 10 % are replaced, the others stay
         ids[replaced] = torch.randint(5, self.vocab_size, (int(replaced.sum()),))
-        count = int(real.sum())
+        count = int(real.sum())  # real tokens
         done = Work(count, ids.numel(), flops_of(self.weights, count, 0, int(chosen.sum())))
         return {"input_ids": ids, "attention_mask": real.long(), "labels": labels}, done
 

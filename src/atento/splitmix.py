@@ -106,7 +106,7 @@ def grid_hashes(rows: NDArray[np.int64], count: int, *key: int, after: tuple[int
         after: numbers of the key that come after that of the row: row r is `hashes(count, *key, r, *after)`.
     """
     with np.errstate(over="ignore"):
-        x = _mixed(hashes(count, *key)[np.newaxis], rows.astype(np.uint64)[:, np.newaxis])
+        x = _mixed(hashes(count, *key)[np.newaxis], rows.astype(np.uint64)[:, np.newaxis])  # (rows,count)
         for number in after:
             x = _mixed(x, np.uint64(number & BITS))
         return x
@@ -163,14 +163,14 @@ def permuted(positions: NDArray[np.int64], count: int, *key: int) -> NDArray[np.
         count: numbers to shuffle, at least 1.
         key: seed and epoch.
     """
-    bits = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
+    bits = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))  # bits of a half: 4**bits >= count
     low = (np.uint64(1) << bits) - np.uint64(1)
     x = positions.astype(np.uint64)
     open_ = np.ones(len(x), dtype=np.bool_)  # whose value is still outside the range
     while open_.any():
-        left, right = x[open_] >> bits, x[open_] & low
+        left, right = x[open_] >> bits, x[open_] & low  # two halves of each value
         for number in range(_ROUNDS):
-            left, right = right, left ^ (hashes_of(right, *key, _FEISTEL_KEY, number) & low)
+            left, right = right, left ^ (hashes_of(right, *key, _FEISTEL_KEY, number) & low)  # a Feistel round
         x[open_] = (left << bits) | right
         open_[open_] = x[open_] >= np.uint64(count)  # walk the cycle until the value is in the range
     return x.astype(np.int64)

@@ -76,12 +76,12 @@ def greedy_outputs(function: NetworkStepFunction, config: NetworkConfig, rows: R
 def token_log_probs(network: Network, sources: Rows, outputs: Rows) -> list[list[float]]:
     """The log-probability of each token of the outputs and of EOS behind them, for the sources."""
     config = network.config
-    source_ids, source_mask = padded(sources, config.pad_id)
-    read, _ = padded([[config.start_id, *row] for row in outputs], config.pad_id)
-    target, _ = padded([[*row, config.eos_id] for row in outputs], config.pad_id)
-    logits = network(source_ids, read, source_token_mask=source_mask).logits
-    log_probs = torch.log_softmax(logits.float(), dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    return [row[: len(output) + 1].tolist() for row, output in zip(log_probs, outputs)]
+    source_ids, source_mask = padded(sources, config.pad_id)  # (B,S) each
+    read, _ = padded([[config.start_id, *row] for row in outputs], config.pad_id)  # (B,T)
+    target, _ = padded([[*row, config.eos_id] for row in outputs], config.pad_id)  # (B,T)
+    logits = network(source_ids, read, source_token_mask=source_mask).logits  # (B,T,V)
+    log_probs = torch.log_softmax(logits.float(), dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)  # (B,T)
+    return [row[: len(output) + 1].tolist() for row, output in zip(log_probs, outputs)]  # + 1: EOS
 
 
 def same_tokens(outputs: Rows, expected: Rows) -> float:

@@ -107,10 +107,10 @@ def _compare_generator(network: Network, folder: Path, vocabulary: Vocabulary, r
     options = {"max_length": new_tokens(config, rows), "include_prompt_in_result": False}
     results, theirs = timed(lambda: generator.generate_batch(prompts, **options, end_token=list(config.eos_ids)))
     outputs = [list(result.sequences_ids[0]) for result in results]
-    logits = np.array(generator.forward_batch(prompts))
+    logits = np.array(generator.forward_batch(prompts))  # (B,L,V)
     ids, token_mask = padded(rows, config.pad_id)
     with torch.inference_mode():
-        reference = network(ids, token_mask=token_mask).logits.numpy()
+        reference = network(ids, token_mask=token_mask).logits.numpy()  # (B,L,V)
     cut = [[vectors[: len(row)] for vectors, row in zip(side, rows)] for side in (logits, reference)]  # without padding
     difference = largest_difference(*cut)
     written, tokens = sum(map(len, expected)), sum(map(len, outputs))
@@ -124,10 +124,10 @@ def _compare_encoder(network: Network, folder: Path, vocabulary: Vocabulary, row
     config, reading = network.config, reader(network)
     ids, token_mask = padded(rows, config.pad_id)
     with torch.inference_mode():
-        expected, ours = timed(lambda: reading(ids, token_mask=token_mask, project=False).hidden)
+        expected, ours = timed(lambda: reading(ids, token_mask=token_mask, project=False).hidden)  # (B,L,D)
     encoder = ctranslate2.Encoder(str(folder), **_options())
     texts = _names(rows, vocabulary.source)
-    hidden, theirs = timed(lambda: np.array(encoder.forward_batch(texts).last_hidden_state))
+    hidden, theirs = timed(lambda: np.array(encoder.forward_batch(texts).last_hidden_state))  # (B,L,D)
     computed = [vectors[: len(row)] for vectors, row in zip(hidden, rows)]
     references = [vectors[: len(row)].numpy() for vectors, row in zip(expected, rows)]
     difference, tokens = largest_difference(computed, references), sum(map(len, rows))

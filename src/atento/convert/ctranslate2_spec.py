@@ -77,7 +77,7 @@ def _encoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: Tok
     if inputs.segments is not None and several:
         made.embeddings[1].weight = _array(inputs.segments)
     elif inputs.segments is not None:  # one segment is added to every token
-        made.embeddings[0].weight += _array(inputs.segments) / table.scale
+        made.embeddings[0].weight += _array(inputs.segments) / table.scale  # the sum is scaled when it is read
     _set_stack(made, config, stack, inputs, table)
     return made
 
@@ -214,7 +214,7 @@ def _set_relative(made: Any, scheme: nn.Module | None) -> None:
         made.relative_position_keys, made.relative_position_values = _array(scheme.keys), _array(scheme.value_table)
     elif isinstance(scheme, Rotary) and scheme.stretch is not None:
         rates = scheme.rates()
-        factors = _array(rates / scheme.stretch.scaled(rates))
+        factors = _array(rates / scheme.stretch.scaled(rates))  # how many times slower each rotation is
         made.rotary_scaling_long_factor, made.rotary_scaling_short_factor = factors, factors.copy()
 
 

@@ -68,7 +68,7 @@ def calibrate_model(model: Model, file: Path) -> None:
     if not texts:
         raise DataError(f"{file} has no text")
     count = min(_TEXTS, len(texts))
-    texts = [texts[number * len(texts) // count] for number in range(count)]
+    texts = [texts[number * len(texts) // count] for number in range(count)]  # spread over the whole file
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # long texts are cut
         rows = token_rows(network, tokenizer, texts, template=model.config.get("template"))
@@ -123,11 +123,11 @@ def _batches(rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
 
 
 def _record(inputs: dict[int, _Inputs], kept: int, linear: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-    x = arguments[0].flatten(0, -2)
-    low, high = x.amin(dim=0), x.amax(dim=0)
+    x = arguments[0].flatten(0, -2)  # (rows,D)
+    low, high = x.amin(dim=0), x.amax(dim=0)  # (D,) each
     own = inputs.setdefault(id(linear), _Inputs(low, high))
     own.low, own.high = torch.minimum(own.low, low), torch.maximum(own.high, high)
-    own.rows.append(x[:: math.ceil(len(x) / kept)].clone())
+    own.rows.append(x[:: math.ceil(len(x) / kept)].clone())  # every n-th row
 
 
 def _join_rates(values: Int8Projection, output: Int8Projection) -> None:
@@ -145,12 +145,12 @@ def int8_map(linear: nn.Linear, inputs: _Inputs, *, uniform: bool, least: float 
     `uniform` as there. Smoothing must leave less than the share `least` of the squared error.
     """
     x = inputs.sample()
-    expected = F.linear(x, linear.weight, linear.bias)
+    expected = F.linear(x, linear.weight, linear.bias)  # (rows,N)
 
     def tried(strength: float, share: float) -> tuple[float, Int8Projection]:
         new = _rounded(linear, inputs, strength, share)
         error = expected - new(x)
-        mean = error.mean(dim=0)
+        mean = error.mean(dim=0)  # (N,)
         if new.bias is not None:  # rounding moves the mean of an output: Nagel et al. 2019, arXiv:1906.04721, 4.2
             new.bias.add_(mean)
             error -= mean
@@ -168,16 +168,16 @@ def _rounded(linear: nn.Linear, inputs: _Inputs, strength: float, share: float) 
     smooth = torch.ones(1)
     if strength:
         # wide channels are divided by more, and the weights take their factors over
-        largest = torch.maximum(-inputs.low, inputs.high).clamp_min(1e-5)
+        largest = torch.maximum(-inputs.low, inputs.high).clamp_min(1e-5)  # (D,), the largest |x|
         smooth = largest**strength / linear.weight.abs().amax(dim=0).clamp_min(1e-5) ** (1 - strength)
     low = min(0.0, float((inputs.low / smooth).min())) * share  # zero must have a code
     high = max(0.0, float((inputs.high / smooth).max())) * share
-    step = max(high - low, 1e-8) / LEVELS
+    step = max(high - low, 1e-8) / LEVELS  # inputs between two codes
     new = Int8Projection(linear.in_features, linear.out_features, bias=linear.bias is not None, uniform=not strength)
     new.rates.copy_(1 / (smooth * step))
-    new.zero.fill_(round(-low / step))
+    new.zero.fill_(round(-low / step))  # the code of zero
     weight = linear.weight / new.rates  # of codes instead of inputs
-    new.scales.copy_(weight.abs().amax(dim=1).clamp_min(1e-12) / 127)
+    new.scales.copy_(weight.abs().amax(dim=1).clamp_min(1e-12) / 127)  # (N,)
     new.codes.copy_((weight / new.scales.unsqueeze(1)).round())
     if new.bias is not None:
         new.bias.copy_(linear.bias)

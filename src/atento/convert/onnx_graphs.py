@@ -92,7 +92,7 @@ class EncoderGraph(nn.Module):
     def forward(self, ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> tuple[Tensor, ...]:
         """(B,L) each -> the outputs, in the order of their names."""
         network, index = self.network, index_positions(ids.shape[1])
-        x = self.inputs(ids, index, real_positions(attention_mask), segment_ids)
+        x = self.inputs(ids, index, real_positions(attention_mask), segment_ids)  # (B,L,D)
         layers, _ = self.stack(x, Read(index, index, index, index, attention_mask != 0))
         hidden = layers[-1]
         if network.mix is not None:
@@ -104,7 +104,7 @@ class EncoderGraph(nn.Module):
         if self.embedding is None:
             return (hidden,)
         parts = self.embedding.pooling.split("+")
-        pooled = torch.cat([_pooled(part, hidden, attention_mask) for part in parts], dim=-1)
+        pooled = torch.cat([_pooled(part, hidden, attention_mask) for part in parts], dim=-1)  # (B,parts·D)
         vectors = network.text_vectors(pooled)
         return (hidden, F.normalize(vectors, dim=-1) if self.embedding.normalize else vectors)
 
@@ -115,7 +115,7 @@ class EncoderGraph(nn.Module):
         assert isinstance(head, LinearHead)
         if head.pooling == "pooler":
             assert self.network.pooler is not None
-            hidden = torch.tanh(self.network.pooler.dense(_pooled("first", hidden, attention_mask)))
+            hidden = torch.tanh(self.network.pooler.dense(_pooled("first", hidden, attention_mask)))  # (B,D)
         elif head.pooling is not None:
             hidden = _pooled(head.pooling, hidden, attention_mask)
         logits = head(hidden)
@@ -132,16 +132,16 @@ def _pooled(pooling: str, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         return sqrt_mean_token(hidden, attention_mask != 0)
     if pooling == "weighted-mean":
         return weighted_mean_token(hidden, attention_mask * (real_positions(attention_mask) + 1))
-    order = index_positions(attention_mask.shape[1]) + 1
+    order = index_positions(attention_mask.shape[1]) + 1  # (L,), 1 to L
     if pooling == "first":
-        order = attention_mask.shape[1] + 1 - order
-    token = (attention_mask * order).argmax(dim=1)
-    return hidden.gather(1, token[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
+        order = attention_mask.shape[1] + 1 - order  # L to 1: the first token wins
+    token = (attention_mask * order).argmax(dim=1)  # (B,), the last real token or the first
+    return hidden.gather(1, token[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)  # (B,D)
 
 
 def _mixed(mix: LayerMix, layers: list[Tensor]) -> Tensor:
     """As `LayerMix`, one layer after the other."""
-    shares = torch.softmax(mix.weights, dim=0)
+    shares = torch.softmax(mix.weights, dim=0)  # (layers,)
     normed = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers] if mix.norm else layers
     total = normed[0] * shares[0]
     for number, layer in enumerate(normed[1:], 1):
@@ -161,7 +161,7 @@ class DecoderGraph(nn.Module):
     def forward(self, ids: Tensor, attention_mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         """Prompts may be padded on either side; positions count real tokens."""
         keys, positions = index_positions(attention_mask.shape[1]), real_positions(attention_mask)
-        start = attention_mask.shape[1] - ids.shape[1]
+        start = attention_mask.shape[1] - ids.shape[1]  # tokens in the caches
         new = positions[:, start:]
         read = Read(keys[start:], keys, new, positions, attention_mask != 0)
         pairs = [(past[n], past[n + 1]) for n in range(0, len(past), 2)]
@@ -209,12 +209,12 @@ class TargetGraph(nn.Module):
             memory = [(keys, values) for _, _, keys, values in layers]
             cached = tensors[0].shape[2]  # tokens
         keys = index_positions(cached + ids.shape[1])
-        queries = keys[cached:]
+        queries = keys[cached:]  # those of the T new tokens
         x = self.inputs(ids, queries, queries)
         hidden, present = self.stack(
             x, Read(queries, keys, queries, keys, None), past=past, memory=memory, memory_real=source_mask != 0
         )
-        logits = self.network.project(hidden[-1])
+        logits = self.network.project(hidden[-1])  # (B,T,V)
         if not self.first:
             return (logits, *_flat(present))  # the source's do not change
         return (logits, *(tensor for new, source in zip(present, memory) for tensor in (*new, *source)))

@@ -123,7 +123,7 @@ class Decoding:
     def greedy(self, network: Network, rows: Rows, limit: int) -> Rows:
         """What the file writes for the rows."""
         ids, token_mask = padded(rows, network.config.pad_id, side="left")  # what is written follows a text
-        new, mask = ids.numpy(), token_mask.long().numpy()
+        new, mask = ids.numpy(), token_mask.long().numpy()  # (B,L) each
         past, outputs = self._empty(len(rows)), _Outputs(len(rows), network.config.eos_ids)
         while len(outputs) < limit and not outputs.finished:
             results = self.session({"input_ids": new, "attention_mask": mask, **past})

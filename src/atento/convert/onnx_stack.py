@@ -112,7 +112,7 @@ class GraphStack(nn.Module):
         """
         stack, inputs = self.stack, x
         layers, present = [x], []
-        source = None if memory_real is None else memory_real[:, None, None, :]
+        source = None if memory_real is None else memory_real[:, None, None, :]  # (B,1,1,M)
         for index, block in enumerate(stack.layers):
             queries = block.self_attention_residual.before(x)
             attended, cache = self._attend_itself(block, index, queries, read, None if past is None else past[index])
@@ -166,8 +166,8 @@ def _attend_source(block: Block, x: Tensor, memory: Cache, allowed: Tensor | Non
     attention, residual = block.cross_attention, block.cross_attention_residual
     assert attention is not None and residual is not None
     width = attention.n_heads * attention.d_head
-    queries = attention.input.rows(residual.before(x), 0, width)
-    q = queries.reshape(queries.shape[0], -1, attention.n_heads, attention.d_head).transpose(1, 2)
+    queries = attention.input.rows(residual.before(x), 0, width)  # (B,T,H·K)
+    q = queries.reshape(queries.shape[0], -1, attention.n_heads, attention.d_head).transpose(1, 2)  # (B,H,T,K)
     q = q if attention.query_norm is None else attention.query_norm(q)
     return residual.after(x, attention.output(_attend(attention, q, *memory, allowed, None)), None)
 
@@ -183,16 +183,16 @@ def _attend(
     """softmax(Q Kᵀ · scale + ...) V, heads joined: (B,T,H·K)."""
     scale = 1.0 / math.sqrt(attention.d_head) if attention.scale is None else attention.scale
     q, k, v = q * scale, _by_head(k, attention), _by_head(v, attention)
-    scores = q @ k.transpose(-2, -1)
+    scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
     added = None if relative is None else relative.scores(q, k, scale)  # q is scaled already
     scores = scores if added is None else scores + added
     if allowed is not None:
         scores = torch.where(allowed, scores, torch.tensor(_MASKED))
     weights = torch.softmax(scores, dim=-1)
-    out = weights @ v
+    out = weights @ v  # (B,H,T,K)
     values = None if relative is None else relative.values(weights)
     out = out if values is None else out + values
-    return out.transpose(1, 2).reshape(out.shape[0], -1, attention.n_heads * attention.d_head)
+    return out.transpose(1, 2).reshape(out.shape[0], -1, attention.n_heads * attention.d_head)  # (B,T,H·K)
 
 
 def _by_head(x: Tensor, attention: MultiHeadAttention) -> Tensor:
@@ -200,17 +200,17 @@ def _by_head(x: Tensor, attention: MultiHeadAttention) -> Tensor:
     shared = attention.n_heads // attention.n_kv_heads
     if shared == 1:
         return x
-    repeated = x.unsqueeze(2).expand(-1, -1, shared, -1, -1)
-    return repeated.reshape(x.shape[0], attention.n_heads, -1, attention.d_head)
+    repeated = x.unsqueeze(2).expand(-1, -1, shared, -1, -1)  # (B,Hkv,shared,S,K)
+    return repeated.reshape(x.shape[0], attention.n_heads, -1, attention.d_head)  # (B,H,S,K)
 
 
 def _allowed(mask: Mask, read: Read) -> Tensor | None:
     """Which keys the queries may attend to, boolean (B|1,1,T|1,S); None: all."""
-    real = None if read.real is None else read.real[:, None, None, :]
+    real = None if read.real is None else read.real[:, None, None, :]  # (B,1,1,S)
     if mask.form == "full":
         return real
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-    allowed = mask.rule(zero, zero, read.queries.view(1, 1, -1, 1), read.keys.view(1, 1, 1, -1))
+    allowed = mask.rule(zero, zero, read.queries.view(1, 1, -1, 1), read.keys.view(1, 1, 1, -1))  # (1,1,T,S)
     return allowed if real is None else allowed & real
 
 

@@ -28,8 +28,8 @@ def position_table(config: NetworkConfig, inputs: InputLayer, *, real_only: bool
     before = positions.off
     try:
         positions.off = before | left_out
-        zeros = torch.zeros(1, position_rows(config), config.embedding_width)
-        table: Tensor = positions(zeros)[0]
+        zeros = torch.zeros(1, position_rows(config), config.embedding_width)  # (1,N,E)
+        table: Tensor = positions(zeros)[0]  # (N,E)
     finally:
         positions.off = before
     return table

@@ -83,7 +83,7 @@ def _header(paths: list[Path]) -> bytes:
     for path in paths:
         with open_plain(path) as part:
             shape, dtype = _read_header(part)
-        first = first or (shape[1:], dtype)
+        first = first or (shape[1:], dtype)  # width and type of the first part
         if (shape[1:], dtype) != first:
             raise AtentoError(f"{path}: its vectors do not fit those before: {shape} of {dtype}, before {first}")
         rows += shape[0]

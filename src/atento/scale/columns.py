@@ -106,7 +106,7 @@ class ParquetTexts:
             raise UsageError(f"{name}: name the column of the texts by --columns; its columns of strings are {shown}")
         refuse_swelling_rows(name, self._file.metadata)
         groups = [self._file.metadata.row_group(n).num_rows for n in range(self._file.num_row_groups)]
-        self._starts = [sum(groups[:n]) for n in range(len(groups) + 1)]
+        self._starts = [sum(groups[:n]) for n in range(len(groups) + 1)]  # the row that each group begins with
         self._group: tuple[int, list[str]] | None = None
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class ParquetTexts:
         texts: list[str] = []
         for number, (start, end) in enumerate(zip(self._starts, self._starts[1:])):
             if start < first + count and first < end:
-                texts += self._of_group(number)[max(0, first - start) : first + count - start]
+                texts += self._of_group(number)[max(0, first - start) : first + count - start]  # of this group's rows
         return texts
 
     def _of_group(self, number: int) -> list[str]:

@@ -105,7 +105,7 @@ def plan_lines(stream: BinaryIO, name: str, reading: Reading) -> Plan:
     else:
         for lines in scan_many(cast(BinaryIO, tap), name):
             texts.add(lines)
-    cuts = [offset for offset in tap.cuts if offset < tap.size] if tap.lines else []
+    cuts = [offset for offset in tap.cuts if offset < tap.size] if tap.lines else []  # none at the end of the file
     rows = texts.cuts if reading.rows is not None else [reading.unit * n for n in range(len(cuts))]
     return Plan(_blocks(cuts, rows, tap.lines, tap.size, reading), tap.digest.hexdigest(), tap.head)
 
@@ -127,7 +127,7 @@ def plan_rows(batches: Iterable[Sequence[str]], total: int, name: str, reading: 
         for batch in batches:
             texts.add(list(batch))
             reading.report(texts.number)
-    starts = [0] * len(range(0, total, reading.unit))
+    starts = [0] * len(range(0, total, reading.unit))  # not used: rows are read by number
     rows = texts.cuts if reading.rows is not None else list(range(0, total, reading.unit))
     return _blocks(starts, rows, total, 0, reading)
 
@@ -180,7 +180,7 @@ class _Tap:
             self._begin = (self._begin + raw)[:_HEAD]
         count, before = raw.count(b"\n"), self._newlines % self._unit  # lines since the last cut
         if before + count >= self._unit:  # most parts have no cut, and only newlines are counted
-            ends = np.flatnonzero(np.frombuffer(raw, dtype=np.uint8) == ord("\n")) + 1
+            ends = np.flatnonzero(np.frombuffer(raw, dtype=np.uint8) == ord("\n")) + 1  # bytes up to each line end
             self.cuts.extend((self.size + ends[self._unit - before - 1 :: self._unit]).tolist())
         self.size, self._newlines, self._ended = self.size + len(raw), self._newlines + count, raw.endswith(b"\n")
         self._report(self.size)

@@ -162,7 +162,7 @@ class OutputFolder:
     def save(self) -> None:
         """Write the manifest with all parts that are finished, and remove the journal."""
         assert self.body is not None
-        parts = [self.parts.get(number) for number in range(len(self.body["blocks"]))]
+        parts = [self.parts.get(number) for number in range(len(self.body["blocks"]))]  # by number, None: not done
         self.body["parts"] = [None if part is None else asdict(part) for part in parts]
         _write_whole(self.path / MANIFEST, _rendered(self.body))
         with suppress(OSError):

@@ -59,7 +59,7 @@ def average_run(
     newest = load_checkpoint(paths[0])
     for path in paths:
         for name, value in (newest if path == paths[0] else load_checkpoint(path)).weights.items():
-            total[name] = value.double() if name not in total else total[name] + value.double()
+            total[name] = value.double() if name not in total else total[name] + value.double()  # in float64
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
     mean_score = None if score is None else score(weights)
     files = {path.name: read_plain(path) for path in newest.path.iterdir() if not is_own(path.name)}

@@ -106,7 +106,7 @@ def best(
             continue
         if isinstance(score, int | float):
             scored.append((score, item))
-    scored.sort(key=lambda pair: (-pair[0], pair[1].step))
+    scored.sort(key=lambda pair: (-pair[0], pair[1].step))  # the highest first, of equals the earliest
     selected = _first_valid([item for _, item in scored], rename_damaged, reported)
     return selected.path if selected else None
 

@@ -71,7 +71,7 @@ def save_shards(
             files |= {name: safetensors_chunks(name, values) for name, values in tensors.items()}
         return [byte_size(chunks) for chunks in files.values()]
 
-    sizes = [size for own in all_do(prepare) for size in own]
+    sizes = [size for own in all_do(prepare) for size in own]  # of all processes
     with ExitStack() as stack:
         opened: list[tuple[Path, int]] = []
 
@@ -89,7 +89,7 @@ def save_shards(
             entries = retried(lambda: _write(temporary, files), target, step, sum(map(byte_size, files.values())))
             return [[entry.name, entry.size, entry.sha256] for entry in entries]
 
-        entries = [FileEntry(*entry) for own in all_do(write) for entry in own]
+        entries = [FileEntry(*entry) for own in all_do(write) for entry in own]  # of all processes
 
         def finish() -> None:
             if main:

@@ -69,7 +69,7 @@ def safetensors_chunks(file: str, tensors: Mapping[str, Tensor]) -> list[Chunk]:
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     chunks: list[Chunk] = []
     end = 0
-    for name in sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name)):
+    for name in sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name)):  # as the library orders them
         tensor = tensors[name]
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
@@ -78,7 +78,7 @@ def safetensors_chunks(file: str, tensors: Mapping[str, Tensor]) -> list[Chunk]:
     text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8
     if len(text) > _HEADER_LIMIT:
         raise CheckpointError(f"{file}: its header would have {len(text)} bytes, more than {_HEADER_LIMIT}")
-    return [len(text).to_bytes(8, "little") + text, *chunks]
+    return [len(text).to_bytes(8, "little") + text, *chunks]  # the length of the header, the header, the tensors
 
 
 def to_bytes(chunks: list[Chunk]) -> Iterator[bytes | memoryview]:
@@ -112,7 +112,7 @@ class TensorEntry:
         done = 0
         while done < self.size:
             with _reading(self.file):
-                count = os.preadv(fd, [view[done : done + (1 << 30)]], self.start + done)
+                count = os.preadv(fd, [view[done : done + (1 << 30)]], self.start + done)  # at most 1 GiB a call
             if count <= 0:
                 raise CheckpointError(f"{self.file} is truncated: tensor {name!r} ends past its end")
             done += count
@@ -242,7 +242,7 @@ class TensorFiles:
         """The transposed matrix of that name. Each thread reuses one buffer, because freed buffers fragment the
         memory."""
         entry = self.entries[name]
-        count = entry.size // entry.dtype.itemsize
+        count = entry.size // entry.dtype.itemsize  # numbers, not bytes
         space: Tensor | None = getattr(self._space, "buffer", None)
         if space is None or space.dtype != entry.dtype or space.numel() < count:
             self._space.buffer = space = torch.empty(count, dtype=entry.dtype)
@@ -355,10 +355,10 @@ def _entries(path: Path, file: BinaryIO, dtypes: Mapping[str, torch.dtype]) -> d
         CheckpointError: truncated, altered, or not of this format.
     """
     size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
+    length = int.from_bytes(file.read(8), "little")  # the file begins with the length of its header
     if length == _LFS:
         raise ModelError(f"{path} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`")
-    if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
+    if not 2 <= length <= min(_HEADER_LIMIT, size - 8):  # the shortest header is {}
         raise CheckpointError(f"{path} is damaged: a header of {length} bytes in a file of {size}")
     try:
         entries: dict[str, Any] = json.loads(file.read(length))
@@ -381,6 +381,6 @@ def _entries(path: Path, file: BinaryIO, dtypes: Mapping[str, torch.dtype]) -> d
             end = stop
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from None
-    if 8 + length + end != size:
+    if 8 + length + end != size:  # nothing stands behind the last tensor
         raise CheckpointError(f"{path} is damaged: it has {size} bytes, its header says {8 + length + end}")
     return tensor_entries

@@ -39,7 +39,7 @@ def read_vectors(path: Path) -> Vectors:
         return {}
     if int(lengths.sum()) != len(values) or len(keys) != len(lengths):
         return {}
-    parts = np.split(values, np.cumsum(lengths)[:-1])
+    parts = np.split(values, np.cumsum(lengths)[:-1])  # the last one ends with the array
     return {key.tobytes(): part for key, part in zip(keys, parts)}
 
 
@@ -52,8 +52,8 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     if not vectors:
         return
     tensors: dict[str, NDArray[np.generic]] = {
-        "keys": np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1),
-        "lengths": np.array([len(value) for value in vectors.values()], dtype=np.int64),
+        "keys": np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1),  # (texts,bytes of a key)
+        "lengths": np.array([len(value) for value in vectors.values()], dtype=np.int64),  # (texts,)
         "values": np.concatenate(list(vectors.values())),
     }
     try:

@@ -67,7 +67,7 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (directory / f".{name}").write_bytes(content)
+            (directory / f".{name}").write_bytes(content)  # beside, so that a full disk leaves the old files
         for name in files:
             (directory / f".{name}").replace(directory / name)
     except OSError as error:
@@ -130,7 +130,7 @@ def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, object]
         TokenizerError: a file is malformed; the message names it.
     """
     settings: dict[str, object] = {}
-    for name in (MAP, CONFIG):
+    for name in (MAP, CONFIG):  # the second one wins
         path = directory / name
         if path.is_file():
             files[name] = read_file(path)
@@ -185,7 +185,7 @@ def _check_unknown(
     model: dict[str, object], roles: dict[str, str], ids: dict[str, int], vocabulary: dict[str, int], where: Path
 ) -> None:
     """Raises TokenizerError if the unknown token is missing, or is not the one that the settings declare."""
-    unigram = model.get("type") == "Unigram"
+    unigram = model.get("type") == "Unigram"  # its unknown token is a number
     named = next((text for text, i in vocabulary.items() if i == model.get("unk_id")), None)
     unknown = named if unigram else model.get("unk_token")
     if unknown is None and model.get("type") == "BPE":

@@ -149,7 +149,7 @@ def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
     letters = _letters(counts)
     spare = (1 - _COVERAGE) * letters.total()  # occurrences that may be left out
     ranked = _ranked(letters)
-    while len(ranked) > 1 and letters[ranked[-1]] <= spare and ranked[-1] != SPACE:
+    while len(ranked) > 1 and letters[ranked[-1]] <= spare and ranked[-1] != SPACE:  # the rarest first
         spare -= letters[ranked.pop()]
     rare = set(letters) - set(ranked)
     if not rare:
@@ -186,7 +186,7 @@ def _unigram(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]
     for piece, score in scores.items():
         scores[piece] = round(lowest if len(piece) == 1 and score < restored else score, 4)
     ranked = sorted(scores, key=lambda piece: (-scores[piece], piece))
-    multiple = [piece for piece in ranked if len(piece) > 1][: max(0, room - len(letters))]
+    multiple = [piece for piece in ranked if len(piece) > 1][: max(0, room - len(letters))]  # pieces of several letters
     chosen = set(letters).union(multiple)
     pieces = [piece for piece in ranked if piece in chosen]
     return pieces, {"scores": [scores[piece] for piece in pieces]}
@@ -207,9 +207,9 @@ def _bpe(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
 
 
 def _wordpiece(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
-    alphabet = set(_ranked(_letters(counts))[:_MAX_LETTERS])
+    alphabet = set(_ranked(_letters(counts))[:_MAX_LETTERS])  # the most frequent letters
     counts = Counter({word: count for word, count in counts.items() if alphabet.issuperset(word)})
-    letters = [*sorted(alphabet), *(f"##{char}" for char in sorted(alphabet))]
+    letters = [*sorted(alphabet), *(f"##{char}" for char in sorted(alphabet))]  # at the beginning of a word, and inside
     trainer = trainers.WordPieceTrainer(
         vocab_size=max(room, len(letters)), min_frequency=2, show_progress=False, special_tokens=letters
     )

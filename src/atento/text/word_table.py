@@ -45,9 +45,9 @@ class WordTable:
         """Return the ids of a text without NUL at its end, and for each part between NULs, where its ids end."""
         data = text + b"\0" + bytes(_KEY)
         characters = np.frombuffer(data, dtype=np.uint8)[: len(text) + 1]
-        ends = np.flatnonzero((characters == 32) | (characters == 0))
-        starts = np.append(0, ends[:-1] + 1)
-        words = np.flatnonzero(ends > starts)
+        ends = np.flatnonzero((characters == 32) | (characters == 0))  # a blank or a NUL ends a word
+        starts = np.append(0, ends[:-1] + 1)  # where each part begins
+        words = np.flatnonzero(ends > starts)  # two blanks in a row have none between
         numbers = self._numbers(data, starts[words], ends[words])
         ids, id_ends = self.rows.joined(numbers)
         last = np.searchsorted(words, np.flatnonzero(characters[ends] == 0), side="right")  # words up to each NUL
@@ -57,14 +57,14 @@ class WordTable:
         """The numbers of the rows of words, which are added where they are new."""
         eights = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))  # 8 bytes from each position on
         sizes = ends - starts
-        low = eights[starts] & _MASKS[np.minimum(sizes, 8)]
-        high = eights[starts + 8] & _MASKS[np.clip(sizes - 8, 0, 8)]
+        low = eights[starts] & _MASKS[np.minimum(sizes, 8)]  # the first eight bytes
+        high = eights[starts + 8] & _MASKS[np.clip(sizes - 8, 0, 8)]  # the next eight
         numbers = self._found(low, high)
-        is_long = sizes > _KEY
+        is_long = sizes > _KEY  # longer than the key of the table
         numbers[is_long] = [
             self._long.get(data[start:end], -1) for start, end in zip(starts[is_long].tolist(), ends[is_long].tolist())
         ]
-        new = np.flatnonzero(numbers < 0)
+        new = np.flatnonzero(numbers < 0)  # not seen before
         if len(new):
             spelled = [data[start:end] for start, end in zip(starts[new].tolist(), ends[new].tolist())]
             first = dict(zip(reversed(spelled), reversed(new.tolist())))  # the first place of each new word
@@ -91,20 +91,20 @@ class WordTable:
         while len(open_):
             entries = self._table[slots]  # (words,3)
             equal = (entries[:, 0] == low[open_]) & (entries[:, 1] == high[open_])
-            taken = entries[:, 2] > 0
+            taken = entries[:, 2] > 0  # the number + 1; 0: a free slot
             numbers[open_] = np.where(equal & taken, entries[:, 2].astype(np.int64) - 1, -1)
-            on = np.flatnonzero(taken & ~equal)
+            on = np.flatnonzero(taken & ~equal)  # another word has the slot: the next one
             slots, open_ = (slots[on] + 1) % len(self._table), open_[on]
         return numbers
 
     def _add(self, low: NDArray[np.uint64], high: NDArray[np.uint64], numbers: NDArray[np.int64]) -> None:
         """Put different words into the table, each into the first free slot from its own on."""
-        entries = np.stack([low, high, (numbers + 1).astype(np.uint64)], axis=1)
+        entries = np.stack([low, high, (numbers + 1).astype(np.uint64)], axis=1)  # (words,3)
         slots = self._slots(low, high)
         while len(entries):
             free = np.flatnonzero(self._table[slots, 2] == 0)
             self._table[slots[free]] = entries[free]  # of several words for one slot, one has it now
-            left = np.flatnonzero(self._table[slots, 2] != entries[:, 2])
+            left = np.flatnonzero(self._table[slots, 2] != entries[:, 2])  # whose slot another word took
             slots, entries = (slots[left] + 1) % len(self._table), entries[left]
 
 
@@ -131,8 +131,8 @@ class _Rows:
         """Return the ids of rows one after another, and where each row ends."""
         lengths = self.lengths[numbers]
         ends = np.cumsum(lengths)
-        places = np.repeat(self.starts[numbers] - (ends - lengths), lengths)
-        places += np.arange(len(places))
+        places = np.repeat(self.starts[numbers] - (ends - lengths), lengths)  # start of the row, less its place
+        places += np.arange(len(places))  # (ids,) places in the flat `ids`
         return self.ids[places], ends
 
 

@@ -66,8 +66,8 @@ class Vectors:
         if top < 1:
             raise UsageError(f"`top` must be at least 1: got {top}")
         row = self._row(word)
-        direction = (self.matrix[row] / self._lengths[row]).astype(np.float32)
-        cosines = np.clip((self.matrix @ direction) / self._lengths, -1.0, 1.0)
+        direction = (self.matrix[row] / self._lengths[row]).astype(np.float32)  # (D,) of length 1
+        cosines = np.clip((self.matrix @ direction) / self._lengths, -1.0, 1.0)  # (V,)
         ranked = [
             int(row_of_neighbour) for row_of_neighbour in np.argsort(-cosines, kind="stable") if row_of_neighbour != row
         ]
