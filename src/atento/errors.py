@@ -18,6 +18,25 @@ class AtentoWarning(UserWarning):
     """A warning to the user; the command line prints it as one line."""
 
 
+class LongTextWarning(AtentoWarning):
+    """Texts are longer than those that the model was trained on.
+
+    Attributes:
+        long: number of these texts.
+        total: number of all texts.
+        longest: tokens of the longest text.
+        trained: maximum tokens of a text in training.
+        result: what the model computes from the texts.
+    """
+
+    def __init__(self, long: int, total: int, longest: int, trained: int, result: str = "outputs") -> None:
+        self.long, self.total, self.longest, self.trained, self.result = long, total, longest, trained, result
+        super().__init__(
+            f"{counted(long, 'text')} of {total:,} {'is' if long == 1 else 'are'} longer than the {trained:,} tokens "
+            f"that the model was trained on (the longest has {longest:,}): such {result} may be wrong, and take long"
+        )
+
+
 class UsageError(AtentoError):
     """Wrong usage, found before any work. Exit status 2."""
 

@@ -12,12 +12,11 @@ from atento.cli.cluster_option import with_cluster
 from atento.cli.commands.collect import collect
 from atento.cli.line_work import Cluster, Work
 from atento.cli.main import COMMANDS, application
-from atento.errors import AtentoWarning, UsageError
+from atento.errors import AtentoWarning, LongTextWarning, UsageError
 from atento.scale import line_blocks
 from atento.scale.inputs import Input
 from atento.scale.parts import flag_of
 from atento.scale.workers import Answer
-from atento.tasks.length_warnings import LongTextWarning
 
 
 def capitals(

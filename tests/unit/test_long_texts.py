@@ -17,10 +17,10 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
-from atento.errors import DataError, UsageError
+from atento.errors import DataError, LongTextWarning, UsageError
 from atento.model import Model
 from atento.networks import build_network
-from atento.tasks.length_warnings import LongTextWarning, trained_length
+from atento.tasks.length_warnings import trained_length
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer

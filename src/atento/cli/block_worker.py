@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atento.cli.line_work import Work
 from atento.cli.main import command_function
 from atento.cli.options import running
-from atento.errors import AtentoWarning
+from atento.errors import AtentoWarning, LongTextWarning
 from atento.terminal import show_log
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ def _captured() -> Iterator[io.BytesIO]:
 @contextlib.contextmanager
 def _noted_warnings() -> Iterator[list[dict[str, object]]]:
     """Collect the warnings of the package as plain data, for the process that prints them."""
-    from atento.tasks.length_warnings import LongTextWarning
-
     noted: list[dict[str, object]] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atento.cli.command_progress import Progress
 from atento.cli.options import check_order, progress, warnings_as_lines
 from atento.cli.output_paths import output_folder
-from atento.errors import AtentoError, AtentoWarning, UsageError, counted
+from atento.errors import AtentoError, AtentoWarning, LongTextWarning, UsageError, counted
 from atento.precision import available_cores
 
 if TYPE_CHECKING:
@@ -194,8 +194,6 @@ class _Warnings:
     def repeat(self, answer: "Answer") -> None:
         """Warn of what a worker warned of."""
         import warnings
-
-        from atento.tasks.length_warnings import LongTextWarning
 
         for warning in answer.warnings:
             long_texts = warning.get("long_texts")

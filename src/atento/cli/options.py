@@ -14,14 +14,13 @@ import typer
 from typer.models import ArgumentInfo
 
 from atento.cli.completion import models, overrides, recipes, words
-from atento.errors import AtentoWarning, UsageError, counted
+from atento.errors import AtentoWarning, LongTextWarning, UsageError, counted
 from atento.start_up import without_collections
 from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.config.reading.loading import LoadedRecipe
     from atento.model import Model
-    from atento.tasks.length_warnings import LongTextWarning
 Reading = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="How a table is read: format, delimiter, encoding, sheet; repeatable."),
@@ -48,8 +47,6 @@ def warnings_as_lines() -> Iterator[None]:
         if not isinstance(message, AtentoWarning):
             default_show(message, category, filename, lineno, file, line)
             return
-        from atento.tasks.length_warnings import LongTextWarning
-
         if isinstance(message, LongTextWarning):
             long.append(message)
         if not isinstance(message, LongTextWarning) or len(long) == 1:

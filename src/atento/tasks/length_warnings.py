@@ -5,29 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from atento.config.sections.network import NetworkConfig
-from atento.errors import AtentoWarning, UsageError, counted
+from atento.errors import AtentoWarning, LongTextWarning, UsageError, counted
 
 T = TypeVar("T")
 _LONGEST = 65_536  # tokens that are compared with one another, unless a model was trained with more
-
-
-class LongTextWarning(AtentoWarning):
-    """Texts are longer than those that the model was trained on.
-
-    Attributes:
-        long: number of these texts.
-        total: number of all texts.
-        longest: tokens of the longest text.
-        trained: maximum tokens of a text in training.
-        result: what the model computes from the texts.
-    """
-
-    def __init__(self, long: int, total: int, longest: int, trained: int, result: str = "outputs") -> None:
-        self.long, self.total, self.longest, self.trained, self.result = long, total, longest, trained, result
-        super().__init__(
-            f"{counted(long, 'text')} of {total:,} {'is' if long == 1 else 'are'} longer than the {trained:,} tokens "
-            f"that the model was trained on (the longest has {longest:,}): such {result} may be wrong, and take long"
-        )
 
 
 def trained_length(config: Mapping[str, object], network: NetworkConfig) -> int | None:
