@@ -9,7 +9,7 @@ import pytest
 from atento.config import presets
 from atento.errors import AtentoWarning
 from atento.model import Model
-from atento.tasks.length_warnings import context_limit
+from atento.tasks.task_model import context_limit
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.requests import writer_for, writings_of
 from atento_serve.engine.verbs import TooLong, describe, fitted

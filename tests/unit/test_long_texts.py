@@ -20,7 +20,7 @@ from atento.decoding.trace import Trace
 from atento.errors import DataError, LongTextWarning, UsageError
 from atento.model import Model
 from atento.networks import build_network
-from atento.tasks.length_warnings import trained_length
+from atento.tasks.task_model import trained_length
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
@@ -160,7 +160,7 @@ def test_no_use_compares_more_tokens_with_one_another_than_it_says(
     tokenizer: Tokenizer, use: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line of 200,000 words ran for hours: it is refused, cut with a warning, or read in windows (K12)."""
-    monkeypatch.setattr("atento.tasks.length_warnings._LONGEST", 64)
+    monkeypatch.setattr("atento.tasks.task_model._LONGEST", 64)
     monkeypatch.setattr("atento.tasks.attending._MOST", 2 * 64**2)
     architecture, head, work = USES[use]
     heads = (HeadConfig(**head),) if head else ()

@@ -16,9 +16,9 @@ from atento.networks import Encoder, Network
 from atento.tasks.explained_predictions import Explained, summed
 from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
 from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
-from atento.tasks.generation import continuation_ids, prompt_mode, prompt_template
+from atento.tasks.generation import continuation_ids
 from atento.tasks.model_outputs import network_for, writer_of
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, prompt_mode, prompt_template, tokenizer_of
 from atento.tasks.translation_languages import begin_in, in_languages
 
 

@@ -32,11 +32,10 @@ from atento.tasks.explained_texts import (
     of_encoded,
     text_tokens,
 )
-from atento.tasks.length_warnings import most_read
 from atento.tasks.question_answering import answer
 from atento.tasks.regression import has_regression_head
 from atento.tasks.tagging import tag, tag_words, windows_of
-from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
+from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
 from atento.tasks.text_embedding import text_pooling
 from atento.tasks.text_outputs import texts_of_model
 

@@ -20,8 +20,7 @@ from atento.networks import EncoderDecoder, Network
 from atento.released import FAMILIES
 from atento.tasks.decoding_setup import decoding_for, ids_inside
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import most_read
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, most_read, tokenizer_of
 from atento.tasks.text_writing import Writer
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch

@@ -1,27 +1,18 @@
-"""A language model continues prompts: which networks do, how they read a prompt, what writes their outputs."""
+"""A language model continues prompts: how it reads them, and what writes their outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig
 from atento.decoding.source import Source
 from atento.inference.plain import WritingNetwork
-from atento.inference.prefix_steps import PrefixStepFunction, Prompt
-from atento.models.configuration import objectives_of, reads_prompts_both_ways
-from atento.networks import Decoder, Encoder, Network, RecurrentLM
+from atento.inference.prefix_steps import PrefixStepFunction
+from atento.networks import Encoder, Network
 from atento.tasks.decoding_setup import constraints_of
+from atento.tasks.task_model import Continuing
 from atento.tasks.text_writing import Writer
 from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer
-
-Continuing = Decoder | RecurrentLM | Encoder
-"""Networks that continue a prompt; an encoder, if `can_continue` says so."""
-
-
-def can_continue(network: Network, config: Mapping[str, object]) -> bool:
-    """Whether a model, of this `config.json`, continues prompts: an encoder if it was trained to."""
-    trained = {"causal", "prefix"} & objectives_of(config)
-    return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
 
 
 def plain_steps(network: Network) -> Source:
@@ -30,17 +21,6 @@ def plain_steps(network: Network) -> Source:
         return PrefixStepFunction(network)
     assert isinstance(network, WritingNetwork)
     return network
-
-
-def prompt_mode(network: Network, config: Mapping[str, object]) -> Prompt:
-    """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally."""
-    return "prefix" if reads_prompts_both_ways(config, network.config.architecture) else "causal"
-
-
-def prompt_template(network: Network, config: Mapping[str, Any]) -> str | None:
-    """The special tokens before a prompt; an encoder's texts, which also end with one, begin with the same."""
-    template: str | None = config.get("template")
-    return "bos" if isinstance(network, Encoder) and template == "bos-eos" else template
 
 
 def prompt_ids(

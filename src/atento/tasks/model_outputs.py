@@ -18,11 +18,18 @@ from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq, Seq2Seq
 from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output
-from atento.tasks.generation import Continuing, can_continue, prompt_template, prompt_writer
+from atento.tasks.generation import prompt_writer
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
-from atento.tasks.length_warnings import check_lengths, watched
 from atento.tasks.scoring import TokenScores, score_texts
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import (
+    Continuing,
+    TaskModel,
+    can_continue,
+    check_lengths,
+    prompt_template,
+    tokenizer_of,
+    watched,
+)
 from atento.tasks.text_writing import Writer, WrittenText, has_words
 from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed

@@ -20,8 +20,7 @@ from atento.models.configuration import answering_config
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import most_read
-from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
+from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.encoded import whole_characters
 from atento.text.normalization import check_texts

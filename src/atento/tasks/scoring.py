@@ -11,9 +11,9 @@ from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import Top, forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.generation import Continuing, continuation_ids, plain_steps, prompt_ids
+from atento.tasks.generation import continuation_ids, plain_steps, prompt_ids
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import check_lengths
+from atento.tasks.task_model import Continuing, check_lengths
 from atento.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096  # padded, of inputs and outputs

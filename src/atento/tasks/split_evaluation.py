@@ -30,12 +30,12 @@ from atento.metrics.learned_table import learned_name
 from atento.networks.interface import Network
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
-from atento.tasks.generation import Continuing, prompt_template, prompt_writer
+from atento.tasks.generation import prompt_writer
 from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.tag_sequences import scheme_of_labels
-from atento.tasks.task_model import TaskModel, labels_of
+from atento.tasks.task_model import Continuing, TaskModel, labels_of, prompt_template
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses

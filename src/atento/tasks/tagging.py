@@ -27,9 +27,8 @@ from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import most_read
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
-from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
+from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer

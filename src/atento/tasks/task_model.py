@@ -1,8 +1,9 @@
-"""A network with its tokenizer and configuration: what the functions of tasks take, loaded or in training."""
+"""A model as tasks take it, loaded or in training: network, tokenizer, configuration, the lengths of texts it reads."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +14,43 @@ from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of_head
-from atento.errors import CapabilityError, TokenizerError, UsageError
+from atento.errors import AtentoWarning, CapabilityError, LongTextWarning, TokenizerError, UsageError, counted
 from atento.inference.choose import NetworkStepFunction, captured, step_function
 from atento.inference.prefix_steps import Prompt
-from atento.models.configuration import confidence_config, decoding_config, long_text_config
+from atento.models.configuration import (
+    confidence_config,
+    decoding_config,
+    long_text_config,
+    objectives_of,
+    reads_prompts_both_ways,
+)
 from atento.models.word_models import WordModel
-from atento.networks import Network
-from atento.tasks.generation import Continuing, prompt_mode
-from atento.tasks.length_warnings import trained_length
+from atento.networks import Decoder, Encoder, Network, RecurrentLM
 from atento.text.released.tokenizer_files import unknown_class
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import read_settings
+
+T = TypeVar("T")
+_LONGEST = 65_536  # tokens that are compared with one another, unless a model was trained with more
+Continuing = Decoder | RecurrentLM | Encoder
+"""Networks that continue a prompt; an encoder, if `can_continue` says so."""
+
+
+def can_continue(network: Network, config: Mapping[str, object]) -> bool:
+    """Whether a model, of this `config.json`, continues prompts: an encoder if it was trained to."""
+    trained = {"causal", "prefix"} & objectives_of(config)
+    return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
+
+
+def prompt_mode(network: Network, config: Mapping[str, object]) -> Prompt:
+    """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally."""
+    return "prefix" if reads_prompts_both_ways(config, network.config.architecture) else "causal"
+
+
+def prompt_template(network: Network, config: Mapping[str, Any]) -> str | None:
+    """The special tokens before a prompt; an encoder's texts, which also end with one, begin with the same."""
+    template: str | None = config.get("template")
+    return "bos" if isinstance(network, Encoder) and template == "bos-eos" else template
 
 
 class TaskModel:
@@ -125,3 +152,90 @@ def head_of(model: TaskModel, kind: str) -> HeadConfig:
 def labels_of(network: NetworkConfig) -> set[str]:
     """The labels of all heads of a network."""
     return {label for head in network.heads for label in head.labels}
+
+
+def trained_length(config: Mapping[str, object], network: NetworkConfig) -> int | None:
+    """Return the maximum tokens of a text in training, special tokens included; None: unknown.
+
+    Args:
+        config: its `config.json`. `max_len` is the `data.max_len` of the recipe that it was trained by.
+        network: of a released family, or with learned positions, its `max_len` says it otherwise.
+    """
+    max_len = config.get("max_len")
+    if isinstance(max_len, int) and not isinstance(max_len, bool) and max_len > 0:
+        return max_len
+    return network.max_len if network.family else network.position_limit
+
+
+def most_read(network: NetworkConfig, trained: int | None) -> int | None:
+    """Return the most tokens of a text that a network reads at once; None: any number.
+
+    They are its learned positions. A Transformer without them compares each token with all others, in time that grows
+    with the square of the length: it reads 65,536, or as many as it was trained with if these are more.
+    """
+    compares_all = network.architecture in ("encoder", "decoder", "encoder-decoder") and (
+        network.attention.sparse is None and (network.mask is None or network.mask.kind != "window")
+    )
+    if network.position_limit is not None or not compares_all:
+        return network.position_limit
+    return max(_LONGEST, trained or 0)
+
+
+def check_lengths(lengths: Sequence[int], network: NetworkConfig, trained: int | None, result: str = "outputs") -> None:
+    """Warn once, with counts, of texts (their tokens, special ones with them) that are longer than `trained`.
+
+    Texts of no tokens are not counted. `result` is what comes of them.
+
+    Raises:
+        UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves.
+    """
+    real = [length for length in lengths if length]
+    limit, longest = most_read(network, trained), max(real, default=0)
+    if network.position_limit is None and limit is not None and longest > limit:
+        raise UsageError(
+            f"a text has {longest:,} tokens, and the network reads at most {limit:,} at once: divide it into parts, "
+            "one a line"
+        )
+    long = sum(trained is not None and length > trained for length in real)
+    if long and trained is not None:
+        warnings.warn(LongTextWarning(long, len(real), longest, trained, result), stacklevel=3)
+
+
+def context_limit(network: NetworkConfig) -> int | None:
+    """Return the most positions that a released network with rotations was trained with, which it can pass; else None.
+
+    It is `max_position_embeddings` of its `config.json`. Rotations that go by the length of a text have no such limit.
+    """
+    rotations = [scheme for scheme in network.schemes if scheme.kind == "rotary"]
+    grows = any(scheme.stretch is not None and scheme.stretch.dynamic for scheme in rotations)
+    return network.max_len if network.family and rotations and not grows else None
+
+
+def warn_of_context(prompts: Iterable[int], outputs: Iterable[int], network: NetworkConfig) -> None:
+    """Warn once, with counts, of outputs that go past the positions that the network was trained with.
+
+    Args:
+        prompts: the number of tokens of each prompt.
+        outputs: the most tokens of an output of each.
+        network: the configuration of the network.
+    """
+    limit = context_limit(network)
+    ends = [prompt + output for prompt, output in zip(prompts, outputs) if output]
+    long = sum(limit is not None and end > limit for end in ends)
+    if long and limit is not None:
+        warnings.warn(
+            f"{counted(long, 'output')} of {len(ends):,} {'goes' if long == 1 else 'go'} past the {limit:,} positions "
+            f"that the model was trained with (the longest, with its prompt, has {max(ends):,} tokens): it may be "
+            "wrong from there on; `max_new_tokens` limits it",
+            AtentoWarning,
+            stacklevel=3,
+        )
+
+
+def watched(tokens: Iterable[T], prompt: int, network: NetworkConfig) -> Iterator[T]:
+    """The tokens of an output, with the warning of `warn_of_context` where it passes the positions."""
+    limit = context_limit(network)
+    for number, token in enumerate(tokens, 1):
+        if limit is not None and prompt + number == max(limit, prompt) + 1:
+            warn_of_context([prompt], [number], network)
+        yield token

@@ -18,7 +18,7 @@ from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import check_lengths, most_read
+from atento.tasks.task_model import check_lengths, most_read
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
 

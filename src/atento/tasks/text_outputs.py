@@ -16,8 +16,7 @@ from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import most_read
-from atento.tasks.task_model import TaskModel
+from atento.tasks.task_model import TaskModel, most_read
 from atento.tasks.verb_calls import listed
 from atento.text.tokenizer import Tokenizer
 

@@ -26,7 +26,7 @@ from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
 from atento.tasks.grouping import results_of
-from atento.tasks.length_warnings import check_lengths, warn_of_context
+from atento.tasks.task_model import check_lengths, warn_of_context
 
 _CACHES = 1 << 30  # bytes of keys and values of all batches that are decoded at a time
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts

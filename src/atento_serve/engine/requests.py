@@ -14,8 +14,8 @@ from atento.decoding.strategies import Strategy
 from atento.decoding.token_loop import Output
 from atento.errors import UsageError
 from atento.model import Model
-from atento.tasks.length_warnings import context_limit
 from atento.tasks.model_outputs import writer_of
+from atento.tasks.task_model import context_limit
 from atento.tasks.text_writing import Writer, Writing
 from atento.tasks.verb_calls import listed
 from atento_serve.jobs import Job

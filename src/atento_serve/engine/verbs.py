@@ -14,10 +14,8 @@ from atento.networks import parameter_count
 from atento.tasks.classification import above, least_probability
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.filling import Candidate, fill_each
-from atento.tasks.generation import Continuing
-from atento.tasks.length_warnings import context_limit
 from atento.tasks.regression import has_regression_head
-from atento.tasks.task_model import labels_of, tokenizer_of
+from atento.tasks.task_model import Continuing, context_limit, labels_of, tokenizer_of
 from atento.tasks.word_links import word_links
 from atento.text.specials import languages_of
 from atento.text.tokenizer import Tokenizer

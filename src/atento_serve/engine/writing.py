@@ -18,8 +18,7 @@ from atento.decoding.choosing import hypothesis
 from atento.decoding.lane import Lane
 from atento.decoding.token_loop import Drawn, Output
 from atento.model import Model
-from atento.tasks.generation import Continuing
-from atento.tasks.task_model import tokenizer_of
+from atento.tasks.task_model import Continuing, tokenizer_of
 from atento.tasks.text_writing import Writer, Writing, WrittenText
 from atento.text.streaming import TextStream
 from atento.text.tokenizer import Tokenizer

@@ -12,10 +12,9 @@ from atento.inspection.maps import Head
 from atento.inspection.page import attention_page
 from atento.inspection.word_groups import Matrix, merge_words
 from atento.tasks.classification import classify_texts
-from atento.tasks.generation import prompt_template
 from atento.tasks.model_outputs import network_for, writing_task
 from atento.tasks.scoring import score_texts
-from atento.tasks.task_model import tokenizer_of
+from atento.tasks.task_model import prompt_template, tokenizer_of
 from atento.tasks.text_outputs import texts_of_model
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
