@@ -79,12 +79,7 @@ def application(
             await beating
 
     app = _Application(
-        title="Atento",
-        version=__version__,
-        lifespan=lifespan,
-        redirect_slashes=False,
-        docs_url=None,
-        redoc_url=None,
+        title="Atento", version=__version__, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
     )
     _add_errors(app)
     for add_routes in ROUTES:

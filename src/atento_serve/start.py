@@ -1,6 +1,7 @@
 """The start of the service: its address, the worker processes, and the routes, which are imported meanwhile."""
 
 import asyncio
+import re
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -54,7 +55,11 @@ class ServerSettings:
     ready: Callable[[str], None] = field(default=lambda url: None)
 
     def check(self) -> None:
-        """Raises UsageError: it would be open to other machines without a key."""
+        """Raises UsageError: it would be open to other machines without a key, or an origin is none of a browser's."""
+        for origin in self.origins:
+            if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\sA-Z]+", origin):
+                example = "as a browser sends it, such as https://example.org, or *"
+                raise UsageError(f"--cors must be an origin {example}: got {origin!r}")
         if not self.keys and not self.insecure and not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} is open to other machines: give --api-key, --api-keys, or --insecure to allow all"

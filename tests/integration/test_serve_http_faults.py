@@ -348,6 +348,7 @@ def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> No
         (["--languages", "lm"], 2, "--languages must be NAME=SOURCE-TARGET"),
         (["--languages", "x=en-pt"], 2, "--languages names no model 'x': there are lm"),
         (["--api-keys", "nothing"], 2, "--api-keys nothing: there is no such file"),
+        (["--cors", "https://example.org/"], 2, "--cors must be an origin as a browser sends it"),  # it never matched
         (["SAME"], 2, "each model needs a name of its own: 'lm' is given twice"),
         (["--port", "TAKEN"], 1, "cannot listen on 127.0.0.1 port"),
     ],

@@ -1,6 +1,7 @@
 """`generation_config.json` of a released folder: outputs without an option are those of `generate` of transformers."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 import atento
 from atento.decoding import Greedy, generate
+from atento.errors import ModelError
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
@@ -180,6 +182,14 @@ def test_samples_by_default_where_the_folder_does(writer: Writer) -> None:
     writer.write({"do_sample": True, "temperature": 0.7, "top_p": 0.8, "max_new_tokens": 5})
     decoding = atento.load(writer.folder).decoding
     assert (decoding.samples, decoding.temperature, decoding.top_p, decoding.top_k) == (True, 0.7, 0.8, 50)
+
+
+def test_a_setting_that_cannot_be_is_named_once_with_its_file(writer: Writer) -> None:
+    """A text for the width of the beam ended in an error of Python's own, and others named the file twice."""
+    for beam, said in (("4", "decoding.beam must be an integer: got '4'"), (0, "`decoding.beam` must be at least 1")):
+        writer.write({"num_beams": beam})
+        with pytest.raises(ModelError, match=rf"^{writer.folder}/generation_config.json: {re.escape(said)}"):
+            atento.load(writer.folder)
 
 
 def test_old_folders_have_the_settings_in_their_configuration(writer: Writer) -> None:

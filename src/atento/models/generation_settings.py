@@ -82,7 +82,7 @@ def read_generation(folder: Path, config: Mapping[str, object], network: Network
         decoding = _decoding(data, changed)
         Reader().fit(as_node(decoding, str(file)), DecodingConfig, "decoding")
     except (TypeError, ValueError, RecipeError) as error:
-        raise ModelError(f"{file}: {error}") from None
+        raise ModelError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from None
     unread = FILES[GENERATION].unread(data)
     if not network.reads_source:  # lengths that count the prompt
         # the length that counts the prompt gives way to the one that does not
@@ -157,7 +157,7 @@ def _decoding(data: Mapping[str, Any], network: NetworkConfig) -> dict[str, Any]
         decoding |= {"sample": True, "beam": 1, "top_k": data.get("top_k", _TOP_K)}
     else:
         decoding["beam"] = beam
-        if "num_beams" in data and beam > 1:
+        if "num_beams" in data and beam != 1:
             decoding["until"] = _UNTIL.get(data.get("early_stopping", False), "likely")
     if not network.reads_source and {"repetition_penalty", "no_repeat_ngrams"} & decoding.keys():
         decoding["count_prompt"] = True  # theirs count it
