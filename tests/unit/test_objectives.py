@@ -288,3 +288,6 @@ def test_a_batch_moves_and_shows_its_examples() -> None:
     )
     assert list(batch.to("cpu").examples()) == [{"ids": [5, 6], "labels": [6]}, {"ids": [7, 8, 9], "labels": [8, 9, 3]}]
     assert batch.counts() == {"vocabulary": 4} and batch.targets == 4
+    segments = {"segment_ids": torch.tensor([[0, 1, 0], [0, 1, 1]])}
+    paired = replace(batch, inputs=batch.inputs | segments)  # its padding is no part of an example either
+    assert [example["segment_ids"] for example in paired.examples()] == [[0, 1], [0, 1, 1]]

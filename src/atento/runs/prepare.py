@@ -170,7 +170,7 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], report: Re
         return Tokenizer.load(folder / config.path, markers=config.markers)
     count = max(OBJECTIVES[objective.kind].sentinels for objective in objectives_of(recipe.task, recipe.objective))
     tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count), markers=config.markers)
-    report(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
+    report(f"tokenizer: {config.kind}, {tokenizer.vocab_size:,} pieces")
     return tokenizer
 
 

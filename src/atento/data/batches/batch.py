@@ -160,6 +160,7 @@ class Batch:
 
     def real(self, name: str) -> Tensor:
         """Return the token mask of an input (B,L): boolean (B,L), True for a real token."""
+        name = "ids" if name == "segment_ids" else name  # which have no lengths of their own
         value = self.inputs[name]
         token_mask = self.inputs.get(f"{name.removesuffix('ids')}token_mask")
         if token_mask is not None:

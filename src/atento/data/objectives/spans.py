@@ -199,9 +199,10 @@ def _warn(
         raise DataError(f"no answer is whole in a window of {preparation.longest} tokens: raise `data.max_len`")
     if cut:
         preparation.report(
-            f"warning: {cut} of {total} left out: the answer is whole in no window of {preparation.longest} tokens"
+            f"warning: {cut:,} of {total} left out: the answer is whole in no window of {preparation.longest} tokens"
         )
     if long:
         preparation.report(
-            f"warning: {long} of {total} have an answer of more than `data.max_answer` {data.max_answer} tokens"
+            f"warning: {long:,} of {total} have an answer of more than `data.max_answer` {data.max_answer} tokens, "
+            "and the model gives no longer one: raise it"
         )
