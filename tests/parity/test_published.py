@@ -11,7 +11,7 @@ from torch import nn
 
 import atento
 from atento.convert.source_model import model_to_convert
-from atento.errors import TokenizerError
+from atento.errors import ModelError, TokenizerError
 from atento.released import FAMILIES
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs
@@ -110,6 +110,16 @@ def test_k2_tags_beside_a_pooler_that_no_head_reads(name: str, tmp_path: Path) -
     data.pop("architectures")
     (folder / "config.json").write_text(json.dumps(data))
     compare(atento.load(folder).network, other, "right")
+
+
+def test_a_class_that_is_not_built_is_named(tmp_path: Path) -> None:
+    """What its weights lack or have too many of was told instead, as of a damaged folder."""
+    folder = write_released("bart", tmp_path)
+    for name in ("BartForCausalLM", "BertForMultipleChoice", "GPT2DoubleHeadsModel"):
+        data = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(data | {"architectures": [name]}))
+        with pytest.raises(ModelError, match=f"config.json: the class {name} of transformers is not built here"):
+            atento.load(folder)
 
 
 def test_k2_a_special_token_without_a_row_is_never_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,8 @@ from atento.released.weight_rows import Row
 from atento.storage.tensorfile import TensorFiles, check_finite
 
 _AT_ONCE = 4  # tensors read in parallel at most
+# ends of classes with another head, or of a decoder without the encoder of its family
+_UNBUILT = ("ForMultipleChoice", "DoubleHeadsModel", "BartForCausalLM", "PegasusForCausalLM", "MarianForCausalLM")
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
@@ -99,6 +101,9 @@ def read_released(
         CheckpointError: a damaged file.
     """
     family = family_of(data, str(folder / "config.json"))
+    unbuilt = [name for name in map(str, data.get("architectures") or ()) if name.endswith(_UNBUILT)]
+    if unbuilt and not allow_unused:
+        raise ModelError(f"{folder / 'config.json'}: the class {unbuilt[0]} of transformers is not built here")
     with TensorFiles(folder) as files:
         files.with_todays_names()
         prefix = family.prefix_in(files.entries)
