@@ -47,7 +47,7 @@ from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.verb_calls import continues, strings, translates, writes
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 from atento.training.allocator import keep_freed_memory, return_freed_memory
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import pytest
 
 from atento.config.recipe import TokenizerConfig
 from atento.text import Tokenizer, train_tokenizer, word_spans
-from atento.text.spelling import KINDS
+from atento.text.kinds import KINDS
 from atento_serve.http.errors import ServiceError
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.studio.screen_table import answer

@@ -34,8 +34,8 @@ MOST: dict[str, float] = {
     "files of attention": 3,
     "files of a step of a beam search": 4,
     "files of an update": 28,  # 26, and two where the next plan is made meanwhile
-    "files of a training run": 70,  # memory that updates free is returned
-    "files of an evaluation": 52,  # 20 run the network, 7 search, 5 read data and 4 text, 9 know the task
+    "files of a training run": 69,  # memory that updates free is returned
+    "files of an evaluation": 51,  # 20 run the network, 7 search, 5 read data and 3 text, 9 know the task
     "files that load a folder of BERT": 36,  # 7 read the tokenizer, 10 build the network, 11 its configuration
     "files that save one": 23,
 }

@@ -12,7 +12,7 @@ from atento.tasks.filling import target_ids
 from atento.tasks.verb_calls import listed
 from atento.text import train_tokenizer
 from atento.text.bulk import BulkEncoder
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 
 
 def test_a_whole_number_of_a_column_with_gaps_is_that_number() -> None:

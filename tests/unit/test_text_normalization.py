@@ -7,13 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from atento.errors import TokenizerError
-from atento.text.normalization import (
-    _JOINING_STARTERS,
-    is_blank,
-    library_normalizer,
-    normalize_with_spans,
-    require_unicode,
-)
+from atento.text.encoded import _JOINING_STARTERS, normalize_with_spans
+from atento.text.kinds import is_blank, library_normalizer, require_unicode
 
 
 @pytest.mark.parametrize(

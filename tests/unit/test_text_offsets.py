@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 
 from atento.config.recipe import TokenizerConfig
-from atento.text.spelling import BYTES
+from atento.text.kinds import BYTES
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.api.openai_log_probs import completion_log_probs

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from atento.errors import DataError
 from atento.text import align_words, merge_labels, spread_labels, word_spans
-from atento.text.normalization import is_blank
-from atento.text.spelling import detokenize
+from atento.text.kinds import detokenize, is_blank
 
 
 @pytest.mark.parametrize(

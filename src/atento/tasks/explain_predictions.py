@@ -31,7 +31,7 @@ from atento.tasks.explained_predictions import (
 )
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.translation_languages import TranslationOptions
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 
 EXPLAINED: dict[str, Callable[..., Explained]] = {
     "classify": explained_label,

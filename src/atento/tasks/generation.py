@@ -11,7 +11,7 @@ from atento.networks import Encoder, Network
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.task_model import Continuing
 from atento.tasks.text_writing import Writer
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 from atento.text.tokenizer import Tokenizer
 
 

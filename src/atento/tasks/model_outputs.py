@@ -33,7 +33,7 @@ from atento.tasks.task_model import (
 from atento.tasks.text_writing import Writer, WrittenText, has_words
 from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 from atento.text.specials import Template
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer

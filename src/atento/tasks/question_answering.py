@@ -23,7 +23,7 @@ from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.encoded import whole_characters
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # of a batch

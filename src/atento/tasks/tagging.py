@@ -30,7 +30,7 @@ from atento.tasks.grouping import results_of
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

@@ -14,7 +14,7 @@ from atento.data.records.memory import frame_texts, is_frame
 from atento.errors import UsageError
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,7 +1,6 @@
 """Tokenizers of six kinds, normalisation, words and sentences. Does not need torch."""
 
-from atento.text.encoded import Encoded
-from atento.text.normalization import Normalized, normalize_with_spans
+from atento.text.encoded import Encoded, Normalized, normalize_with_spans
 from atento.text.read_tokenizer import has_tokenizer
 from atento.text.sentences import split_sentences
 from atento.text.specials import STANDARD, SpecialTokens, sentinels, standard_specials

@@ -10,7 +10,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.text.normalization import require_texts
+from atento.text.kinds import require_texts
 from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 from atento.text.tokenizer import Tokenizer
 from atento.text.word_table import WordTable

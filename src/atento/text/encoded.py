@@ -1,15 +1,33 @@
-"""Encoded text: ids with their character offsets and words (docs/notes.md#d4)."""
+"""Encoded text: ids with their character offsets and words, also of normalised characters (docs/notes.md#d4)."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from atento.text.normalization import is_blank
+from atento.nfc import nfc
+from atento.text.kinds import BLANK_CHARS, is_blank
 from atento.text.words import first_words
 
 Span = tuple[int, int]
 _JOINER = "\u200d"  # ZERO WIDTH JOINER
+# Characters of combining class 0 that still compose with the one before them (Hangul vowels and finals, some Indic
+# vowel signs): a split before one of these would change the NFC form.
+_JOINING_STARTERS = frozenset(
+    [chr(i) for i in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))]
+    + list(
+        "\u09be\u09d7\u0b3e\u0b56\u0b57\u0bbe\u0bd7\u0cc2\u0cd5\u0cd6\u0d3e\u0d57\u0dcf\u0ddf\u102e\u1b35"
+        "\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
+    )
+)
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """Normalised text, whose character i comes from `original[spans[i][0]:spans[i][1]]`."""
+
+    text: str
+    spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -143,3 +161,46 @@ def _continues(text: str, index: int) -> bool:
         or _JOINER in (code, before)
         or "\U0001f3fb" <= code <= "\U0001f3ff"  # the colours of skin
     )
+
+
+def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
+    """The rule with the original span of each character (docs/notes.md#d4), in linear time.
+
+    If NFC or lower case changes a character with its combining marks, each resulting character has the span of the
+    whole group, so that a span never separates a letter from its accent.
+    """
+    pairs = _composed(text, lowercase)
+    out: list[str] = []
+    spans: list[tuple[int, int]] = []
+    blank: tuple[int, int] | None = None  # the span of blanks since the last letter
+    for char, span in pairs:
+        if char in BLANK_CHARS:
+            blank = span if blank is None else (blank[0], span[1])
+            continue
+        if blank is not None and out:  # blanks at both ends are dropped
+            out.append(" ")
+            spans.append(blank)
+        blank = None
+        out.append(char)
+        spans.append(span)
+    return Normalized("".join(out), spans)
+
+
+def _composed(text: str, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
+    """Lower case and NFC: each character with its original span."""
+    if not lowercase and unicodedata.is_normalized("NFC", text):
+        return [(char, (i, i + 1)) for i, char in enumerate(text)]
+    pairs: list[tuple[str, tuple[int, int]]] = []
+    start = 0
+    for end in range(1, len(text) + 1):  # one behind a letter with its marks
+        if end < len(text) and (text[end] in _JOINING_STARTERS or unicodedata.combining(text[end])):
+            continue
+        group = text[start:end]
+        # Lower case of single characters, since the library has no special case for final sigma.
+        changed = nfc("".join(c.lower() for c in group) if lowercase else group)
+        if len(changed) == len(group) and (changed == group or len(group) == 1):
+            pairs += [(char, (start + i, start + i + 1)) for i, char in enumerate(changed)]
+        else:
+            pairs += [(char, (start, end)) for char in changed]
+        start = end
+    return pairs

@@ -6,9 +6,8 @@ import tokenizers
 from tokenizers import models
 
 from atento.errors import TokenizerError
-from atento.text.normalization import library_normalizer
+from atento.text.kinds import BYTES, SPACE, kind_named, library_normalizer
 from atento.text.specials import SpecialTokens
-from atento.text.spelling import BYTES, SPACE, kind_named
 
 
 def front(name: str, specials: SpecialTokens) -> list[str]:

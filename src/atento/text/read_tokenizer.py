@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from atento.errors import TokenizerError, nearest
+from atento.text.kinds import KINDS
 from atento.text.released.tokenizer_files import (
     FAMILIES,
     class_tokens,
@@ -17,7 +18,6 @@ from atento.text.released.tokenizer_files import (
     template_for,
 )
 from atento.text.specials import SpecialTokens, Template, languages_of, template_of, token_of
-from atento.text.spelling import KINDS
 from atento.text.tokenizer_folder import (
     CONFIG,
     DEFINITION,

@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from atento.errors import CapabilityError
-from atento.text.normalization import require_unicode
+from atento.text.kinds import require_unicode
 
 _CHUNK = 128  # characters; a longer run without spaces is sampled in parts, which keeps the cost linear
 _CACHE = 500_000  # different words that are cached with their plain segmentation

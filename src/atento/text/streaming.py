@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from atento.text.spelling import kind_named
+from atento.text.kinds import kind_named
 from atento.text.tokenizer import Tokenizer
 
 _UNREADABLE = "\ufffd"

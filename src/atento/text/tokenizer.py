@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from atento.errors import CapabilityError, TokenizerError
 from atento.limits import path_of
-from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
-from atento.text.normalization import normalize_with_spans, require_texts, require_unicode
+from atento.text.encoded import Encoded, Span, normalize_with_spans, original_offsets, trimmed_offsets, walk
+from atento.text.kinds import UNREADABLE, Spelling, kind_named, require_texts, require_unicode
 from atento.text.pipelines import build, check_vocabulary
 from atento.text.read_tokenizer import read_tokenizer, with_markers
 from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, Template, is_sentinel, standard_specials, template_named
-from atento.text.spelling import UNREADABLE, Spelling, kind_named
 from atento.text.tokenizer_folder import Backend, Parts, folder_files, library_backend, mask_backend, write_folder
 from atento.text.words import Words, align_words, spelled_words
 
@@ -23,7 +22,7 @@ from atento.text.words import Words, align_words, spelled_words
 class Tokenizer:
     """A trained tokenizer, from `train_tokenizer`, `Tokenizer.load` or `Tokenizer.from_vocabulary`.
 
-    Text is normalised first (`atento.text.normalization`; released models have their own rules). `decode` returns
+    Text is normalised first (`atento.text.kinds`; released models have their own rules). `decode` returns
     exactly the normalised text for unigram, bpe and byte, and for character if no character is unknown. Word and
     wordpiece vocabularies do not encode spaces, so `decode` adds them by rule. User text never becomes a special id,
     except `unk` if the kind has no other way to encode it (error 12 of the notes), and mask and sentinels in

@@ -18,11 +18,10 @@ import tokenizers
 from tokenizers import models, trainers
 
 from atento.errors import DataError, TokenizerError
-from atento.text.normalization import library_normalizer, require_unicode
+from atento.text.kinds import SPACE, kind_named, library_normalizer, require_unicode
 from atento.text.pipelines import build, front
 from atento.text.read_tokenizer import with_markers, without_spelled
 from atento.text.specials import STANDARD, SpecialTokens, Template, standard_specials
-from atento.text.spelling import SPACE, kind_named
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import Parts
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from atento.errors import DataError
-from atento.text.normalization import is_blank
+from atento.text.kinds import is_blank
 
 Label = TypeVar("Label", bound=Hashable)
 

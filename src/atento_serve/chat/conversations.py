@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from atento.errors import UsageError
-from atento.text.normalization import require_unicode
+from atento.text.kinds import require_unicode
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import library_backend
 from atento_serve.chat.folder import ChatTemplate, template_of

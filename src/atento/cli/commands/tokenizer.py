@@ -64,7 +64,7 @@ def train(
     from atento.cli.table_columns import table_rows
     from atento.config.recipe import TokenizerConfig
     from atento.text import train_tokenizer
-    from atento.text.spelling import kind_named
+    from atento.text.kinds import kind_named
 
     kind_named(kind)
     if files.count("-") > 1:
@@ -101,7 +101,7 @@ def encode(
 ) -> None:
     """Encode each line as ids or pieces. A space inside a piece is printed as U+2581."""
     from atento.cli.lines import file_lines
-    from atento.text.spelling import SPACE
+    from atento.text.kinds import SPACE
 
     if ids and tokens and not as_json:
         raise UsageError("--ids and --tokens together need --json")

@@ -11,10 +11,10 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
+from atento.text.kinds import SPACE
 from atento.text.released.families import Built, Sources
 from atento.text.released.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model
 from atento.text.specials import sentinels
-from atento.text.spelling import SPACE
 from atento.text.tokenizer_folder import token_text
 
 _MBART50_CODES = (

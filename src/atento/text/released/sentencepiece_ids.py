@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import MissingPartError, TokenizerError, install_hint, nearest
+from atento.text.kinds import SPACE
 from atento.text.released import families
 from atento.text.released.spm import fields, read_model
 from atento.text.specials import SpecialTokens, Template, languages_of
-from atento.text.spelling import SPACE
 from atento.text.tokenizer_folder import Parts, read_file, specials_of
 
 TYPES = {"Marian": "marian", "M2M100": "m2m_100"}

@@ -15,9 +15,9 @@ from typing import Any
 from tokenizers import AddedToken
 
 from atento.errors import TokenizerError
+from atento.text.kinds import SPACE
 from atento.text.released import families, sentencepiece_families, sentencepiece_ids
 from atento.text.specials import SpecialTokens, Template, languages_of, template_named
-from atento.text.spelling import SPACE
 from atento.text.tokenizer_folder import (
     CONFIG,
     Parts,

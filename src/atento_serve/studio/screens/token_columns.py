@@ -8,7 +8,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.errors import AtentoError
 from atento.nfc import nfc
 from atento.text import Tokenizer, train_tokenizer, word_spans
-from atento.text.spelling import KINDS
+from atento.text.kinds import KINDS
 from atento_serve.http.errors import ServiceError, too_long
 from atento_serve.http.fields import Fields, bounded
 from atento_serve.studio.shelf import MOST_TOKENIZERS, Function, Shelf, Values

@@ -5,7 +5,7 @@ from atento.config.tables.tasks import task_with
 from atento.model import Model
 from atento.tasks.model_outputs import score, writing_task
 from atento.tasks.task_model import tokenizer_of
-from atento.text.normalization import check_texts
+from atento.text.kinds import check_texts
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.screens.next_token import why_not as why_no_text
 from atento_serve.studio.shelf import Function, Shelf, Values

@@ -1,4 +1,10 @@
-"""The kinds of tokenizer, how each cuts text into pieces and spells them again, and the text that ids decode to."""
+"""The kinds of tokenizer: what text they take, how all normalise it, how each cuts it into pieces and spells them.
+
+All kinds share the rule of normalisation. Text is lower-cased if requested and converted to Unicode NFC (accents are
+kept). Each run of spaces, tabs, line ends, other separators (Z*), control characters (Cc, also NUL) and U+2581, which
+is the space in pieces, becomes one space; spaces at both ends are removed. Format characters (joiners in emoji,
+direction marks, U+FEFF) are kept.
+"""
 
 import json
 import re
@@ -6,15 +12,73 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tokenizers import Regex, decoders, pre_tokenizers
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-from atento.errors import TokenizerError, nearest
+from atento.errors import DataError, TokenizerError, UsageError, nearest
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer_folder import Backend
 
 SPACE = "▁"  # U+2581, a space in pieces
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
 _HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}\x{2f800}-\x{2fa1f}]"
+# One class for both engines: Python's `re` and Oniguruma read it alike.
+_BLANK = (
+    "\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u2581\\u3000"  # Cc, Z*, U+2581
+)
+_BLANKS = re.compile(f"[{_BLANK}]+")
+BLANK_CHARS = frozenset(chr(i) for i in range(0x3001) if _BLANKS.fullmatch(chr(i)))
+
+
+def require_unicode(text: str, what: str = "text") -> None:
+    """Check that a text is valid Unicode.
+
+    Raises:
+        TokenizerError: it is not a string, or has a lone surrogate; the message names its position.
+    """
+    if not isinstance(text, str):
+        raise TokenizerError(f"{what} must be a string: got {type(text).__name__}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = f"U+{ord(text[error.start]):04X}"
+        raise TokenizerError(
+            f"{what} must be Unicode text: got the lone surrogate {code} at character {error.start}"
+        ) from None
+
+
+def require_texts(texts: Sequence[str], what: str = "text") -> None:
+    """Check several texts, or words, as `require_unicode` does; one string is none, although it has letters."""
+    if isinstance(texts, str):
+        raise TokenizerError(f"a list of {what}s is needed: got one string")
+    for number, text in enumerate(texts):
+        require_unicode(text, f"{what} {number}")
+
+
+def check_texts(texts: Sequence[object]) -> None:
+    """Raises UsageError: one is no str, or all are one. DataError: one has a NUL character, which no line may have."""
+    if isinstance(texts, str):
+        raise UsageError(f"give a list of texts: got the text {texts[:60]!r}")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            place = f" in place of text {number}" if len(texts) > 1 else ""
+            raise UsageError(f"a text must be a str: got {type(text).__name__}{place}")
+        if "\0" in text:
+            at = text.index("\0")
+            raise DataError(f"text {number} must not have a NUL character: there is one at character {at}")
+        require_unicode(text, f"text {number}")
+
+
+def is_blank(char: str) -> bool:
+    """Whether normalisation replaces this character by a space."""
+    return char in BLANK_CHARS
+
+
+def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
+    """The rule as a normalizer of the `tokenizers` library, as stored in `tokenizer.json`."""
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
+    spelled = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", _BLANK)
+    steps += [normalizers.NFC(), normalizers.Replace(Regex(f"[{spelled}]+"), " "), normalizers.Strip()]
+    return normalizers.Sequence(steps)
 
 
 @dataclass(frozen=True)
