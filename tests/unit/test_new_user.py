@@ -161,6 +161,22 @@ def test_wrong_answers_are_counted_with_the_way_out(tmp_path: Path) -> None:
     assert len(read_records(SourceConfig(file="a.jsonl"), fields, tmp_path, skip_bad=True)) == 2
 
 
+@pytest.mark.parametrize("command", ["translate", "generate"])
+def test_a_line_that_is_too_long_is_named_and_skipped(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one bad line, and no failure of the whole file."""
+    monkeypatch.setattr("atento.tasks.task_model._LONGEST", 1)
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(f"cat\n{'cat ' * 5000}\ncat\n", encoding="utf-8")
+    name = {"translate": "micro-world-en-pt", "generate": "micro-world-lm"}[command]
+    arguments = [command, name, "a.txt", "--max-new-tokens", "1", "--greedy"]
+    done = CliRunner().invoke(application(command), arguments, standalone_mode=False)
+    assert isinstance(done.exception, DataError) and str(done.exception).startswith("a.txt:2: the text has "), done
+    done = CliRunner().invoke(application(command), [*arguments, "--skip-bad"], standalone_mode=False)
+    assert done.stdout.count("\n") == 3 and done.stdout.split("\n")[1] == "" and "1 bad line left empty" in done.stderr
+
+
 def test_a_warning_is_a_line_in_every_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not Python's two lines with the place in the code, also where nothing is computed."""
 

@@ -65,8 +65,7 @@ class LineOptions(ModelOptions):
         with self.reading(model, check) as (loaded, lines, bad):
             ready(loaded)
             if model_check is not None:
-                numbers = map(self.number, itertools.count())
-                lines = _checked_by_model(lines, self.file, bad, partial(model_check, loaded), numbers)
+                lines = self.checked(lines, bad, partial(model_check, loaded))
             announce_stdin(self.file)
             with show_batches(command):
                 for window in windows(lines, from_stdin=self.file == "-"):
@@ -91,6 +90,12 @@ class LineOptions(ModelOptions):
             yield loaded, lines, bad
         if bad:
             progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+    def checked(
+        self, lines: Iterator[str], bad: list[str] | None, reason: Callable[[str], str | None]
+    ) -> Iterator[str]:
+        """The lines, of which `reason` says why a loaded model cannot read one; None if it can."""
+        return _checked_by_model(lines, self.file, bad, reason, map(self.number, itertools.count()))
 
     def number(self, index: int) -> int:
         """The line of FILE, from 1, where the text with that index stands, from 0; with --columns that of its row."""

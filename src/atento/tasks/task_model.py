@@ -181,6 +181,15 @@ def most_read(network: NetworkConfig, trained: int | None) -> int | None:
     return max(_LONGEST, trained or 0)
 
 
+def why_too_long(model: TaskModel, text: str) -> str | None:
+    """Why the network cannot read a text whole, for a message about its line; None if it can."""
+    limit = most_read(model.network.config, model.trained_length)
+    if limit is None or model.tokenizer is None or 4 * len(text.encode()) <= limit:  # hardly ever so many tokens
+        return None
+    count = len(model.tokenizer.encode(text))
+    return f"has {count:,} tokens, and the network reads at most {limit:,} at once" if count > limit else None
+
+
 def check_lengths(lengths: Sequence[int], network: NetworkConfig, trained: int | None, result: str = "outputs") -> None:
     """Warn once, with counts, of texts (their tokens, special ones with them) that are longer than `trained`.
 

@@ -212,7 +212,8 @@ def _run(request: _Request) -> None:
         shared.cluster.run(_work(request))
         return
     _check_trace(request)
-    with shared.reading(request.model) as (loaded, lines, _):
+    with shared.reading(request.model) as (loaded, given, bad):
+        lines = shared.checked(given, bad, lambda line: _too_long(loaded, line, request))
         announce_stdin(shared.file)
         if request.stream:
             _stream(loaded, lines, request)
@@ -265,6 +266,13 @@ def _parts(line: str, request: _Request) -> list[str]:
     from atento.text.sentences import split_sentences
 
     return split_sentences(line) if request.split_sentences else [line]
+
+
+def _too_long(loaded: "Model", line: str, request: _Request) -> str | None:
+    """Why the model cannot read a part of a line whole; None if it can."""
+    from atento.tasks.task_model import why_too_long
+
+    return next(filter(None, (why_too_long(loaded, part) for part in _parts(line, request))), None)
 
 
 def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> None:
