@@ -174,7 +174,8 @@ def test_a_line_that_is_too_long_is_named_and_skipped(
     done = CliRunner().invoke(application(command), arguments, standalone_mode=False)
     assert isinstance(done.exception, DataError) and str(done.exception).startswith("a.txt:2: the text has "), done
     done = CliRunner().invoke(application(command), [*arguments, "--skip-bad"], standalone_mode=False)
-    assert done.stdout.count("\n") == 3 and done.stdout.split("\n")[1] == "" and "1 bad line left empty" in done.stderr
+    assert done.stdout.count("\n") == 3 and "1 bad line left empty" in done.stderr
+    assert (done.stdout.split("\n")[1] == "") == (command == "translate")  # a prompt may be empty
 
 
 def test_a_warning_is_a_line_in_every_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
