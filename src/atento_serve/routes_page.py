@@ -26,14 +26,17 @@ document.addEventListener("submit", (event) => event.preventDefault());
 document.addEventListener("click", async (event) => {
   const form = event.target.closest("button") && event.target.closest("details");
   if (!form) return;
-  const shown = form.querySelector("pre"), body = form.querySelector("textarea");
+  const [shown, body, file] = ["pre", "textarea", "input[type=file]"].map((name) => form.querySelector(name));
   const key = document.getElementById("key").value, headers = key ? {Authorization: "Bearer " + key} : {};
-  if (body) headers["Content-Type"] = "application/json";
+  if (body && !file) headers["Content-Type"] = "application/json";
   let path = form.dataset.path;
   for (const input of form.querySelectorAll("input")) path = path.replace("{" + input.name + "}", input.value);
   shown.textContent = "...";
   try {
-    const answer = await fetch(path, {method: form.dataset.method, headers, body: body ? body.value : undefined});
+    const sent = file ? new FormData() : body ? body.value : undefined;
+    if (file) for (const one of Object.entries(JSON.parse(body.value))) sent.append(...one);
+    if (file && file.files.length) sent.append("file", file.files[0]);
+    const answer = await fetch(path, {method: form.dataset.method, headers, body: sent});
     shown.textContent = answer.status + " " + answer.statusText + "\\n" + await answer.text();
   } catch (error) { shown.textContent = String(error); }
 });
@@ -94,7 +97,8 @@ def _operation(path: str, method: str, operation: Mapping[str, Any], models: lis
     if content:
         value = accepted.get("example") or _example(schema, models)
         example = html.escape(json.dumps(value, ensure_ascii=False, indent=1))
-        body = f"<table>{rows}</table><textarea rows=5 aria-label=body>{example}</textarea>"
+        upload = "<p><input type=file aria-label=file></p>" if "file" in schema.get("properties", ()) else ""
+        body = f"<table>{rows}</table>{upload}<textarea rows=5 aria-label=body>{example}</textarea>"
     return (
         f'<details data-path="{html.escape(path)}" data-method="{html.escape(method.upper())}"><summary>'
         f"<span class=method>{html.escape(method.upper())}</span> <code>{html.escape(path)}</code> "
@@ -134,7 +138,7 @@ def _example(schema: Schema, models: list[str]) -> dict[str, object]:
     """A body with the required fields, and a prompt."""
     fields = schema.get("properties", {})
     shown = (*schema.get("required", ()), "prompt")
-    return {name: _value(name, fields[name], models) for name in shown if name in fields}
+    return {name: _value(name, fields[name], models) for name in shown if name in fields and name != "file"}
 
 
 def _value(name: str, field: Schema, models: list[str]) -> object:

@@ -68,12 +68,15 @@ def test_the_examples_of_the_page_are_bodies_that_the_service_takes(browser: Any
     """No field of an example is missing, unknown, of the wrong type or out of range (422)."""
     seen = Page(browser, service)
     routes = seen.page.locator("details[data-path]")
+    note = {"name": "a.md", "mimeType": "text/markdown", "buffer": b"# `code`\n"}
+    seen.page.locator("details[data-path='/translate_file'] input").set_input_files(note)
     routes.evaluate_all("all => all.forEach(one => one.querySelector('button').click())")  # all at once
     answers = "[...document.querySelectorAll('details[data-path] pre')].map(one => one.textContent)"
     seen.page.wait_for_function(f"() => {answers}.every(said => said && said !== '...')")
     said = [*zip(routes.evaluate_all("all => all.map(one => one.dataset.path)"), seen.page.evaluate(answers))]
     assert len(said) > 20
-    assert not [one for one in said if one[1].startswith(("422", "5")) or not one[1][0].isdigit()]
+    assert dict(said)["/translate_file"] == "200 OK\n# `code`\n"  # it was sent as JSON, and answered 415
+    assert not [one for one in said if one[1].startswith(("415", "422", "5")) or not one[1][0].isdigit()]
 
 
 @pytest.mark.parametrize("width", [360, 1100])
