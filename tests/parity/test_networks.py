@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from atento.attention.masks import causal, padding
 from atento.config.sections.network import NetworkConfig, changed
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.stack.block import Block, make_block
+from atento.networks.layers import Block, make_block
 from marian import marian_pair
 
 pytestmark = pytest.mark.parity

@@ -389,7 +389,7 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
     "name, most",
     [
         ("atento.attention.multihead", 13),  # with the random numbers of `splitmix.py` and the strips of `blocked.py`
-        ("atento.networks.stack.block", 22),
+        ("atento.networks.layers", 22),
         ("atento.decoding.beam.beam_search", 11),
         (
             "atento.training.step",

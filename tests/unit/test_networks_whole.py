@@ -19,8 +19,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
-from atento.networks.layers import FeedForward, Residual, RMSNorm, TokenEmbedding
-from atento.networks.stack.block import Block, make_block
+from atento.networks.layers import Block, FeedForward, Residual, RMSNorm, TokenEmbedding, make_block
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])

@@ -23,7 +23,8 @@ from atento.data.batches import windows
 from atento.decoding.beam import groups
 from atento.inspection import decompose, head_statistics, position_ablation
 from atento.networks import ELMo, EncoderDecoder, describe, layers
-from atento.networks.layers import FeedForward, LayerMix, Residual
+from atento.networks.layers import FeedForward, Residual
+from atento.networks.rare_layers import LayerMix
 from atento.networks.recurrent import cells as recurrent
 from atento.networks.recurrent import seq2seq as recurrent_seq2seq
 from atento.networks.recurrent.elmo import ProjectedLSTM

@@ -12,8 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.convert.position_tables import position_rows, position_table
 from atento.convert.token_names import Vocabulary
 from atento.networks.interface import Network
-from atento.networks.layers import FeedForward, TokenEmbedding
-from atento.networks.stack.block import Block
+from atento.networks.layers import Block, FeedForward, TokenEmbedding
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder

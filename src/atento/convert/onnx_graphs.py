@@ -26,7 +26,7 @@ from atento.model import Model
 from atento.models.configuration import embedding_config
 from atento.networks.heads import LinearHead, max_token, mean_token, sqrt_mean_token, weighted_mean_token
 from atento.networks.interface import Network
-from atento.networks.layers import LayerMix
+from atento.networks.rare_layers import LayerMix
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.vocabulary import VocabularyHead

@@ -26,7 +26,7 @@ from atento.inference.packed_linear import Activation, PackedLinear, Precision, 
 from atento.inference.packed_modules import PackedModule, pack, pack_modules
 from atento.inference.plain import moved_to_front, padded
 from atento.networks.int8_projection import Int8Projection, has_int8_weights
-from atento.networks.stack.block import Block
+from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack, linear_maps
 from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento.precision import cpu_features, threads_for

@@ -30,7 +30,7 @@ from atento.inference.packed_modules import copy_sharing_weights, pack, pack_dec
 from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens
 from atento.inference.uneven_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
-from atento.networks.stack.block import BlockState
+from atento.networks.layers import BlockState
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
 from atento.networks.vocabulary import at_least_float32

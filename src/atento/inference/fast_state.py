@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from atento.inference.packed_linear import PackedLinear, WeightLinear
 from atento.inference.packed_modules import PackedModule
-from atento.networks.stack.block import Block
+from atento.networks.layers import Block
 
 ROOM = 32  # tokens that a cache has room for at first; it grows by half
 SHARED = 8  # up to so many outputs of one text share a cache; with more, reading the others' columns costs too much

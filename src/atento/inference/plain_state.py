@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atento.attention import lowering
 from atento.attention.multihead import KeyValues
-from atento.networks.stack.block import BlockState
+from atento.networks.layers import BlockState
 from atento.networks.stack.stack import StackState
 
 

@@ -17,7 +17,7 @@ from atento.attention.multihead import KeyValues
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.inference.fast_state import ROOM, Cache, FastState
 from atento.inference.plain_state import PromptState
-from atento.networks.stack.block import BlockState
+from atento.networks.layers import BlockState
 from atento.networks.stack.stack import StackState
 
 

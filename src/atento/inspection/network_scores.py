@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from atento.errors import UsageError
 from atento.inspection.ablation import attentions
 from atento.inspection.decompose import decompose
-from atento.networks.stack.block import Block
+from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_positions import AddedPositions, InputLayer
 

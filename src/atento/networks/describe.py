@@ -7,11 +7,10 @@ from torch import nn
 from atento.attention.multihead import MultiHeadAttention
 from atento.errors import CapabilityError
 from atento.networks.interface import Network
-from atento.networks.layers import FeedForward, Residual
+from atento.networks.layers import Block, FeedForward, Residual
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
-from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder

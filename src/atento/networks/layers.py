@@ -1,6 +1,7 @@
-"""The small parts of networks: norms, residuals, feed-forward, convolution, embedding, output; initial weights."""
+"""The layers of networks: norms, feed-forward, residuals, embedding, output, the block of these; initial weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -9,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
-from atento.attention.multihead import Projection
+from atento.attention.kernels import AnyMask
+from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms, Projection
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import ConvolutionConfig
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -182,79 +183,140 @@ class OutputMatrix(nn.Module):
         return F.linear(x, self.matrix(table), self.bias)
 
 
-class LayerMix(nn.Module):
-    """γ Σ_j softmax(w)_j h_j: the input of a task, w and γ learned with the task (Peters et al. 2018, equation 1).
+@dataclass
+class BlockState:
+    """The cache of a decoder block: keys and values of its self-attention so far, and of its cross-attention."""
 
-    With `norm` each layer is first normalised, token by token and without scale or shift. (The published programs
-    take mean and variance over the batch, which makes a sentence's vectors depend on its neighbours.)
+    self_attention: KeyValues | None = None
+    cross_attention: KeyValues | None = None
+
+    def select(self, rows: Tensor) -> "BlockState":
+        """The state of those batch rows, in that order."""
+        self_attention, cross_attention = self.self_attention, self.cross_attention
+        return BlockState(
+            None if self_attention is None else self_attention.select(rows),
+            None if cross_attention is None else cross_attention.select(rows),
+        )
+
+
+class Block(nn.Module):
+    """One layer of a Transformer: self-attention, cross-attention if it reads a source, feed-forward.
+
+    Each sublayer has a residual connection with its norm (docs/notes.md#c3, #c7).
+
+    Args:
+        self_attention: attends to the input itself.
+        cross_attention: attends to the encoded source; None: there is none.
+        feed_forward: applied to every position separately.
+        residuals: the residual connections of the sublayers, in their order.
     """
 
-    def __init__(self, n_layers: int, *, norm: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention | None,
+        feed_forward: FeedForward,
+        residuals: list[Residual],
+    ) -> None:
         super().__init__()
-        self.weights = nn.Parameter(torch.zeros(n_layers))
-        self.gamma = nn.Parameter(torch.ones(()))
-        self.norm = norm
+        self.self_attention, self.cross_attention = self_attention, cross_attention
+        self.feed_forward = feed_forward
+        self.self_attention_residual, *between, self.feed_forward_residual = residuals
+        self.cross_attention_residual = between[0] if between else None
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Equal weights of all layers, γ = 1."""
-        nn.init.zeros_(self.weights)
-        nn.init.ones_(self.gamma)
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: AnyMask,
+        position_terms: PositionTerms | None = None,
+        memory: Tensor | None = None,
+        memory_mask: AnyMask = None,
+        state: BlockState | None = None,
+        random: Randomness | None = None,
+        layer: int | None = None,
+    ) -> Tensor:
+        """Run the sublayers, one after the other.
 
-    def forward(self, layers: Tensor) -> Tensor:
-        """layers (N,B,L,W) -> (B,L,W)."""
-        return self._mixed(F.layer_norm(layers, layers.shape[-1:]) if self.norm else layers)  # without scale and shift
+        Args:
+            x: (B,T,D); with a `state` only the new positions.
+            mask: which keys each query of self-attention may attend to.
+            position_terms: position schemes of self-attention.
+            memory: the encoded source (B,S,D); not needed if the state holds its keys and values.
+            memory_mask: which positions of the source may be attended to.
+            state: the cache; updated in place.
+            random: the randomness of dropout.
+            layer: the number of the layer, for `observe`; None: that of the attention modules.
 
-    def joined(self, layers: Sequence[Tensor]) -> Tensor:
-        """N layers (B,L,W), normalised if the mix does so -> (B,L,N·W), each token's layers one behind the other.
-
-        These vectors do not depend on w and γ, and means over tokens can be mixed as well as tokens.
+        Returns:
+            (B,T,D).
         """
-        normed = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers] if self.norm else layers
-        return torch.cat(tuple(normed), dim=-1)
-
-    def of_joined(self, layers: Tensor) -> Tensor:
-        """layers (B,L,N·W) as `joined` returns them -> (B,L,W)."""
-        return self._mixed(layers.unflatten(-1, (len(self.weights), -1)).movedim(-2, 0))  # (B,L,N·W) -> (N,B,L,W)
-
-    def _mixed(self, layers: Tensor) -> Tensor:
-        mixed: Tensor = torch.tensordot(torch.softmax(self.weights, dim=0), layers, dims=1)  # Σ over layers, (B,L,W)
-        return self.gamma * mixed
-
-
-class InputConvolution(nn.Module):
-    """norm(x + act(convolution of the input)) of the output x of the first layer (He et al. 2021, section 5.1)."""
-
-    def __init__(self, config: NetworkConfig, convolution: ConvolutionConfig) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(
-            config.d_model,
-            config.d_model,
-            convolution.width,
-            padding=(convolution.width - 1) // 2,  # as many positions out as in
-            groups=convolution.groups,
+        cache = None if state is None else state.self_attention  # keys and values of earlier positions
+        queries = self.self_attention_residual.before(x)
+        out, keys_values = self.self_attention(
+            queries, mask=mask, position_terms=position_terms, state=cache, random=random, layer=layer
         )
-        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
-        self.activation = ACTIVATIONS[convolution.activation]
-        self.dropout = config.dropout
+        x = self.self_attention_residual.after(x, out, random)
+        if state is not None:
+            state.self_attention = keys_values
 
-    def forward(self, inputs: Tensor, x: Tensor, token_mask: Tensor | None, random: Randomness | None = None) -> Tensor:
-        """The input of the stack and the output of its first layer, (B,L,D) each -> (B,L,D).
+        if self.cross_attention is not None and self.cross_attention_residual is not None:
+            # the source's keys and values are the same at every step: computed once, then taken from the cache
+            source = memory if state is None or state.cross_attention is None else state.cross_attention
+            queries = self.cross_attention_residual.before(x)
+            out, keys_values = self.cross_attention(queries, source, mask=memory_mask, random=random, layer=layer)
+            x = self.cross_attention_residual.after(x, out, random)
+            if state is not None:
+                state.cross_attention = keys_values
 
-        Padding in `token_mask` (B,L) counts as zeros.
-        """
-        if token_mask is not None:
-            inputs = inputs.masked_fill(~token_mask.unsqueeze(-1), 0.0)  # as beyond the ends of a row
-        local = self.conv(inputs.transpose(-2, -1)).transpose(-2, -1)  # over positions
-        if self.training and self.dropout:
-            local = dropout(local, self.dropout, fresh(random))
-        out: Tensor = self.norm(x + self.activation(local))
-        return out
+        out = self.feed_forward(self.feed_forward_residual.before(x), random)
+        return self.feed_forward_residual.after(x, out, random)
 
 
-def input_convolution(config: NetworkConfig) -> InputConvolution | None:
-    """The convolution that `config` describes; None: there is none."""
-    return None if config.convolution is None else InputConvolution(config, config.convolution)
+def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bool = False) -> Block:
+    """The block that `config` describes, for an "encoder" or a "decoder" stack, one that reads a source or not."""
+
+    parts = config.attention
+
+    def head_norm() -> RMSNorm | None:
+        return RMSNorm(config.head_width, eps=config.norm_eps) if parts.norm else None
+
+    def attention(kind: str, scale: float | None) -> MultiHeadAttention:
+        return MultiHeadAttention(
+            config.d_model,
+            config.n_heads,
+            n_kv_heads=parts.n_kv_heads,
+            d_head=parts.d_head,
+            bias=parts.bias,
+            output_bias=parts.output_bias,
+            query_norm=head_norm(),
+            key_norm=head_norm(),
+            dropout=parts.dropout,
+            scale=scale,
+            kind=kind,
+            layer=layer,
+        )
+
+    def residual(number: int) -> Residual:
+        norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
+        if layer == number == 0 and config.norm == "pre" and not config.first_norm:  # the input has just been normed
+            norm = nn.Identity()
+        return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
+
+    return Block(
+        self_attention=attention(kind, config.score_scale(layer)),
+        cross_attention=attention("cross", parts.scale) if reads_source else None,
+        feed_forward=FeedForward(
+            config.d_model,
+            config.d_ff,
+            activation=config.feed_forward.activation,
+            gated=config.feed_forward.gated,
+            bias=config.feed_forward.bias,
+            dropout=config.feed_forward.dropout,
+        ),
+        residuals=[residual(number) for number in range(3 if reads_source else 2)],
+    )
 
 
 @torch.no_grad()

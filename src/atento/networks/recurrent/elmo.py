@@ -20,8 +20,9 @@ from atento.errors import RecipeError
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, layer_count
 from atento.networks.large_vocabulary import AdaptiveSoftmax, sampled_nats
-from atento.networks.layers import LayerMix, TokenEmbedding
+from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
+from atento.networks.rare_layers import LayerMix
 from atento.networks.vocabulary import cross_entropy
 
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}

@@ -20,8 +20,8 @@ from atento.config.sections.position_scheme import ADDED
 from atento.errors import CapabilityError
 from atento.networks.frozen import current
 from atento.networks.interface import Network, layer_count
-from atento.networks.layers import LayerMix, TokenEmbedding, initialise, input_convolution, make_norm
-from atento.networks.stack.block import Block, BlockState, make_block
+from atento.networks.layers import Block, BlockState, TokenEmbedding, initialise, make_block, make_norm
+from atento.networks.rare_layers import InputConvolution, LayerMix
 from atento.networks.stack.compiled import recomputed, run_compiled
 from atento.networks.stack.stack_positions import InputLayer, LayerPositions, total_cost
 
@@ -126,7 +126,9 @@ class Stack(nn.Module):
         self.norm = None
         if config.norm == "pre":
             self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
-        self.convolution = input_convolution(config) if kind == "encoder" else None
+        self.convolution = None
+        if config.convolution is not None and kind == "encoder":
+            self.convolution = InputConvolution(config, config.convolution)
         self.recompute = False  # compute the blocks again in the backward pass instead of keeping their activations
         self.compiled = False  # in training, run the blocks with `torch.compile`
         self.rows = without_padding(config) and masks is None

@@ -10,8 +10,7 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Learned
 from atento.config import presets
 from atento.networks import Encoder, build_network
-from atento.networks.layers import FeedForward, Residual
-from atento.networks.stack.block import Block
+from atento.networks.layers import Block, FeedForward, Residual
 from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento_lab.notes.checks.attention import EXACT, apart, random
 from atento_lab.notes.checks.tiny import gold_batch, some_ids, tiny_network
