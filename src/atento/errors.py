@@ -14,6 +14,10 @@ class AtentoError(Exception):
     exit_status = 1
 
 
+class BadLine(str):
+    """The empty line in the place of a bad one: it has no output, also where an empty text has one."""
+
+
 class AtentoWarning(UserWarning):
     """A warning to the user; the command line prints it as one line."""
 

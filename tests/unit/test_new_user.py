@@ -174,8 +174,12 @@ def test_a_line_that_is_too_long_is_named_and_skipped(
     done = CliRunner().invoke(application(command), arguments, standalone_mode=False)
     assert isinstance(done.exception, DataError) and str(done.exception).startswith("a.txt:2: the text has "), done
     done = CliRunner().invoke(application(command), [*arguments, "--skip-bad"], standalone_mode=False)
-    assert done.stdout.count("\n") == 3 and "1 bad line left empty" in done.stderr
-    assert (done.stdout.split("\n")[1] == "") == (command == "translate")  # a prompt may be empty
+    assert done.stdout.count("\n") == 3 and done.stdout.split("\n")[1] == "" and "1 bad line left empty" in done.stderr
+    Path("a.txt").write_bytes(b"cat\n\xff\xfe\n\n")  # an empty prompt is continued, and a bad line is none
+    for options in ([], ["--n-best", "1"], ["--stream"]):
+        done = CliRunner().invoke(application(command), [*arguments, "--skip-bad", *options], standalone_mode=False)
+        lines = done.stdout.split("\n")
+        assert lines[1] == "" and (lines[2] == "") == (command == "translate") and len(lines) == 4, done
 
 
 def test_a_warning_is_a_line_in_every_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

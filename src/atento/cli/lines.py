@@ -14,7 +14,7 @@ import typer
 from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.line_work import Cluster, Work
 from atento.cli.options import ModelOptions, check_order, progress
-from atento.errors import AtentoError, DataError, UsageError, counted
+from atento.errors import AtentoError, BadLine, DataError, UsageError, counted
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -253,7 +253,7 @@ def _checked(
             if bad is None:
                 raise
             bad.append(str(error))
-            yield ""
+            yield BadLine()
 
 
 def _during_work(lines: Iterator[str]) -> Iterator[str]:

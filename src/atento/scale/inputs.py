@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from atento.data.files.source_lines import open_binary, read_bytes, scan_many
-from atento.errors import DataError, MissingPartError, UsageError, install_hint
+from atento.errors import BadLine, DataError, MissingPartError, UsageError, install_hint
 from atento.limits import limited, open_plain
 from atento.scale.columns import ParquetTexts, ending, parser
 from atento.scale.line_blocks import Block, Check, Plan, Reading, plan_lines, plan_rows, text_of
@@ -220,7 +220,7 @@ class BlockReader:
                 if bad is None:
                     raise
                 bad.append(str(error))
-                lines.append("")
+                lines.append(BadLine())
         if len(lines) != block.lines:
             raise DataError(f"{name}: the file has changed: {block.range} has {len(lines):,} lines now")
         return lines

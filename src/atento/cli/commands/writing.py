@@ -18,7 +18,7 @@ from atento.cli.line_work import Work
 from atento.cli.lines import one_line, windows
 from atento.cli.options import ModelArgument, progress, with_options
 from atento.cli.output_paths import output_file
-from atento.errors import AtentoError, UsageError, counted
+from atento.errors import AtentoError, BadLine, UsageError, counted
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -253,7 +253,8 @@ def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
     for done, line in enumerate(lines, start=1):
         for n, part in enumerate(_parts(line, request)):
             write(" " if n else "")
-            for piece in loaded.stream(part, task=request.task, row=next(number), **request.options):
+            written = loaded.stream(part, task=request.task, row=next(number), **request.options)
+            for piece in () if isinstance(line, BadLine) else written:
                 write(one_line(piece))
                 sys.stdout.flush()
         write("\n")
@@ -323,7 +324,8 @@ def _outputs(
     pieces = [_parts(line, request) for line in lines]
     flat = [piece for line in pieces for piece in line]
     results = iter(write(flat, row=first, **request.options))
-    return [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
+    rows = [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
+    return [(line, [] if isinstance(line, BadLine) else outputs) for line, outputs in rows]
 
 
 def _terms(line: str, parts: Sequence[Sequence["WrittenText"]], request: _Request) -> dict[str, Any]:
@@ -350,7 +352,7 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
             ]
             write(json.dumps({"source": line, key: hypotheses} | terms, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:
-            write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
+            write("\t".join(one_line(output.text).replace("\t", " ") for part in parts for output in part) + "\n")
         else:
             write(one_line(" ".join(part[0].text for part in parts)) + "\n")
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from atento.errors import DataError, similar_file
+from atento.errors import BadLine, DataError, similar_file
 from atento.limits import limited
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def iter_lines(stream: BinaryIO, name: str, *, bad: list[str] | None = None) -> 
             if bad is None:
                 raise line
             bad.append(str(line))
-            line = ""
+            line = BadLine()
         yield line
 
 
