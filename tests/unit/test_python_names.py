@@ -88,6 +88,7 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
         "`threads` must be an integer from 1 to 1024: got 9": lambda: atento.evaluate(model, pairs, threads=10**6 * 9),
         "an override is key=value": lambda: atento.train("micro-world-en-pt", [("training.steps", 3)]),  # type: ignore
         "--from must be RUN@STEP": lambda: atento.train("micro-world-en-pt", from_=3),  # type: ignore[arg-type]
+        "`max_len` must be at least 1: got 0": lambda: model.embed("a", max_len=0),  # a vector of no token
         "unknown metric '5'": lambda: atento.evaluate(model, pairs, metrics=[5]),  # type: ignore[list-item]
         "`glossary` is a file, a mapping": lambda: model.translate("a", glossary={"a": None}),  # type: ignore
         "text 1 must be Unicode text: got the lone surrogate U+D800": lambda: model.embed(["a", "\ud800"]),

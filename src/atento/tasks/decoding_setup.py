@@ -80,7 +80,7 @@ def embedding_for(saved: Mapping[str, object], position: str, options: Embedding
     """The embedding of a model's configuration (`saved`, at `position` in messages), changed by the options of a call.
 
     Raises:
-        UsageError: an option or a prompt that does not exist. RecipeError: a value of the wrong type.
+        UsageError: an option or a prompt that does not exist, a length of 0. RecipeError: a value of the wrong type.
     """
     _check_names(options, [*EmbeddingOptions.__annotations__], "embedding")
     default = Reader().fit(as_node(saved, position), EmbeddingConfig, "embedding")
@@ -90,6 +90,8 @@ def embedding_for(saved: Mapping[str, object], position: str, options: Embedding
             raise UsageError("`prompt` and `prompt_name` exclude each other")
         default = default.named(str(options["prompt_name"]))
     config: EmbeddingConfig = Reader().fit(as_node(given, "options"), EmbeddingConfig, "embedding", default)
+    if config.max_len == 0:
+        raise UsageError("`max_len` must be at least 1: got 0")
     return config
 
 

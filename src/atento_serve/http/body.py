@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.types import Receive
 
+from atento.errors import counted
 from atento_serve.http.errors import ServiceError, too_long, wrong_field
 from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits
@@ -94,7 +95,9 @@ async def _read(request: Request, limits: Limits) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise ServiceError(
-            408, f"the body must arrive in {limits.body_seconds:g} seconds: {size:,} bytes came", "slow_request"
+            408,
+            f"the body must arrive in {limits.body_seconds:g} seconds: {counted(size, 'byte')} came",
+            "slow_request",
         ) from None
     return b"".join(parts)
 
