@@ -202,6 +202,10 @@ def test_files_without_lines_are_read_as_other_commands_read_them(
     rows = [{"id": number, "t": text} for number, text in enumerate(["one two", "x", "one two"])]
     (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
     pandas.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match=r"a.parquet: name its columns by --columns query=NAME"):
+        _pairs(str(tmp_path / "a.parquet"), None, {})
+    pytest.importorskip("datasets")
+    assert _pairs(str(tmp_path / "a.parquet"), {"positive": "t", "query": "t"}, {})[1] == ("x", "x")
     book = openpyxl.Workbook()
     for row in (("id", "t"), *(tuple(row.values()) for row in rows)):
         book.active.append(row)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +25,8 @@ def mine(
         str,
         typer.Argument(
             metavar="PAIRS",
-            help="A .tsv, .csv or .jsonl file with the columns query and positive, anchor and positive, or text and "
-            "pair; without a header line the first two columns.",
+            help="A table (.tsv, .csv, .xlsx, .jsonl ...) with the columns query and positive, anchor and positive, or "
+            "text and pair; without a header line the first two columns. Of a .parquet file, name them by --columns.",
         ),
     ],
     encoder: Annotated[
@@ -93,7 +95,7 @@ def mine(
 def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, Any]) -> list[tuple[str, str]]:
     """Queries and right documents of a file. Raises DataError, UsageError: names file and line."""
     from atento.config.recipe import SourceConfig
-    from atento.config.tables.formats import FORMATS, format_of, rule_of_endings
+    from atento.config.tables.formats import DATASETS, FORMATS, format_of, rule_of_endings
     from atento.config.tables.task_spec import Field
     from atento.data.files.source_lines import open_binary
     from atento.data.files.source_records import columns_of
@@ -102,18 +104,26 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
 
     fields = (Field("text"), Field("pair"))
     form = format_of(path, reading.get("format"), fields)
-    if form is None or not FORMATS[form].table:
+    first: Sequence[str] = ()
+    if dataset := path.endswith(DATASETS):
+        if columns is None:
+            raise UsageError(f"{path}: name its columns by --columns query=NAME,positive=NAME")
+    elif form is None or not FORMATS[form].table:
         raise UsageError(f"PAIRS {rule_of_endings(path, fields)}")
-    with open_binary(Path(path), path, encoding=reading.get("encoding")) as stream:  # without a header these are data
-        first = columns_of(form, stream, path, delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
+    else:
+        with open_binary(
+            Path(path), path, encoding=reading.get("encoding")
+        ) as stream:  # without a header these are data
+            first = columns_of(form, stream, path, delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
     names = columns or {name: name for name in first}
     usual = (("query", "positive"), ("anchor", "positive"), ("text", "pair"))
     named = [pair for pair in usual if {*pair} <= names.keys()]
-    if not named and (columns or not FORMATS[form].by_number):
+    if not named and (columns or form is None or not FORMATS[form].by_number):
         pairs = ", nor ".join(map(" and ".join, usual))
         raise UsageError(f"{path} has no columns {pairs}: got {', '.join(names)}")
     text, pair = (names[name] for name in named[0]) if named else (0, 1)
-    records = read_records(SourceConfig(file=path, text=text, pair=pair, **reading_of(path, reading)), fields)
+    place = SourceConfig(dataset=path) if dataset else SourceConfig(file=path, **reading_of(path, reading))
+    records = read_records(replace(place, text=text, pair=pair), fields)
     warn(records.warnings())
     return list(zip(records["text"], records["pair"]))
 
