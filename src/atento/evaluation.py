@@ -25,7 +25,7 @@ from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError,
 from atento.metrics import Score, metric_named
 from atento.metrics.metric_table import row_named
 from atento.model import Model, load
-from atento.models.configuration import answering_config
+from atento.models.model_folder import answering_config
 from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions

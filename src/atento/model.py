@@ -22,8 +22,8 @@ from atento.inference.choose import NetworkStepFunction, check_int8, pack_weight
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.limits import path_of
-from atento.models.configuration import CALIBRATION
 from atento.models.load import load_model, precision_type
+from atento.models.model_folder import CALIBRATION
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
 from atento.models.write import save_model

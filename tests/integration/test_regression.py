@@ -137,7 +137,7 @@ def test_what_is_said_of_a_model_of_pairs_gives_pairs(
     assert f"model.{verb}({two if pairs else one})" in card and ("text_pair" in card) == pairs
     assert f"model='.')({'{' if pairs else one}" in card
     (tmp_path / "config.json").write_text(json.dumps({"pairs": pairs}), encoding="utf-8")
-    monkeypatch.setattr("atento.models.find.find_model", lambda _: tmp_path)
+    monkeypatch.setattr("atento.models.model_folder.find_model", lambda _: tmp_path)
     _print(replace(similar, task=task), as_json=False)
     file = {True: "PAIRS.tsv", False: "FILE"}[pairs] + (" --pairs" if pairs and verb == "classify" else "")
     assert f"  atento {verb} {similar.folder} {file}\n" in capsys.readouterr().err

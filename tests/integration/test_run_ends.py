@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError, UsageError
-from atento.models.find import find_model
+from atento.models.model_folder import find_model
 from atento.storage.average_weights import average_run
 from atento.storage.checkpoint import load_checkpoint
 from conftest import Done, ForkServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atento.models.find import find_model
+from atento.models.model_folder import find_model
 from conftest import ForkServer, refused
 from runs import events
 

@@ -9,7 +9,7 @@ from tools import models as tool
 
 import atento
 from atento.errors import UsageError
-from atento.models.find import find_model
+from atento.models.model_folder import find_model
 from atento.models.shipped import shipped_models
 from atento.networks import parameter_count
 from conftest import ForkServer, refused
@@ -84,7 +84,7 @@ def test_a_path_of_that_name_wins_and_a_recipe_stays_a_recipe(
 
 def test_a_wrong_name_is_one_sentence_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("atento.models.find._fetch", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
     for name, said in (
         ("micro-world-pt-en", r"did you mean .*micro-world-en-pt.*\?$"),
         ("micro_world_lm", "did you mean micro-world-lm"),

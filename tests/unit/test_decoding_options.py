@@ -15,7 +15,7 @@ from atento.config.sections.decoding import FILTERS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
-from atento.models.configuration import decoding_config
+from atento.models.model_folder import decoding_config
 from atento.networks import build_network
 from atento.tasks.decoding_setup import decoding_for, rules_of, strategy_of
 from atento.tasks.verb_table import VERBS

@@ -459,7 +459,7 @@ OTHER_MEANINGS = {
             *(
                 "config/sections/network_parts.py",
                 "models/card.py",
-                "models/configuration.py",
+                "models/model_folder.py",
                 "models/write.py",
             ),
             *("models/migration.py", "models/load.py", "networks/describe.py", "networks/layers.py"),

@@ -13,9 +13,9 @@ import torch
 from huggingface_hub.utils import filter_repo_objects
 
 from atento.errors import CheckpointError, UsageError
-from atento.models import find
-from atento.models.find import find_model
+from atento.models import model_hub
 from atento.models.load import read_model
+from atento.models.model_folder import find_model
 from atento.models.write import write_model
 from atento.storage.checkpoint import save_checkpoint
 
@@ -162,13 +162,15 @@ def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
     }
     other = {"consolidated.safetensors", "original/params.json", "onnx/config.json", "checkpoint-500/model.safetensors"}
     other |= {"pytorch_model.bin", "tf_model.h5", "openvino/openvino_model.xml"}
-    found = filter_repo_objects(read | other, allow_patterns=find._HUB_FILES, ignore_patterns=find._NOT_FETCHED)
+    found = filter_repo_objects(
+        read | other, allow_patterns=model_hub._HUB_FILES, ignore_patterns=model_hub._NOT_FETCHED
+    )
     assert set(found) == read
     for folder in ("0_Transformer", "2_Dense"):
         (tmp_path / folder).mkdir()
     (tmp_path / "2_Dense" / "model.safetensors").write_bytes(b"")
     older = {"pytorch_model-00001-of-00002.bin", "0_Transformer/pytorch_model.bin", "adapter_model.bin"}
-    patterns = find._older_patterns(tmp_path)
+    patterns = model_hub._older_patterns(tmp_path)
     assert (
         set(filter_repo_objects({*older, "2_Dense/pytorch_model.bin", "training_args.bin"}, allow_patterns=patterns))
         == older
@@ -185,7 +187,7 @@ def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(
         raise OSError("Network is unreachable")
 
     monkeypatch.setattr("socket.create_connection", unreachable)
-    monkeypatch.setattr("atento.models.find.getproxies", dict)
+    monkeypatch.setattr("atento.models.model_hub.getproxies", dict)
     started = time.monotonic()
     with pytest.raises(
         UsageError, match="it is not in the hub's cache, and the hub cannot be reached: you are offline"
@@ -196,7 +198,7 @@ def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(
 
 def test_a_name_under_an_existing_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A typo in the name of a run never goes to the hub; the message names the run that was meant."""
-    monkeypatch.setattr("atento.models.find._fetch", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
     monkeypatch.chdir(tmp_path)
     save(Path("runs/en-pt"), 1)
     for name, said in (
@@ -213,7 +215,7 @@ def test_a_name_under_an_existing_folder_is_a_path(tmp_path: Path, monkeypatch: 
 def test_the_hub_fails_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the tracebacks of the library that was asked."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("atento.models.find._hub_answers", lambda: False)
+    monkeypatch.setattr("atento.models.model_hub._answers", lambda: False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UsageError, match="no local folder") as error:
         find_model("nobody/nothing-at-all")

@@ -11,9 +11,9 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError, RecipeError
-from atento.models.configuration import network_config
 from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, lengthened
 from atento.models.load import ModelFiles, check_weights
+from atento.models.model_folder import network_config
 from atento.networks import EncoderDecoder, build_network
 from atento.runs.fine_tuning import with_rates
 from atento.text import Tokenizer

@@ -134,7 +134,7 @@ PROMISES: dict[str, dict[str, list[str]]] = {
     },
 }
 NETWORK = {  # what may open a connection, and when
-    "models/find.py": "a hub name is given",
+    "models/model_hub.py": "a hub name is given",
     "data/files/hub.py": "`dataset` is given",
     "scale/inputs.py": "a URL is given",
     "scale/ray_workers.py": "--cluster is given",

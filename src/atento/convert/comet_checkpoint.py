@@ -18,8 +18,7 @@ from atento.convert.unpickling import needed, unpickle_into
 from atento.errors import ModelError, UsageError
 from atento.limits import read_plain_text
 from atento.model import load
-from atento.models.configuration import CONFIG, read_config
-from atento.models.find import find_model
+from atento.models.model_folder import CONFIG, find_model, read_config
 from atento.models.weight_files import in_types
 from atento.models.write import preserved_files, write_model
 from atento.storage.tensorfile import TensorFiles, safetensors_chunks, to_bytes

@@ -15,7 +15,7 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, MissingPartError, UsageError, install_hint
 from atento.model import Model
 from atento.models.card import CARD, model_card
-from atento.models.configuration import reads_prompts_both_ways
+from atento.models.model_folder import reads_prompts_both_ways
 from atento.models.write import preserved_files
 from atento.storage.whole_file import whole_folder
 from atento.text.exporting import exported_files, post_processor

@@ -20,7 +20,7 @@ from atento.data.files.source_lines import read_lines
 from atento.errors import AtentoWarning, CapabilityError, DataError
 from atento.inference.fast_reader import why_no_fast_reading
 from atento.model import Model
-from atento.models.configuration import CALIBRATION
+from atento.models.model_folder import CALIBRATION
 from atento.networks.int8_projection import LEVELS, Int8Projection
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import linear_maps

@@ -23,7 +23,7 @@ from atento.convert.onnx_stack import (
 )
 from atento.errors import CapabilityError
 from atento.model import Model
-from atento.models.configuration import embedding_config
+from atento.models.model_folder import embedding_config
 from atento.networks.heads import LinearHead, max_token, mean_token, sqrt_mean_token, weighted_mean_token
 from atento.networks.interface import Network
 from atento.networks.rare_layers import LayerMix

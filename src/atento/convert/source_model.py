@@ -10,7 +10,7 @@ from atento.convert.unpickle import older_files, safe_name
 from atento.convert.unpickling import unpickled
 from atento.errors import CapabilityError
 from atento.model import Model, load
-from atento.models.find import find_model
+from atento.models.model_folder import find_model
 from atento.networks.int8_projection import has_int8_weights
 from atento.released.sentence_transformers import sentence_folder
 

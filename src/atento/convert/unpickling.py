@@ -10,7 +10,7 @@ from pathlib import Path
 from atento.convert.unpickle import older_files
 from atento.errors import ModelError
 from atento.limits import open_plain
-from atento.models.configuration import read_config
+from atento.models.model_folder import read_config
 from atento.models.peft import ADAPTER_CONFIG
 from atento.models.write import is_preserved
 

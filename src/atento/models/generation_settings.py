@@ -15,7 +15,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.released_keys import FILES
 from atento.errors import ModelError, RecipeError
-from atento.models.configuration import read_config
+from atento.models.model_folder import read_config
 from atento.released.read_layout import class_defaults
 
 GENERATION = "generation_config.json"

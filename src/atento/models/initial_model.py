@@ -17,8 +17,8 @@ from atento.config.sections.network import NetworkConfig, changed, network_to_di
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import ModelError, RecipeError, UsageError
-from atento.models.configuration import CALIBRATION, embedding_config
 from atento.models.load import ModelFiles, check_tokenizer, check_weights, planned_network, read_model, with_token_ids
+from atento.models.model_folder import CALIBRATION, embedding_config
 from atento.models.transplant import SOURCE_TABLE, is_by_token
 from atento.networks.interface import Network
 from atento.networks.stack.stack_positions import LayerPositions

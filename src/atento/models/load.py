@@ -17,7 +17,9 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
 from atento.limits import path_of
-from atento.models.configuration import (
+from atento.models.generation_settings import GENERATION, Generation, read_generation
+from atento.models.migration import migrated
+from atento.models.model_folder import (
     CALIBRATION,
     CONFIG,
     LORA,
@@ -26,15 +28,14 @@ from atento.models.configuration import (
     confidence_config,
     decoding_config,
     embedding_config,
+    find_model,
     kept_confidence,
     long_text_config,
     lora_config,
     network_config,
     read_config,
+    word_files,
 )
-from atento.models.find import find_model, word_files
-from atento.models.generation_settings import GENERATION, Generation, read_generation
-from atento.models.migration import migrated
 from atento.models.peft import ADAPTER_CONFIG, read_peft, with_ours
 from atento.models.weight_files import read_weights, type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model

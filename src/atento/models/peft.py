@@ -16,8 +16,7 @@ from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.released_keys import FILES
 from atento.errors import CapabilityError, ModelError, UsageError
-from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
-from atento.models.find import find_model
+from atento.models.model_folder import CONFIG, LORA, find_model, lora_config, network_config, read_config
 from atento.networks.adapters import parts_of
 from atento.released import FAMILIES, read_released
 from atento.released.family import Family

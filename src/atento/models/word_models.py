@@ -12,7 +12,7 @@ from torch import nn
 
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
-from atento.models.find import WORD_ENDINGS
+from atento.models.model_folder import WORD_ENDINGS
 from atento.networks import CBOW, ELMo
 from atento.released.elmo_hdf5 import load_published
 from atento.text.tokenizer import Tokenizer

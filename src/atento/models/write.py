@@ -22,7 +22,8 @@ from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.limits import read_plain
 from atento.models.card import CARD, model_card
-from atento.models.configuration import (
+from atento.models.generation_settings import GENERATION, generation_settings, lost_options, read_generation
+from atento.models.model_folder import (
     CALIBRATION,
     CONFIG,
     OUR_KEYS,
@@ -32,7 +33,6 @@ from atento.models.configuration import (
     read_config,
     reads_prompts_both_ways,
 )
-from atento.models.generation_settings import GENERATION, generation_settings, lost_options, read_generation
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
 from atento.released.sentence_transformers import CROSS_ENCODER, sentence_files, without_projections

@@ -18,7 +18,7 @@ from atento.config.sections.mixing import MixingConfig, MixingPoint
 from atento.config.tables.tasks import task_with
 from atento.data.records.reader import Records
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
-from atento.models.find import find_model, find_tokenizer
+from atento.models.model_folder import find_model, find_tokenizer
 from atento.runs.prepare import files_by_source, read_sources
 from atento.runs.run_identity import located
 from atento.runs.run_record import is_run, read_run

@@ -8,8 +8,8 @@ from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import by_key
 from atento.errors import UsageError
-from atento.models.configuration import lora_config, network_config
 from atento.models.migration import migrated
+from atento.models.model_folder import lora_config, network_config
 from atento.runs.run_record import is_run
 from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint

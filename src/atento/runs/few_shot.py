@@ -14,9 +14,9 @@ from atento.data.objectives.labels import label_numbers
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
-from atento.models.configuration import embedding_config
 from atento.models.initial_model import initial_model
 from atento.models.load import read_model
+from atento.models.model_folder import embedding_config
 from atento.runs.fine_tuning import inherited_keys
 from atento.runs.prepare import read_data
 

@@ -9,7 +9,7 @@ from atento.config.tables.tasks import TASKS
 from atento.data.objectives.preparation import long_texts_of
 from atento.data.records.splits import Split
 from atento.metrics.tag_schemes import scheme_of
-from atento.models.configuration import LORA
+from atento.models.model_folder import LORA
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.split_evaluation import prefixes_of
 from atento.version import __version__

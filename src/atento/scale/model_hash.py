@@ -5,7 +5,7 @@ from pathlib import Path
 
 from atento.errors import CheckpointError, ModelError
 from atento.limits import open_plain
-from atento.models.find import find_model
+from atento.models.model_folder import find_model
 from atento.storage.manifest import MANIFEST, read_manifest
 
 _ENDINGS = (".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".bin", ".vec", ".hdf5")

@@ -12,7 +12,7 @@ from atento.config.sections.confidence import ConfidenceConfig
 from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError, counted
 from atento.metrics import Score, calibration_error
-from atento.models.configuration import confidence_file
+from atento.models.model_folder import confidence_file
 from atento.storage.whole_file import write_whole
 from atento.tasks.classification import gives_label_sets, label_scores, shares_of
 from atento.tasks.task_model import TaskModel

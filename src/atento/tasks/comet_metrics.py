@@ -16,7 +16,7 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import ModelError
 from atento.limits import read_plain_text
 from atento.metrics.ngrams import Floats
-from atento.models.find import find_model
+from atento.models.model_folder import find_model
 from atento.networks.stack.encoder import Encoder
 from atento.storage.tensorfile import TensorFiles
 from atento.tasks.task_model import tokenizer_of

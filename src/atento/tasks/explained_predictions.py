@@ -19,7 +19,7 @@ from atento.data.objectives.tags import KIND as TAGS
 from atento.data.objectives.tags import encode_sentences, room_for
 from atento.errors import CapabilityError, UsageError, nearest
 from atento.inspection.attributions import Inputs, Reading
-from atento.models.configuration import answering_config
+from atento.models.model_folder import answering_config
 from atento.networks.interface import Network
 from atento.tasks.classification import classifications, gives_label_sets, label_head
 from atento.tasks.decoding_setup import embedding_for

@@ -16,7 +16,7 @@ from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
 from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError, counted
-from atento.models.configuration import answering_config
+from atento.models.model_folder import answering_config
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of

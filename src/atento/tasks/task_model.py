@@ -17,7 +17,7 @@ from atento.config.tables.tasks import task_of_head
 from atento.errors import AtentoWarning, CapabilityError, LongTextWarning, TokenizerError, UsageError, counted
 from atento.inference.choose import NetworkStepFunction, captured, step_function
 from atento.inference.prefix_steps import Prompt
-from atento.models.configuration import (
+from atento.models.model_folder import (
     confidence_config,
     decoding_config,
     long_text_config,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from atento.model import Model, load
-from atento.models.find import find_tokenizer
+from atento.models.model_folder import find_tokenizer
 from atento.text import Tokenizer
 from atento_serve.engine.verbs import fitted, seed_decoding
 from atento_serve.http.errors import ServiceError

@@ -118,7 +118,7 @@ def _mixing(loaded: "LoadedRecipe", read: "list[Records]", tokenizer: "Tokenizer
 def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]", columns: tuple[str, ...]) -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.data.records.values import as_text
-    from atento.models.find import find_model
+    from atento.models.model_folder import find_model
     from atento.runs.prepare import tokenizer_for
     from atento.text import Tokenizer
 

@@ -120,7 +120,7 @@ def encode(
 
 def _load(model: str) -> "Tokenizer":
     """Load the tokenizer of a tokenizer, run or model folder, or of a shipped or a hub model."""
-    from atento.models.find import find_tokenizer
+    from atento.models.model_folder import find_tokenizer
     from atento.text import Tokenizer
 
     return Tokenizer.load(find_tokenizer(model))

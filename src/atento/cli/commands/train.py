@@ -87,7 +87,7 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
     from atento.config.tables.verbs import VERBS
     from atento.limits import read_plain
     from atento.models.card import fitting
-    from atento.models.find import find_model
+    from atento.models.model_folder import find_model
 
     if as_json:
         echo(json.dumps(asdict(result) | {"folder": str(result.folder)}, ensure_ascii=False))

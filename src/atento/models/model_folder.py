@@ -1,12 +1,15 @@
-"""The `config.json` of a model folder in our layout: read, and its parts checked (network, decoding, answers)."""
+"""The folder of a model: which one a name means, and its `config.json` in our layout, read and its parts checked."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from atento.config.reading.recipe_layers import shipped
 from atento.config.reading.schema import Reader, as_node
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.config.sections.decoding import DecodingConfig
@@ -15,9 +18,118 @@ from atento.config.sections.initial import LoraConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import CheckpointError, ModelError, RecipeError
+from atento.errors import CheckpointError, ModelError, RecipeError, UsageError
 from atento.limits import read_plain_text
+from atento.models.model_hub import fetched
+from atento.models.shipped import shipped_models
+from atento.storage.catalogue import select_checkpoint
 from atento.storage.manifest import CONFIDENCE
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+WORD_ENDINGS = (".txt", ".vec", ".bin")  # of word vectors, the last binary
+
+
+def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) -> Path:
+    """The folder of a model: the best checkpoint of a run (else its last), a model folder, a shipped or a hub model.
+
+    Args:
+        model: in this order an existing path, the name of a model that comes with the package, or a hub name
+            (`owner/name`).
+        fetch: ask the hub; False: a hub name is looked for in the hub's cache alone.
+        older: also fetch `pytorch_model*.bin` or `adapter_model.bin` where a hub model, or a Dense module of it, has no
+            safetensors.
+
+    Raises:
+        UsageError: there is no such model. CheckpointError: every checkpoint of the run is damaged.
+    """
+    if not str(model):
+        raise UsageError("the name of the model is empty: give a run folder, a model folder or a hub name (owner/name)")
+    path = Path(model)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, not allowed, a NUL
+        raise UsageError(f"no model at {path}: {getattr(error, 'strerror', None) or error}") from None
+    if (path / "checkpoints").is_dir():
+        return _checkpoint(path)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise UsageError(f"{path} is a file; a model is a folder")
+    if path.parent != Path() and path.parent.is_dir():
+        close = get_close_matches(path.name, _folders(path.parent), n=1, cutoff=0.6)
+        hint = f"; did you mean {path.parent / close[0]}?" if close else ""
+        raise UsageError(f"no model at {path}: the folder {path.parent} has no {path.name}{hint}")
+    if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
+        return fetched(str(model), older, only_cache=not fetch)
+    if path.parent == Path() and path.name in (models := shipped_models()):
+        return models[path.name]
+    raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){_near(path)}")
+
+
+def word_files(path: Path) -> tuple[Path, ...]:
+    """The files of a model of words: `*options.json` and `*weights.hdf5` of a published ELMo folder, or a word2vec file
+    (.bin, binary; .txt or .vec, text; each also with .gz). Empty for anything else.
+
+    Raises:
+        ModelError: an ELMo folder with several options or weights.
+    """
+    try:
+        is_folder = path.is_dir()
+    except OSError:  # too long for a path: `find_model` reports it
+        return ()
+    if not is_folder:
+        return (path,) if Path(path.name.removesuffix(".gz")).suffix in WORD_ENDINGS and path.is_file() else ()
+    options, weights = sorted(path.glob("*options.json")), sorted(path.glob("*weights.hdf5"))
+    if options and weights and len(options + weights) > 2:
+        raise ModelError(f"{path} holds several ELMo models: {', '.join(file.name for file in options + weights)}")
+    return (*options, *weights) if options and weights else ()
+
+
+def find_tokenizer(model: str | Path, *, fetch: bool = True) -> Path:
+    """The folder with the tokenizer of a model, whose weights need not be there: of a run that one for all checkpoints.
+
+    Args:
+        model: a tokenizer folder, or as in `find_model`.
+        fetch: as in `find_model`.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    path = Path(model)
+    if (path / "tokenizer").is_dir() and not (path / "tokenizer.json").exists():
+        return path / "tokenizer"
+    if path.exists() or (str(model) not in shipped_models() and (len(path.parts) != 2 or path.is_absolute())):
+        return path
+    return find_model(model, fetch=fetch)
+
+
+def _near(path: Path) -> str:
+    """Return the end of a message about a name that no model has: runs and shipped models with similar names."""
+    runs = _folders(Path("runs"))
+    if path.name in shipped() and path.name not in runs:
+        return f"; {path.name} is a recipe: `atento train {path.name}` trains it"
+    close = get_close_matches(path.name, [*runs, *shipped_models()], n=3, cutoff=0.6)
+    names = [f"runs/{name}" if name in runs else name for name in dict.fromkeys(close)]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _folders(path: Path) -> list[str]:
+    """The names of the folders in a folder, sorted; empty where it cannot be read."""
+    try:
+        return sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+    except OSError:
+        return []
+
+
+def _checkpoint(run: Path) -> Path:
+    selected = select_checkpoint(run)
+    if selected is None and any((run / "checkpoints").glob("step-*")):
+        raise CheckpointError(f"every checkpoint of the run {run} is damaged")
+    if selected is None:
+        raise UsageError(f"the run {run} has no checkpoint yet")
+    return selected.path
 
 
 @dataclass(frozen=True)
