@@ -270,7 +270,7 @@ def test_r5_too_little_room_is_seen_before_anything_is_written(tmp_path: Path, m
     with pytest.raises(CheckpointError, match=r"cannot save step 2 to .*step-00000002: ") as caught:
         save(tmp_path, 2)
     # Four files of one block each, the manifest and the directory: 6 x 4096 x 1.2.
-    assert "29492 bytes are needed (1.2 times the checkpoint) and 8192 are free" in str(caught.value)
+    assert "29,492 bytes are needed (1.2 times the checkpoint) and 8,192 are free" in str(caught.value)
     assert str(caught.value).endswith("the last good checkpoint is step 1")
     assert len(calls) == 1 and names(tmp_path) == ["step-00000001"]
     monkeypatch.setattr(os, "statvfs", real)

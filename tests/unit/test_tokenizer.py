@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from atento.config.recipe import TokenizerConfig
-from atento.errors import CapabilityError, TokenizerError
+from atento.errors import AtentoError, CapabilityError, TokenizerError
 from atento.text import STANDARD, SpecialTokens, Tokenizer, merge_labels, sentinels, spread_labels, train_tokenizer
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
@@ -373,8 +373,9 @@ def test_files_that_are_missing_or_malformed(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(TokenizerError, match=r"^cannot write the tokenizer to "):
+    with pytest.raises(AtentoError, match=r"^cannot write the tokenizer to ") as failed:
         trained("byte").save(tmp_path / "file" / "inside")
+    assert failed.value.exit_status == 1  # a failure of the machine, not wrong usage
 
 
 def test_a_disk_that_fills_leaves_the_tokenizer_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +389,7 @@ def test_a_disk_that_fills_leaves_the_tokenizer_that_was_there(tmp_path: Path, m
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(TokenizerError, match=r"^cannot write the tokenizer to .*: No space left on device"):
+    with pytest.raises(AtentoError, match=r"^cannot write the tokenizer to .*: No space left on device"):
         trained("word").save(tmp_path)
     assert Tokenizer.load(tmp_path).fingerprint == before.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]

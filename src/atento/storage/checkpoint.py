@@ -121,7 +121,7 @@ def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
                 file_note = f" ({reason.filename})" if reason.filename else ""
                 raise CheckpointError(
                     f"cannot save step {step} to {target}: {reason.strerror}{file_note}; "
-                    f"{needed} bytes are needed; {_last_valid(target.parent)}"
+                    f"{needed:,} bytes are needed; {_last_valid(target.parent)}"
                 ) from reason
             _log.warning("saving step %d failed (%s), trying again", step, reason.strerror)
             time.sleep(_PAUSES[attempt])
@@ -228,8 +228,8 @@ def check_space(folder: Path, target: Path, step: int, sizes: Sequence[int]) -> 
         ) from error
     if free is not None and free < needed * _MARGIN:
         raise CheckpointError(
-            f"cannot save step {step} to {target}: {math.ceil(needed * _MARGIN)} bytes are needed "
-            f"({_MARGIN} times the checkpoint) and {free} are free; {_last_valid(folder)}"
+            f"cannot save step {step} to {target}: {math.ceil(needed * _MARGIN):,} bytes are needed "
+            f"({_MARGIN} times the checkpoint) and {free:,} are free; {_last_valid(folder)}"
         )
     return needed
 

@@ -141,7 +141,7 @@ class Tokenizer:
         """Write `files()` to a folder. `transformers` reads them and gives the same ids.
 
         Raises:
-            TokenizerError: the folder cannot be written. UsageError: `directory` is not a path.
+            AtentoError: the folder cannot be written. UsageError: `directory` is not a path.
         """
         write_folder(path_of(directory, "directory", "a folder"), self.files())
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
-from atento.errors import TokenizerError
+from atento.errors import AtentoError, TokenizerError
 from atento.limits import read_plain
 from atento.text.specials import STANDARD, SpecialTokens, Template, is_sentinel
 
@@ -62,7 +62,7 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write the files to a folder, which is created if it does not exist: all of them, or none on a full disk.
 
     Raises:
-        TokenizerError: the folder cannot be written; the message has the reason of the system.
+        AtentoError: the folder cannot be written; the message has the reason of the system.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
         for name in files:
             with suppress(OSError):
                 (directory / f".{name}").unlink()
-        raise TokenizerError(f"cannot write the tokenizer to {directory}: {error.strerror or error}") from error
+        raise AtentoError(f"cannot write the tokenizer to {directory}: {error.strerror or error}") from error
 
 
 def read_file(path: Path) -> bytes:
