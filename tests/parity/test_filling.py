@@ -152,7 +152,7 @@ def test_g2_what_cannot_be_filled_is_refused(bert: Path) -> None:
         model.fill(["o [MASK]", "o gato"])
     with pytest.raises(UsageError, match="text 0 has 22 tokens, and the model reads at most 16"):
         model.fill("[MASK]" + " gato" * 19)
-    with pytest.raises(UsageError, match="must be at least 1: got 0"):
+    with pytest.raises(UsageError, match="must be integers of at least 1: got 0"):
         model.fill("[MASK]", top=0)
     assert "[CLS]" not in [candidate.token for candidate in model.fill("[MASK] [CLS]", top=9)]
     decoder = Decoder(presets.gpt2(vocab_size=300, d_model=8, d_ff=8, n_heads=2, n_layers=1))
