@@ -17,7 +17,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.verbs import EXPLANATIONS
 from atento.errors import CapabilityError, UsageError
 from atento.inspection.attributions import Inputs, Reading, gradient_input, integrated_gradients, leave_out, rolled_out
-from atento.model import Model
+from atento.model import Model, load
 from atento.networks import Network
 from atento.tasks.filling import fill_each
 from atento.text.tokenizer import Tokenizer
@@ -346,6 +346,12 @@ def test_threads_share_a_model(tokenizer: Tokenizer) -> None:
         together = list(pool.map(lambda pair: model.explain(pair[0], "gradient-input", pair[1]).scores, texts))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_model_that_writes_nothing_is_explained_by_its_end() -> None:
+    explanation = load("micro-world-lm").explain("The cat sees the old house.", "gradient-input")
+    assert explanation.target == "" and [part.target for part in explanation.parts] == ["</s>"]
+    assert len(explanation.words) == 8
 
 
 REFUSED: list[tuple[str, str, Callable[[Model], object], str]] = [

@@ -40,7 +40,7 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
         reads_source, name = config.architecture in WITH_SOURCE, target
         ids = written.encode(target) if reads_source else continuation_ids(tokenizer, texts, [target])[0]
         ids = [*begin_in(config, tokenizer, options), *ids, config.eos_id] if ids else ids
-    if not ids or ids == [config.eos_id]:
+    if not ids:
         raise UsageError("the output is empty, so there is nothing to explain")
     tokens, groups = of_ids(written, ids, "output"), TokenGroups()
     if config.architecture in WITH_SOURCE:
