@@ -183,7 +183,8 @@ def _checked_by_model(
         if (why := reason(line)) is not None:
             raise DataError(f"{place}: the text {why}: {line[:60]!r}")
 
-    checked = _checked(zip(numbers, lines), display_name(file), bad, check)
+    numbered = ((number, line) for line, number in zip(lines, numbers))  # a table has no number after its last line
+    checked = _checked(numbered, display_name(file), bad, check)
     return _during_work(checked) if file == "-" else iter(list(checked))
 
 

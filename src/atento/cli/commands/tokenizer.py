@@ -61,7 +61,6 @@ def train(
 ) -> None:
     """Train a tokenizer and print its kind, size and fingerprint. The same text always gives the same tokenizer."""
     from atento.cli.lines import file_lines
-    from atento.cli.table_columns import table_rows
     from atento.config.recipe import TokenizerConfig
     from atento.text import train_tokenizer
     from atento.text.kinds import kind_named
@@ -79,6 +78,8 @@ def train(
             if columns is None and not reading:
                 yield from file_lines(name)
                 continue
+            from atento.cli.table_columns import table_rows  # it loads numpy
+
             for _, row in table_rows(name, columns.split(",") if columns else [], stated):
                 if isinstance(row, DataError):
                     raise row
