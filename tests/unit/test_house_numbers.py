@@ -36,7 +36,7 @@ MOST: dict[str, float] = {
     "files of an update": 27,  # 25, and two where the next plan is made meanwhile
     "files of a training run": 68,  # memory that updates free is returned
     "files of an evaluation": 51,  # 20 run the network, 7 search, 5 read data and 3 text, 9 know the task
-    "files that load a folder of BERT": 34,  # 7 read the tokenizer, 9 build the network, 11 its configuration
+    "files that load a folder of BERT": 34,  # 7 read the tokenizer, 9 build the network
     "files that save one": 23,
 }
 # The comments that `tokenize` finds, in a twentieth of its time: what stands in quotes is passed over.
