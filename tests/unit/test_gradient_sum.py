@@ -2,8 +2,11 @@
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import reduce
 from operator import add
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from torch import Tensor
 from atento.networks.vocabulary import add_wide
 from atento.training.replica.gradient_sum import Tree, TreeSum, buckets, copy_from_flat, flat
 from atento.training.replica.local import RunningSum
+from atento.training.replica.sums import FastSum
 
 
 def parts_of(count: int) -> list[list[Tensor | None]]:
@@ -118,3 +122,15 @@ def test_a_narrower_tensor_is_added_piece_by_piece_with_the_bits_of_one_sum(size
     assert add_wide(total, narrow) is total and torch.equal(total, expected)
     transposed = torch.randn(size, generator=generator).bfloat16().t().contiguous().t()
     assert torch.equal(add_wide(total, transposed), expected + transposed)
+
+
+@pytest.mark.parametrize("of_processes", [False, True])
+def test_a_transposed_gradient_is_none_for_the_optimizer(monkeypatch: pytest.MonkeyPatch, of_processes: bool) -> None:
+    """PyTorch's fused AdamW reads the memory of a gradient as if it lay like the weight."""
+    monkeypatch.setattr("atento.training.replica.sums.dist.all_reduce", lambda vector: None)
+    one = SimpleNamespace(brisk=SimpleNamespace(highest=lambda flags: None), answered=nullcontext)
+    weight, gradient = torch.zeros(4, 3), torch.randn(3, 4).t()
+    total: Any = FastSum(cast(Any, one), [weight]) if of_processes else RunningSum([weight])
+    total.add(0, [gradient])
+    total.finish()
+    assert weight.grad is not None and weight.grad.is_contiguous() and torch.equal(weight.grad, gradient)

@@ -48,6 +48,7 @@ class FastSum:
 
     def finish(self) -> None:
         """Sum the gradients over all processes, in place."""
+        self.local.finish()  # as for one process: a transposed view is no gradient that an optimizer takes
         present = present_anywhere(self.processes, [parameter.grad is not None for parameter in self.parameters])
         for parameter, has_gradient in zip(self.parameters, present):
             if has_gradient and parameter.grad is None:  # no part of this process has one
