@@ -111,9 +111,8 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
     elif form is None or not FORMATS[form].table:
         raise UsageError(f"PAIRS {rule_of_endings(path, fields)}")
     else:
-        with open_binary(
-            Path(path), path, encoding=reading.get("encoding")
-        ) as stream:  # without a header these are data
+        # without a header these are data
+        with open_binary(Path(path), path, encoding=reading.get("encoding")) as stream:
             first = columns_of(form, stream, path, delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
     names = columns or {name: name for name in first}
     usual = (("query", "positive"), ("anchor", "positive"), ("text", "pair"))
