@@ -1,7 +1,7 @@
 """Exceptions and warnings of the package, and parts of messages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -117,10 +117,10 @@ def listed(name: str, known: Sequence[str], *, what: str = "the columns") -> str
     return f"{hint}; {what} are {shown or 'none'}{more}"
 
 
-def similar_file(path: Path) -> str:
-    """Return the end of a message about a missing file: the file of its folder with the most similar name, if any."""
+def similar_file(path: Path, is_kind: Callable[[Path], bool] = Path.is_file) -> str:
+    """Return the end of a message about a missing file: that of its folder with the most similar name, if any."""
     try:
-        names = [other.name for other in islice(path.parent.iterdir(), 1000) if other.is_file()]
+        names = [other.name for other in islice(path.parent.iterdir(), 1000) if is_kind(other)]
     except (OSError, ValueError):
         return ""
     close = get_close_matches(path.name, names, n=1, cutoff=0.7)

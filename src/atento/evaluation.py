@@ -69,16 +69,13 @@ def columns_learned(
     return dict(learned) if keys <= set(first) else None
 
 
-def task_of(model: Model, task: str | None) -> str:
-    """Return the task to score a model on: `task`, else its own.
+def task_of(model: Model | None, task: str | None) -> str:
+    """Return the task to score a model on: `task`, else its own; None: a task alone is checked.
 
     Raises:
         CapabilityError: the task has no metrics.
     """
-    return _known(task or str(model.config.get("task")))
-
-
-def _known(task: str) -> str:
+    task = task or str(None if model is None else model.config.get("task"))
     if task not in scored_tasks():
         texts = task in TASKS and TASKS[task].records == "texts"
         hint = "; `atento perplexity MODEL FILE` measures it on text" if texts else ""
@@ -136,7 +133,7 @@ def evaluate(
     for name in filter(None, requested):
         metric_named(str(name))
     if task is not None:
-        _known(task)
+        task_of(None, task)
     _check_call(isinstance(model, Model) and bool(device or precision), decoding)
     with thread_scope(threads):
         if not isinstance(model, Model):

@@ -171,3 +171,4 @@ def test_what_runs_refuses(server: ForkServer, place: Path, two: Path) -> None:
     refused(server.run("runs", "plot", one, "--out", "x.pdf", cwd=place), "--out must end in .svg, .png or .html")
     refused(server.run("runs", "plot", one, "--out", "none/x.svg", cwd=place), "there is no folder none")
     refused(server.run("runs", "plot", "none", "--out", "x.svg", cwd=place), "none is not a run")
+    refused(server.run("runs", "show", two / "frist", cwd=place), "is not a run; did you mean 'first'?")

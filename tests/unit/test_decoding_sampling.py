@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -387,6 +388,14 @@ def test_strategies_that_cannot_be_are_refused(bad: dict[str, float], message: s
 def test_requests_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         generate(chain(8), ids(0, 1, 2), Sample(), **{"max_new_tokens": 2} | options)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    # seeds, lengths and ends often come out of an array or a table
+    given: Any = {"max_new_tokens": np.int64(4), "seed": np.int32(7), "eos_id": np.int64(EOS)}
+    plain: Any = {name: int(value) for name, value in given.items()}
+    rows = ids(0, 1, 2)
+    assert generate(chain(8), rows, Sample(), **given) == generate(chain(8), rows, Sample(), **plain)
 
 
 def test_ids_of_one_row_need_their_dimension() -> None:

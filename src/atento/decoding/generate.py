@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -219,7 +220,7 @@ def _check(
 
 
 def _limits(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
-    limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    limits = [int(max_new_tokens)] * count if isinstance(max_new_tokens, int | Integral) else list(max_new_tokens)
     if len(limits) != count:
         raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {count} rows")
     if min(limits, default=0) < 0:
@@ -231,8 +232,8 @@ def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> 
     """A seed for each row; PyTorch's generator is used only where the strategy samples."""
     if seed is None:
         seed = int(torch.randint(0, 1 << 62, ())) if isinstance(strategy, Sample | MBR) else 0
-    if isinstance(seed, int):
-        return tuple(row_seed(seed, row) for row in range(count))
+    if isinstance(seed, int | Integral):  # NumPy's too
+        return tuple(row_seed(int(seed), row) for row in range(count))
     if len(seed) != count:
         raise ValueError(f"`seed` gives one number, or one a row: got {len(seed)} for {count} rows")
     return tuple(int(value) for value in seed)

@@ -42,7 +42,7 @@ def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None
     """The ids that end an output: those given, or for None the `eos_ids` of a step function or its only `eos_id`."""
     if eos_id is None:
         eos_id = getattr(step_function, "eos_ids", step_function.eos_id)
-    return (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+    return tuple(eos_id) if isinstance(eos_id, tuple | list) else (int(eos_id),)
 
 
 def first_tokens(

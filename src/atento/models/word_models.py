@@ -28,7 +28,7 @@ class WordModel:
 
 
 def read_word_model(files: Sequence[Path]) -> WordModel:
-    """The model of the files that `find.word_files` names. Raises DataError: a damaged one."""
+    """The model of the files that `word_files` names. Raises DataError: a damaged one."""
     if len(files) == 2:
         return WordModel(load_published(*files))
     is_text = files[0].name.removesuffix(".gz").endswith(WORD_ENDINGS[:2])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.errors import CheckpointError, UsageError, counted
+from atento.errors import CheckpointError, UsageError, counted, similar_file
 from atento.limits import read_plain_text
 from atento.metrics.metric_table import signed
 from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
@@ -153,7 +153,7 @@ def read_run(folder: Path) -> RunRecord:
     if not is_run(folder):
         runs = sorted(path.parent.name for path in folder.glob("*/run.json"))
         inner = f"; it has {counted(len(runs), 'run')}, such as {folder / runs[0]}" if runs else ""
-        raise UsageError(f"{folder} is not a run{inner}")
+        raise UsageError(f"{folder} is not a run{inner or similar_file(folder, is_run)}")
     # the recipe as it was: variables of this process do not change it
     recipe = load_recipe(folder / "recipe.yaml", environment={}).recipe
     journal = folder / "metrics.jsonl"

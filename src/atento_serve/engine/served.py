@@ -114,7 +114,7 @@ class ServedModel:
         now = time.monotonic()
         while self._ends and self._ends[0] < now - _WINDOW:
             self._ends.popleft()
-        return len(self._ends) / max(1.0, now - self._ends[0]) if self._ends else 0.0  # texts under way at each
+        return len(self._ends) / max(1.0, now - self._ends[0]) if self._ends else 0.0
 
     @property
     def is_ready(self) -> bool:
@@ -174,7 +174,7 @@ class ServedModel:
         """Give a job to the worker with the fewest texts, of those that answer if any does."""
         workers = [worker for worker in self.workers if worker.works] or self.workers
         if workers:
-            texts = dict.fromkeys(workers, 0)
+            texts = dict.fromkeys(workers, 0)  # under way at each
             for under_way in self._jobs.values():
                 if under_way.worker in texts:
                     texts[under_way.worker] += len(under_way.job.items)

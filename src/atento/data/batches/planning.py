@@ -98,13 +98,13 @@ def _random_updates(
     source_lengths: NDArray[np.int64],
     target_lengths: NDArray[np.int64],
     counted: NDArray[np.int64],
-    size: PartSize,  # in shuffled order
+    size: PartSize,
     updates: int,
     *key: int,
 ) -> list[list[Rows]]:
     """Deal shuffled examples to updates of about the same sum of `counted`, and cut each into parts."""
     shuffled = permutation(len(source_lengths), *key, 1)
-    ends = np.cumsum(counted[shuffled])
+    ends = np.cumsum(counted[shuffled])  # in shuffled order
     first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1  # where each update would be cut
     latest = len(shuffled) - np.arange(updates - 1, 0, -1)  # each update has at least one example
     cuts = np.minimum(np.maximum.accumulate(first - np.arange(1, updates)) + np.arange(1, updates), latest)
