@@ -17,6 +17,12 @@ from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 SMOOTHINGS = [0.0, 0.1, 0.5, 0.99]
 
 
+def cut(patch: pytest.MonkeyPatch, rows: int, strip: int = 2) -> None:
+    """Blocks of at most `rows` rows, each in strips of `strip`, as a large vocabulary has them."""
+    for name, value in (("_MAX_ROWS", rows), ("_MIN_STRIP_ROWS", strip), ("_STRIP_LOGITS", 0)):
+        patch.setattr(loss_module, name, value)
+
+
 def example(
     n: int, vocab_size: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> tuple[Tensor, ...]:
@@ -37,13 +43,16 @@ def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[
     n=st.integers(1, 20),
     vocab_size=st.integers(1, 12),
     rows=st.integers(1, 25),
+    strip=st.integers(1, 25),
     smoothing=st.sampled_from(SMOOTHINGS),
     seed=st.integers(0, 1000),
 )
-def test_e8_any_chunking_equals_the_equation(n: int, vocab_size: int, rows: int, smoothing: float, seed: int) -> None:
-    """float64 1e-10, values and both gradients, wherever the block boundaries fall."""
+def test_e8_any_chunking_equals_the_equation(
+    n: int, vocab_size: int, rows: int, strip: int, smoothing: float, seed: int
+) -> None:
+    """float64 1e-10, values and both gradients, wherever the boundaries of blocks and strips fall."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_module, "_MAX_ROWS", rows)
+        cut(patch, rows, strip)
         got = with_gradients(cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
     expected = with_gradients(plain_cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
     for one, other in zip(got, expected):
@@ -53,7 +62,7 @@ def test_e8_any_chunking_equals_the_equation(n: int, vocab_size: int, rows: int,
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values and all three gradients against the plain equation, in several blocks; float64 1e-10."""
-    monkeypatch.setattr(loss_module, "_MAX_ROWS", 5)
+    cut(monkeypatch, 5)
     found = []
     for function in (cross_entropy, plain_cross_entropy):
         hidden, weight, targets = example(17, 11)
@@ -68,7 +77,7 @@ def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pyt
 @pytest.mark.parametrize("function", [cross_entropy, plain_cross_entropy])
 def test_e8_equals_pytorchs_cross_entropy(function: object, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """`F.cross_entropy(label_smoothing=ε, reduction="sum")`, with gradients."""
-    monkeypatch.setattr(loss_module, "_MAX_ROWS", 5)
+    cut(monkeypatch, 5)
     inputs = example(17, 11)
 
     def theirs(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -185,7 +194,7 @@ def test_gradients_in_bfloat16_are_rounded_once(
     rows: int, smoothing: float, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One block or several, which are summed in float32; the gradient of the loss is 1, or not."""
-    monkeypatch.setattr(loss_module, "_MAX_ROWS", rows)
+    cut(monkeypatch, rows)
     found = []
     for dtype, function in ((torch.bfloat16, cross_entropy), (torch.float64, plain_cross_entropy)):
         hidden, weight, targets = (x.detach() for x in example(40, 30))

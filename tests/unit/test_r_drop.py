@@ -18,10 +18,10 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch, Part, Teaching
 from atento.errors import RecipeError
 from atento.networks import build_network
-from atento.networks import vocabulary as loss_module
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
+from test_loss import cut
 
 ALPHA = 5.0
 
@@ -45,13 +45,16 @@ def found(function: Any, inputs: list[Tensor], smoothing: float) -> list[Tensor]
     n=st.integers(0, 20),
     vocab_size=st.integers(1, 12),
     rows=st.integers(1, 25),
+    strip=st.integers(1, 25),
     smoothing=st.sampled_from([0.0, 0.1, 0.5]),
     seed=st.integers(0, 1000),
 )
-def test_any_chunking_equals_the_equation(n: int, vocab_size: int, rows: int, smoothing: float, seed: int) -> None:
-    """float64 1e-10, values and gradients against autograd of the plain twin, wherever the blocks end."""
+def test_any_chunking_equals_the_equation(
+    n: int, vocab_size: int, rows: int, strip: int, smoothing: float, seed: int
+) -> None:
+    """float64 1e-10, values and gradients against autograd of the plain twin, wherever blocks and strips end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_module, "_MAX_ROWS", rows)
+        cut(patch, rows, strip)
         got = found(cross_entropy, passes(n, vocab_size, seed=seed), smoothing)
     for one, other in zip(got, found(plain_cross_entropy, passes(n, vocab_size, seed=seed), smoothing)):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
@@ -86,7 +89,8 @@ def test_equal_passes_have_the_loss_of_one() -> None:
     torch.testing.assert_close(torch.stack(got), torch.stack(expected), rtol=0, atol=1e-10)
 
 
-def test_bfloat16_stays_within_its_rounding() -> None:
+def test_bfloat16_stays_within_its_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(monkeypatch, 90, 7)
     inputs = passes(200, 50, dtype=torch.bfloat16)
     exact = [each.detach().double().requires_grad_() for each in inputs[:3]]
     got, expected = found(cross_entropy, inputs, 0.1), found(plain_cross_entropy, [*exact, inputs[3]], 0.1)

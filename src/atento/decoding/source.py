@@ -3,6 +3,7 @@
 It is the one file of decoding that knows of networks.
 """
 
+from numbers import Integral
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -42,7 +43,7 @@ def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None
     """The ids that end an output: those given, or for None the `eos_ids` of a step function or its only `eos_id`."""
     if eos_id is None:
         eos_id = getattr(step_function, "eos_ids", step_function.eos_id)
-    return tuple(eos_id) if isinstance(eos_id, tuple | list) else (int(eos_id),)
+    return (int(eos_id),) if isinstance(eos_id, int | Integral) else tuple(eos_id)
 
 
 def first_tokens(
