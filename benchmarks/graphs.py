@@ -70,7 +70,7 @@ def measure_graphs(
 
 def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
     """Return the bytes that a captured step reads: the decoder's weights, the output matrix and all caches."""
-    with torch.device("meta"):  # ceil, to whole ROOMs
+    with torch.device("meta"):
         network = build_network(config)
     assert isinstance(network, EncoderDecoder)
     weights = sum(parameter.numel() for parameter in network.decoder.parameters()) + network.projection.numel()
@@ -80,7 +80,7 @@ def bytes_a_step(config: NetworkConfig, work: Work, precision: str) -> int:
         2 * heads * config.head_width * config.d_model * config.decoder_layers
     )  # cross-attention projections of the source, which a step does not read
     rows = len(work.lengths) * work.beam
-    room = -(-work.new_tokens // ROOM) * ROOM
+    room = -(-work.new_tokens // ROOM) * ROOM  # ceil, to whole ROOMs
     return _BYTES[precision] * (weights - once + rows * token * (room + max(work.lengths)))
 
 

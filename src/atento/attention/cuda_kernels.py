@@ -178,9 +178,9 @@ def has_rows(device: torch.device) -> bool:
     It needs a GPU from Ampere on.
     """
     if device.type != "cuda":
-        return False  # two sequences, of 1 and 2 tokens
-    bounds = torch.tensor([0, 1, 3], dtype=torch.int32, device=device)  # 8: its narrowest head
-    x = torch.ones(3, 1, 8, dtype=torch.bfloat16, device=device)
+        return False
+    bounds = torch.tensor([0, 1, 3], dtype=torch.int32, device=device)  # two sequences, of 1 and 2 tokens
+    x = torch.ones(3, 1, 8, dtype=torch.bfloat16, device=device)  # 8: its narrowest head
     try:
         with torch.enable_grad():
             q, k, v = (x.clone().requires_grad_() for _ in range(3))

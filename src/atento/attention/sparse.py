@@ -102,7 +102,7 @@ def kept_links(
     *,
     allowed: Tensor | None = None,
     learned: dict[str, Tensor] | None = None,
-) -> KeptLinks:  # up to the last range that has a link
+) -> KeptLinks:
     """Report which links have a weight above 0.
 
     Args:

@@ -59,8 +59,8 @@ def describe_head(
     return HeadReport(
         layer=layer,
         head=head,
-        entropy=float(-(full * logs).sum(axis=1).mean()) + 0.0,
-        distance=distance,  # `+ 0.0`: no -0
+        entropy=float(-(full * logs).sum(axis=1).mean()) + 0.0,  # no -0
+        distance=distance,
         special=float(full[:, np.array(special, dtype=bool)].sum(axis=1).mean()),
         first=float(full[:, 0].mean()),
         previous=previous,

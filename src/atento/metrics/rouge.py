@@ -57,7 +57,7 @@ def rouge(
     total = [sum(column) for column in zip(*rows)]
     parts = {name: 100 * part / len(rows) for name, part in zip(PARTS, total)}
     settings = f"nrefs:{len(streams)}|case:lc|tok:{tokenize}|stem:{stem}"
-    return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)  # against 1: no division by 0
+    return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)
 
 
 def rouge_n(

@@ -327,4 +327,4 @@ class PlannedBatches:
             for side in sides:
                 real += int(side[rows].sum())
                 computed += int(side[rows].max()) * len(rows)  # a part is padded to its longest
-        return 1 - real / computed  # 1 - real / (parts padded)
+        return 1 - real / computed
