@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
 import atento
 from atento.config.reading.loading import load_recipe
@@ -66,7 +67,7 @@ HUB = {
     "Helsinki-NLP/opus-mt-en-roa": "marian of languages",
     "facebook/nllb-200-distilled-600M": "nllb",
     "facebook/m2m100_418M": "m2m_100",
-    "facebook/mbart-large-50": "mbart50",
+    "facebook/mbart-large-50-many-to-many-mmt": "mbart50",
 }
 SLOW = {"search.md"}  # five searches, each with a process that imports torch; `test_search.py` runs the command
 ELSEWHERE = ("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")
@@ -223,6 +224,8 @@ def hub(scratch: Path) -> Path:
     for name, family in HUB.items():
         write = write_published if family in PUBLISHED else write_released
         write(family, scratch / "hub" / name)
+    ranker = write_released("bert", scratch / "hub" / "cross-encoder/ms-marco-MiniLM-L6-v2")
+    AutoModelForSequenceClassification.from_pretrained(ranker, num_labels=1).save_pretrained(ranker)
     return scratch / "hub"
 
 

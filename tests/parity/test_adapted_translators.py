@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 import atento
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.recipe_layers import shipped, shipped_text
 from atento.errors import RecipeError
 from atento.models.transplant import is_by_token
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
@@ -35,6 +37,8 @@ LANGUAGES = {
     "mbart": ("en_XX", "ro_RO", "tyv_RU", "tyv_RU"),
     "marian of languages": (None, "por", "glg", ">>glg<<"),
 }
+SHIPPED = {"nllb": "nllb", "m2m100": "m2m_100", "mbart50": "mbart50", "marian": "marian of languages"}  # adapt-NAME
+SHORT = ("steps=1", "warmup=0", "validate_every=1", "checkpoint_every=1", "precision=float32", "baseline=false")
 Recipe = Callable[..., Path]
 
 
@@ -136,6 +140,34 @@ def test_a_new_language_begins_as_its_neighbour_and_goes_to_transformers(
     third = atento.load(tmp_path / "again", device="cpu")
     assert third.tokenizer is not None and third.tokenizer.specials.ids == ids
     assert third.network.config.vocab_size == rows and third.translate(TEXTS) == texts
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_and_the_keys_that_its_head_names(name: str, place: Path, tmp_path: Path) -> None:
+    """On a folder of its layout: it trains, and each line of its head is read, with the languages of that model."""
+    assert {f"adapt-{one}" for one in SHIPPED} == {one for one in shipped() if one.startswith("adapt-")}
+    text = shipped_text(f"adapt-{name}")
+    assert f"# Train:    atento train adapt-{name} data.folder=pairs\n" in text
+    lines = dict(re.findall(r"^#   (\w.*?)  +(\S.*)$", text, flags=re.M))
+    assert {"other languages", "a new language", "little memory"} <= set(lines)
+    few = "".join((place / "pairs.tsv").read_text("utf-8").splitlines(keepends=True)[:4])
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.tsv").write_text(few, encoding="utf-8")
+    given = [f"data.folder={tmp_path}", *(f"training.{key}" for key in SHORT), "decoding.max_new_tokens=4"]
+    for line in lines.values():
+        alone = "init=Helsinki-NLP/opus-mt-en-de" in line
+        if alone and not (place / "one-pair").exists():
+            write_released("marian", place / "one-pair")
+        released = place / ("one-pair" if alone else SHIPPED[name])
+        words = [f"init={released}", *(word for word in shlex.split(line) if not word.startswith("init=")), *given]
+        loaded, said = load_recipe(f"adapt-{name}", words, environment={}), list[str]()
+        tokenizer, _ = tokenizer_and_network(loaded, read_data(loaded.recipe, loaded.folder, print).train, said.append)
+        told = loaded.recipe.data.target_language
+        assert not said and (told is None or _token_of(SHIPPED[name], told) in tokenizer.specials.ids)
+    words = [f"init={place / SHIPPED[name]}", *given, "decoding.beam=1"]
+    trained = atento.train(f"adapt-{name}", words, out=tmp_path / "run", threads=1)
+    model, target = atento.load(trained.folder, device="cpu"), LANGUAGES[SHIPPED[name]][1]
+    assert any(model.translate(TEXTS)) and model.translate(TEXTS) == model.translate(TEXTS, target_language=target)
 
 
 def _second(name: str) -> str:
