@@ -96,7 +96,7 @@ class DecodingConfig:
     sampling, Meister et al. 2023). [above 0, up to 1; 1: all]
     """
     mbr: str | None = of.mbr(
-        None, "Minimum Bayes risk by bleu, chrf, rouge, f1, embeddings:MODEL or comet:FOLDER.", metavar="UTILITY"
+        None, "By bleu, chrf, rouge, f1, embeddings:MODEL, or comet, comet-kiwi or bertscore:FOLDER.", metavar="UTILITY"
     )
     """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one with the highest mean utility: bleu,
     chrf, rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or
