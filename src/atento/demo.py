@@ -76,8 +76,7 @@ def alignment_error(model: Model, pairs: list[Pair]) -> dict[str, float] | None:
     """
     errors: list[float] = []
     for pair in pairs:
-        attention = model.attend(pair.source, pair.target)
-        links = attention.word_weights(-1, "mean", "cross")
+        links = model.attend(pair.source, pair.target).word_weights(-1, "mean", "cross")
         words = [[group.label for group in side if not group.special] for side in (links.columns, links.rows)]
         if words != [list(pair.source_words), list(pair.target_words)]:
             continue  # the tokenizer splits other words than the grammar

@@ -311,8 +311,7 @@ def _lines_of(records: Records, name: str, reading: Mapping[str, Any]) -> list[s
     Raises:
         DataError: it is shorter.
     """
-    path = Path(name).expanduser()
-    with open_binary(path, name, encoding=reading.get("encoding")) as stream:
+    with open_binary(Path(name).expanduser(), name, encoding=reading.get("encoding")) as stream:
         lines = list(iter_lines(stream, name))
     last = max(records.origins.lines)
     if len(lines) < last:

@@ -15,12 +15,14 @@ from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import scored
 from atento.data.records.labelled_data import source_of
+from atento.data.records.splits import Split
 from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate
 from atento.runs.model_config import model_config
 from atento.runs.train import TrainedRun, train
 from atento.storage.whole_file import write_whole
+from atento.tasks.model_outputs import reads_signs
 from atento.text import Tokenizer
 from atento.training.journal import read_journal
 from atento_world import write
@@ -206,10 +208,27 @@ def test_evaluate_scores_a_models_translations(trained: TrainedRun) -> None:
     assert set(evaluate(trained.folder, "data.tsv")) == {"bleu", "chrf", "exact-match"}
 
 
-def test_texts_without_a_letter_or_digit_are_their_own_translations(trained: TrainedRun) -> None:
-    """Alone, in a list, as several outputs, in pieces; letters of any script and digits are translated."""
+def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> None:
+    """Alone, in a list, as several outputs, in pieces; letters of any script are translated, and what must have words.
+
+    Unless the model learned to translate such texts.
+    """
     model = load(trained.folder, device="cpu")
-    as_it_is = ["🙂 👍🏽", "...", " — ?!", "☆", "🇧🇷"]
+    assert "without_words" not in model.config
+    as_it_is = [
+        "🙂 👍🏽",
+        "...",
+        " — ?!",
+        "☆",
+        "🇧🇷",
+        "42",
+        "123 🙂",
+        "%1$s: {{name}}",
+        "---",
+        "<b>7</b>",
+        "½",
+        "a@b.pt",
+    ]
     assert model.translate(as_it_is) == as_it_is and model.translate(as_it_is[0]) == as_it_is[0]
     assert model.translate(["a 🙂", " ", *as_it_is])[1:] == ["", *as_it_is]
     assert model.translate("🙂", n_best=2, beam=2) == ["🙂"]
@@ -218,9 +237,36 @@ def test_texts_without_a_letter_or_digit_are_their_own_translations(trained: Tra
     sources: list[list[str]] = []
     encode = Tokenizer.encode_batch
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tokenizer, "encode_batch", lambda self, texts: sources.append(list(texts)) or encode(self, texts))
-        model.translate(["猫", "é", "7", "½", "a!", "ß", "कि", *as_it_is])
-    assert sources == [["猫", "é", "7", "½", "a!", "ß", "कि", *[""] * len(as_it_is)]]
+
+        def encoded(self: Tokenizer, texts: list[str], **options: float) -> object:
+            sources.append(list(texts))
+            return encode(self, texts, **options)
+
+        patch.setattr(Tokenizer, "encode_batch", encoded)
+        translated = ["猫", "é", "7 %x a", "a!", "ß", "कि"]
+        model.translate([*translated, *as_it_is])
+        assert sources.pop() == [*translated, *[""] * len(as_it_is)]
+        assert model.translate("7", prefix="O").startswith("O")
+        assert "gato" in model.translate("24/7", required_words=["gato"], beam=2, max_new_tokens=9)
+        assert model.translate("42", glossary={"42": "gato"}, max_new_tokens=9) == "gato"
+        sources.clear()
+        pairs = [(f"{n} {n + 1}", f"{n + 1} {n}") for n in range(9)]
+        recipe = {"task": "translation", "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}}}
+        keys = {
+            "tokenizer": {"kind": "word"},
+            "network": {"preset": "transformer-tiny", "d_model": 16, "d_ff": 32, "n_layers": 1},
+        }
+        data = {"train": pairs, "valid": pairs[:2]}
+        run = train({**recipe, **keys, "training": {"steps": 2, "batch_tokens": 90}}, data=data, out="signs", threads=1)
+        assert ["0 1", "1 2"] in sources  # in validation
+        signs = load(run.folder, device="cpu")
+        assert signs.config["without_words"] is True
+        signs.translate(["3 4", "🙂"])
+        assert sources[-1] == ["3 4", "🙂"]
+    noise = [("- -", "-"), ("7", "7")] + [("a", "b")] * 9
+    for some, signs_are_read in ((pairs, True), (noise, False), ([("7", "7")] * 9, False), ([], False)):
+        columns = {"source": [source for source, _ in some], "target": [target for _, target in some]}
+        assert reads_signs(Split(columns, "")) is signs_are_read
 
 
 def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:

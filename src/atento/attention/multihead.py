@@ -231,8 +231,7 @@ class MultiHeadAttention(nn.Module):
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Projected (B,L,(H+2·Hkv)·K) -> queries (B,H,L,K), keys and values (B,Hkv,L,K)."""
-        sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
-        q, k, v = x.split(sizes, dim=-1)
+        q, k, v = x.split([self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2], dim=-1)
         q, k = self._normed(self._by_head(q), self.query_norm), self._normed(self._by_head(k), self.key_norm)
         return q, k, self._by_head(v)
 

@@ -134,8 +134,7 @@ class Decoding:
 
     def logits(self, network: Network, rows: Rows, expected: Rows) -> tuple[list[Array], list[Array]]:
         """Those of the file and of the network behind each token of the prompts and of what the network writes."""
-        both = [[*row, *output] for row, output in zip(rows, expected)]
-        ids, token_mask = padded(both, network.config.pad_id)
+        ids, token_mask = padded([[*row, *output] for row, output in zip(rows, expected)], network.config.pad_id)
         inputs = {"input_ids": ids.numpy(), "attention_mask": token_mask.long().numpy(), **self._empty(len(rows))}
         with torch.inference_mode():
             reference = network(ids, token_mask=token_mask).logits

@@ -193,8 +193,7 @@ class GraphStepFunction:
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
                 # other threads may allocate memory for their searches during the capture
-                stream = torch.cuda.Stream(device)
-                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
                     buffers.logits = self.compute(buffers)
                 buffers.graph = graph
             buffers.graph.replay()

@@ -64,13 +64,12 @@ def joined(states: Sequence[PromptState]) -> PromptState:
     lengths, rows = torch.cat([part.lengths for part in parts]), [state.rows for state in states]  # (R,)
     length = int(lengths.max())  # columns of the longest row
     is_level = bool((lengths == length).all())
-    layers = zip(*(state.stack.blocks for state in states))
     blocks = [
         BlockState(
             _joined_pasts([block.self_attention for block in layer], rows, length),
             _joined_sources([block.cross_attention for block in layer]),
         )
-        for layer in layers
+        for layer in zip(*(state.stack.blocks for state in states))
     ]
     masks = [state.stack.memory_mask for state in states if state.stack.memory_mask is not None]
     stack = StackState(blocks, length, lowering.joined(masks, rows) if masks else None)

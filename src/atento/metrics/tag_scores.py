@@ -59,8 +59,7 @@ def tag_accuracy(predictions: Sentences, references: Sentences) -> Score:
     total = summed(rows)
     if not total[1]:
         raise UsageError("there is nothing to score: the sentences have 0 words")  # sentences of no words
-    parts = {"right": total[0], "words": total[1]}
-    return Score("tag accuracy", _share(total), parts, "", rows, _share, digits=4)
+    return Score("tag accuracy", _share(total), {"right": total[0], "words": total[1]}, "", rows, _share, digits=4)
 
 
 def _kinds(spans: set[Span]) -> list[str]:

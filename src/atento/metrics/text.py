@@ -110,8 +110,7 @@ def exact_match(predictions: Sequence[str], references: References) -> Score:
     rows = [[float(guess in answers), 1.0] for guess, *answers in zip(predictions, *streams)]
     matches = sum(row[0] for row in rows)
     parts = {"matches": matches, "count": float(len(rows))}
-    settings = f"nrefs:{len(streams)}|case:mixed"
-    return Score("exact match", _share([matches, len(rows)]), parts, settings, rows, _share)
+    return Score("exact match", _share([matches, len(rows)]), parts, f"nrefs:{len(streams)}|case:mixed", rows, _share)
 
 
 # sacrebleu --------------------------------------------------------------------------------------------------------
@@ -160,8 +159,7 @@ def _scored(
     Both functions have a leading underscore in sacrebleu, which has kept them since 2.0 and uses them in its own
     significance tests. Tests compare with its public results.
     """
-    streams = reference_streams(predictions, references)
-    rows = metric._extract_corpus_statistics(list(predictions), streams)
+    rows = metric._extract_corpus_statistics(list(predictions), reference_streams(predictions, references))
     combine = _value_of(metric)
     total = [sum(column) for column in zip(*rows)]  # statistics of sacrebleu add up
     settings = str(metric.get_signature())

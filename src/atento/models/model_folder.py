@@ -157,6 +157,7 @@ CALIBRATION = "calibration"  # the key of a model whose linear maps have 8 bits 
 OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
     *("name", "task", "objectives", "decoding", "embedding"),
     *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering", "long_texts", "confidence"),
+    "without_words",  # whether it translates sources without words, which others copy
 )
 
 

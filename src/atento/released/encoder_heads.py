@@ -69,8 +69,7 @@ class HeadNames:
         """The options of a new head of a text behind the layer `hidden`, which reads the first token."""
         if not self.hidden or kind not in OF_TEXT:
             return None
-        activation = self.hidden_activation
-        return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}
+        return {"hidden": True, "activation": self.hidden_activation, "pooling": "first", "dropout": network.dropout}
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ def resolve(
             stored_names[repeat.name] = stored
             if repeat.replaces:
                 stored_names[repeat.source] = stored
-    sources = frozenset(repeat.source for repeat in repeats)
-    return Tying(stored_names, frozenset(repeated), tuple(untied), sources)
+    return Tying(stored_names, frozenset(repeated), tuple(untied), frozenset(repeat.source for repeat in repeats))
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,7 @@ def read_released(
         weights, load_report = _take(files, config, rows, prefix, tying)
         used_names = {name for names in load_report.loaded.values() for name in names}
         for name in sorted(theirs - used_names - kept):  # what no row of the table reads
-            bare = name.removeprefix(prefix)
-            getattr(load_report, _kind(family, tying, bare)).append(name)
+            getattr(load_report, _kind(family, tying, name.removeprefix(prefix))).append(name)
         load_report.unread = keys.unread()
         load_report.untied = sorted(used_names.intersection(tying.untied))
     if load_report.new and not allow_missing:

@@ -163,8 +163,7 @@ def kubernetes(job: Job) -> str:
         )
     if not _NAME.fullmatch(job.name):
         raise UsageError(f"--name must be of small letters, digits and hyphens for Kubernetes: got {job.name!r}")
-    head = f"{job.name}-node-0-0.{job.name}"
-    command = " ".join(torchrun(job, "JOB_COMPLETION_INDEX", job.name, head))
+    command = " ".join(torchrun(job, "JOB_COMPLETION_INDEX", job.name, f"{job.name}-node-0-0.{job.name}"))
     limits = (
         f"""
                   resources:

@@ -10,6 +10,7 @@ from atento.data.objectives.preparation import long_texts_of
 from atento.data.records.splits import Split
 from atento.metrics.tag_schemes import scheme_of
 from atento.models.model_folder import LORA
+from atento.tasks.model_outputs import reads_signs
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.split_evaluation import prefixes_of
 from atento.version import __version__
@@ -43,8 +44,8 @@ def model_config(recipe: Recipe, network: dict[str, object], template: str | Non
 
 
 def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
-    """What `config.json` says of the training data: pairs of texts or not, prefixes, the scheme of tags, how to find
-    answers."""
+    """What `config.json` says of the training data: pairs or not, prefixes, the scheme of tags, sources without words,
+    how to find answers."""
     columns = train.columns
     facts: dict[str, object] = {}
     if any(field.name == "pair" for field in TASKS[recipe.task].fields):
@@ -59,6 +60,8 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
         facts["reading"] = reading
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
+    if reads_signs(train):
+        facts["without_words"] = True
     if "answers" in columns:
         facts["answering"] = learned_settings(recipe, train)
     return facts

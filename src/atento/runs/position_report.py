@@ -96,8 +96,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
     recipe = loaded.recipe
     step = int(path.name.rpartition("-")[2])
     data = read_data(recipe, loaded.folder, _silent)
-    tokenizer = Tokenizer.load(folder / "tokenizer")
-    batches = training_batches(recipe, config, tokenizer, data.train, _silent)
+    batches = training_batches(recipe, config, Tokenizer.load(folder / "tokenizer"), data.train, _silent)
     with own_draws(recipe.training.seed):  # the same initial weights as the run
         network = build_network(config)
     first = {name: table.detach().clone() for name, table in learned_tables(network)}

@@ -330,8 +330,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     recipe = with_rates(loaded, initial.network_config).recipe
     tokenizer = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
-    network = with_task_heads(config, recipe, train)
-    return tokenizer, with_objective_heads(network, recipe)
+    return tokenizer, with_objective_heads(with_task_heads(config, recipe, train), recipe)
 
 
 def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:

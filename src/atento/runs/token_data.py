@@ -345,10 +345,9 @@ def _write(
     workers: Callable[[Path], TextWorkers] | None = None,
 ) -> None:
     """Write the missing shards and the manifest."""
-    size = text_bytes(loaded)
     if processes is None:
         processes = available_cores()
-        processes = processes if size > _FEW else 0
+        processes = processes if text_bytes(loaded) > _FEW else 0
     errors: list[DataError] = []
     refused = errors.append if loaded.recipe.data.skip_bad else None
     writer = TokenWriter(folder, plan, shard_tokens)

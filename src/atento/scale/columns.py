@@ -132,5 +132,4 @@ class ParquetTexts:
         return self._group[1]
 
     def _texts(self, table: Any) -> list[str]:
-        sides = [table.column(name).to_pylist() for name in self.columns]
-        return [joined(values) for values in zip(*sides)]
+        return [joined(values) for values in zip(*[table.column(name).to_pylist() for name in self.columns])]

@@ -105,8 +105,7 @@ class Requests:
 
     def reply(self, answer: Answer) -> None:
         """Send an answer."""
-        about = {"bad": answer.bad, "warnings": answer.warnings}
-        send(self._out, json.dumps(about).encode("utf-8"), answer.content)
+        send(self._out, json.dumps({"bad": answer.bad, "warnings": answer.warnings}).encode("utf-8"), answer.content)
 
     def fail(self, error: Exception) -> None:
         """Send an error: one that the user caused, or another one, after which the worker should end."""

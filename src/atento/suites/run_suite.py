@@ -62,8 +62,7 @@ def glue(
     suite = suite_named(table)
     rows = rows_named(suite, tasks)
     numbers = _checked_seeds(seeds)
-    folder = path_of(data, "data", "a folder")
-    files, missing = _found(rows, folder, tasks is not None)
+    files, missing = _found(rows, path_of(data, "data", "a folder"), tasks is not None)
     path = Path(model).expanduser()
     name = (path.resolve() if path.exists() else path).name
     default = Path("runs") / f"glue-{'' if suite.name == 'glue' else f'{suite.name}-'}{name}"

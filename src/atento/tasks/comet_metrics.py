@@ -68,11 +68,10 @@ class CometReader(TextReader):
         self.layers = [(tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in range(len(tensors) // 2)]
         widths = [self.parts * self.config.d_model, *(len(bias) for _, bias in self.layers)]
         shapes = [tuple(weight.shape) for weight, _ in self.layers]
-        right = [(out, width) for width, out in pairwise(widths)]
         if (
             not all(known)
             or not isinstance(network, Encoder)
-            or shapes != right
+            or shapes != [(out, width) for width, out in pairwise(widths)]
             or widths[-1] != 1
             or len(self.mix) != self.config.n_layers + 1
         ):

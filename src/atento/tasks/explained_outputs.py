@@ -58,8 +58,7 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
     last = list(columns)[-1]
     # the last token is only predicted
     columns[last] = [*columns[last], *(groups.of(tokens, place) for place in range(len(ids) - 1))]
-    at = range(first, first + len(ids))
-    return _explained(model, network, rows, columns, (groups, tokens, at, name))
+    return _explained(model, network, rows, columns, (groups, tokens, range(first, first + len(ids)), name))
 
 
 def explained_mask(model: TaskModel, verb: str, texts: Sequence[str], target: object) -> Explained:
@@ -130,5 +129,4 @@ def _explained(
         positions={"positions": last},
         width=len(tokens.ids) * network.config.target_vocab_size,
     )
-    names = [tokens.words[word] for word in order]
-    return Explained([reading], groups, name, "log-probability of the words", names)
+    return Explained([reading], groups, name, "log-probability of the words", [tokens.words[word] for word in order])

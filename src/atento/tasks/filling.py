@@ -307,8 +307,7 @@ def mask_log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]]
     output = network(
         ids=torch.from_numpy(padded).to(device), token_mask=torch.from_numpy(real).to(device), project=False
     )
-    logits = network.project(output.hidden[torch.arange(len(rows)), positions])
-    log_probs = torch.log_softmax(logits.double(), dim=-1)
+    log_probs = torch.log_softmax(network.project(output.hidden[torch.arange(len(rows)), positions]).double(), dim=-1)
     others = torch.tensor(tokenizer.other_ids(network.config.vocab_size), device=device)
     return log_probs.index_fill(-1, others, float("-inf"))
 

@@ -30,9 +30,10 @@ from atento.tasks.task_model import (
     tokenizer_of,
     watched,
 )
-from atento.tasks.text_writing import Writer, WrittenText, has_words
+from atento.tasks.text_writing import Writer, WrittenText
 from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed
+from atento.text.kept_spans import has_words
 from atento.text.kinds import check_texts
 from atento.text.specials import Template
 from atento.text.streaming import stream_text
@@ -188,8 +189,9 @@ def writer_of(
     if isinstance(network, Continuing):
         writer = prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
     else:
-        # a text without a letter or digit is its own translation
-        shared |= {"words_only": model.copies and verb_of(task) == "translate", "longest": model.source_limit}
+        # a text without words is its own translation, unless such texts were learned or the output must have a word
+        words = model.config.get("without_words") or decoding.prefix or decoding.required_words
+        shared |= {"words_only": verb_of(task) == "translate" and not words, "longest": model.source_limit}
         writer = source_writer(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
     remembering = getattr(shared["utility"], "remembering", None)  # of a metric that reads sources
     return writer if remembering is None else replace(writer, encode=remembering(writer.encode))
@@ -300,6 +302,13 @@ def written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[s
 def gold(split: Split) -> list[str]:
     """The right outputs for a split: its targets."""
     return split["target"]
+
+
+def reads_signs(split: Split) -> bool:
+    """Whether a tenth of about a thousand pairs, or more, change a source that has no words, such as `3 1 2`."""
+    columns = [split.columns.get(name, [])[:: max(1, len(split) // 1000)] for name in ("source", "target")]
+    changed = [source for source, target in zip(*columns) if source != target and not has_words(source)]
+    return 10 * len(changed) >= max(1, len(columns[0]))
 
 
 def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:

@@ -45,6 +45,5 @@ def shifted(written: Tensor, gold_inputs: Tensor) -> Tensor:
 
 def by_step(values: Tensor, real: Tensor) -> list[float]:
     """Return the mean of values (B,T) over real positions at each step that a quarter of the sentences reach."""
-    counts = real.sum(dim=0)
-    steps = int((counts >= max(1.0, _ENOUGH * len(real))).sum())
+    steps = int((real.sum(dim=0) >= max(1.0, _ENOUGH * len(real))).sum())
     return [float(values[:, t][real[:, t]].mean()) for t in range(steps)]

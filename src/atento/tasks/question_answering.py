@@ -121,8 +121,7 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
     def read(rows: list[int]) -> NDArray[np.float64]:
         tensors = inputs_of(windows.store, rows, network.config, head)
         inputs = {name: value.to(device) for name, value in tensors.items()}
-        token_mask = token_mask_of(inputs)
-        return network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
+        return network.read(head.name, network(**inputs, project=False), token_mask_of(inputs)).double().cpu().numpy()
 
     for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, network):
         position, size = int(windows.position[row]), int(windows.size[row])

@@ -28,8 +28,7 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     template, longest = model.config.get("template"), model.trained_length
     reader, tokenizer = model.reader(), tokenizer_of(model)
     options: TextOptions = {"template": template, "longest": longest, "long_texts": model.long_texts}
-    outputs = text_outputs(reader, tokenizer, head, first, second, **options)
-    return [number for (number,) in outputs]
+    return [number for (number,) in text_outputs(reader, tokenizer, head, first, second, **options)]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[float]:

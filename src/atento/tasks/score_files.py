@@ -142,8 +142,7 @@ def where_all_say(references: Items, systems: list[Items]) -> tuple[list[str], l
     Raises:
         DataError: none is left, or one that is left has no right label.
     """
-    columns = zip(*(system.values for system in systems))
-    kept = [number for number, row in enumerate(columns) if None not in row]
+    kept = [number for number, row in enumerate(zip(*(system.values for system in systems))) if None not in row]
     for number in kept:
         if references.values[number] is None:
             raise DataError(f"{references.at(number)}: {_BLANK}")

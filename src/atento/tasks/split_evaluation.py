@@ -33,6 +33,7 @@ from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_writer
 from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
+from atento.tasks.model_outputs import reads_signs
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.tasks.task_model import Continuing, TaskModel, labels_of, prompt_template
@@ -49,8 +50,7 @@ def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenize
     Raises:
         DataError: no example is left, or a label that the training data does not have.
     """
-    template = template_for(recipe.task, tokenizer)
-    preparation = Preparation(recipe, network, tokenizer, split, template, held_out=True)
+    preparation = Preparation(recipe, network, tokenizer, split, template_for(recipe.task, tokenizer), held_out=True)
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
 
 
@@ -69,12 +69,9 @@ class ModelInTraining(TaskModel):
     - Texts are read by the network itself: packed weights would be used once. A draft, which changes no greedy output,
       is not used.
     - `data.truncate` cuts sources at the learned positions, and `data.max_len` the texts that become vectors.
-    - A source without a letter or digit is translated, where a loaded model copies it.
-    - Tags obey the scheme that the labels suggest, where a loaded model has that of the training data, and questions
-      may have no answer if those of the split do, where a loaded model goes by the training data.
+    - Tags obey the scheme that the labels suggest, where a loaded model has that of the training data. Questions may
+      have no answer, and sources no words, if those of the split do: a loaded model goes by the training data.
     """
-
-    copies = False
 
     def __init__(self, network: Network, tokenizer: Tokenizer, recipe: Recipe, split: Split) -> None:
         config: dict[str, object] = {
@@ -94,6 +91,7 @@ class ModelInTraining(TaskModel):
             # the shorter of what the model and the recipe read
             limits = [limit for limit in (embedding.max_len, recipe.data.max_len) if limit is not None]
             config["embedding"] = asdict(replace(embedding, max_len=min(limits)))
+        config["without_words"] = reads_signs(split)
         if "answers" in split.columns:
             config["answering"] = learned_settings(recipe, split)
         super().__init__(network, tokenizer, config)

@@ -60,11 +60,9 @@ class TaskModel:
         words: of a model that reads words instead of pieces.
         requested: what it was loaded by, for messages.
         source_limit: the most tokens of a source, which is cut there; None: it is read whole.
-        copies: whether the translation of a text without a letter or digit is the text itself.
     """
 
     source_limit: int | None = None
-    copies = True
 
     def __init__(
         self,

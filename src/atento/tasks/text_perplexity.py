@@ -68,8 +68,7 @@ def perplexity(
             raise UsageError("an encoder-decoder predicts targets from sources: give `targets` too")
         if window is not None or stride is not None:
             raise UsageError("`window` and `stride` are for texts, not for pairs")
-        outputs = _of_pairs(model, texts, listed(targets))
-        return _scored(outputs, "perplexity", "kind:pairs|eos:scored")
+        return _scored(_of_pairs(model, texts, listed(targets)), "perplexity", "kind:pairs|eos:scored")
     if targets is not None:
         raise UsageError(f"`targets` are for an encoder-decoder: this network is a {type(network).__name__}")
     if model.precision == "int8":

@@ -27,6 +27,7 @@ from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import check_lengths, warn_of_context
+from atento.text.kept_spans import has_words
 
 _CACHES = 1 << 30  # bytes of keys and values of all batches that are decoded at a time
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
@@ -57,7 +58,7 @@ class Writer:
         device: where the network is.
         encode: texts -> ids, special tokens included, `n_special` of each text; no ids: it is not searched.
         is_prompt: whether texts are prompts; prompt and output share the positions.
-        words_only: whether a text without a letter or digit, such as emoji, is its own output.
+        words_only: whether a text without words (`has_words`), such as a number, is its own output.
         constraints: the words and tokens of `decoding`, as ids (`decoding_setup.constraints_of`).
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
         trained: the most tokens of a text in training; longer inputs are counted in a warning.
@@ -168,9 +169,8 @@ class Writer:
     def writing(self, ids: Sequence[int], row: int, constraints: Constraints | None = None) -> "Writing":
         """What is searched for text number `row`, with constraints of its own or not. Raises UsageError: as `write`."""
         constraints = constraints or self.constraints
-        needed = constraints.length
         limit = token_limit(
-            len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=needed
+            len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=constraints.length
         )
         draws = self.decoding.samples or self.decoding.mbr is not None  # other searches read no seed
         return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row) if draws else 0, constraints)
@@ -288,11 +288,6 @@ class Writing:
             seed=request.seeds,
             draft=writer.draft,
         )
-
-
-def has_words(text: str) -> bool:
-    """Whether a text has a letter, of any script, or a digit."""
-    return any(char.isalnum() for char in text)
 
 
 def _longest(outputs: Sequence[WrittenText]) -> int:

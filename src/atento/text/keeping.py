@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from atento.text.glossary import Glossary, Met, has_spaces
-from atento.text.kept_spans import Kept, Link
+from atento.text.kept_spans import Kept, Link, has_words
 
 MOST_FORMS = 4  # of a term, that are tried
 
@@ -60,8 +60,9 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, t
             source and set by alignment, and so are the others where the output lacks one.
         tags: whether tags at least stay so.
     """
-    # tags are always taken out, the other spans only where an output has lost one
-    kept = [Kept.of(text, tags_only=True) if protect or tags else Kept(text, (), text) for text in texts]
+    # tags are always taken out beside words, the other spans only where an output has lost one
+    taken = [(protect or tags) and has_words(text) for text in texts]
+    kept = [Kept.of(text, tags_only=True) if out else Kept(text, (), text) for text, out in zip(texts, taken)]
     outputs: Outputs = yield Translate([one.bare for one in kept])
     lost = [
         number

@@ -180,6 +180,11 @@ class Kept:
         return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion
 
 
+def has_words(text: str) -> bool:
+    """Whether a text has a letter, of any script, outside of what a translation must not change."""
+    return any(char.isalpha() for char in text) and any(char.isalpha() for char in _SPANS.sub("", text))
+
+
 def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
     """An output with spans at places, which are in order, and with the spaces that they had."""
     parts, at = "", 0

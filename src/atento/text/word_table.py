@@ -48,8 +48,7 @@ class WordTable:
         ends = np.flatnonzero((characters == 32) | (characters == 0))  # a blank or a NUL ends a word
         starts = np.append(0, ends[:-1] + 1)  # where each part begins
         words = np.flatnonzero(ends > starts)  # two blanks in a row have none between
-        numbers = self._numbers(data, starts[words], ends[words])
-        ids, id_ends = self.rows.joined(numbers)
+        ids, id_ends = self.rows.joined(self._numbers(data, starts[words], ends[words]))
         last = np.searchsorted(words, np.flatnonzero(characters[ends] == 0), side="right")  # words up to each NUL
         return ids, np.append(0, id_ends)[last]
 

@@ -62,8 +62,7 @@ def align_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> Words:
         offsets: (start, end) for each token, None for special tokens; in order of start.
     """
     spans = word_spans(text)
-    index = first_words(spans, offsets)
-    return Words(index, [text[start:end] for start, end in spans])
+    return Words(first_words(spans, offsets), [text[start:end] for start, end in spans])
 
 
 def first_words(words: Sequence[tuple[int, int]], offsets: Iterable[tuple[int, int] | None]) -> list[int | None]:

@@ -266,8 +266,7 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
         else:
             run.progress.skipped_in_row = 0
             if not sums and run.updater.loss_scale is not None:  # no sums: a gradient in float16 overflowed
-                factor = run.updater.loss_scale.factor
-                run.journal.append({"event": "overflow", "step": step, "loss_scale": factor})
+                run.journal.append({"event": "overflow", "step": step, "loss_scale": run.updater.loss_scale.factor})
             return sums
         # here the exception is gone, and with its frames the activations
         _split(run, step, parts, reason)

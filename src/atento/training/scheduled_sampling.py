@@ -159,8 +159,7 @@ def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomne
     arguments |= mask_of(network, batch.mask)
     if name == "target_ids":  # the source is read once
         source_mask = arguments.get("source_token_mask")
-        source_ids = arguments.pop("source_ids")
-        encoded = network.encode(source_ids, source_token_mask=source_mask, random=random)
+        encoded = network.encode(arguments.pop("source_ids"), source_token_mask=source_mask, random=random)
         arguments |= {"source_ids": None, "encoded": encoded}
     forward = _stepwise if network.stepwise else _two_passes
     return forward(network, name, ids, chosen, own, arguments, random)

@@ -268,8 +268,7 @@ class Updater:
         Without `scales`, the loss is the sum over the real targets of the only head. With `scales`, it is Σ over heads
         of weight · scale · sum.
         """
-        batch = on_device(self.compute_network, part.batch, self.device)
-        head_losses = losses(self.compute_network, batch, call)
+        head_losses = losses(self.compute_network, on_device(self.compute_network, part.batch, self.device), call)
         if scales is None:
             ((total, _),) = head_losses.values()
         else:

@@ -54,8 +54,7 @@ class QuestionOptions(ExplainOptions):
         made = []
         with ExitStack() as files:
             source = SourceConfig(file=self.file, question="question", context="context")
-            fields = (Field("question"), Field("context"))
-            for row in file_rows(source, str(self.form), fields, Path(), files)[1]:
+            for row in file_rows(source, str(self.form), (Field("question"), Field("context")), Path(), files)[1]:
                 try:
                     if isinstance(row, DataError):
                         raise row

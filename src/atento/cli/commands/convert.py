@@ -23,8 +23,7 @@ _NAMES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime"}
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    example = "Example:  atento convert downloads/bert --to atento --out bert"
-    app.command("convert", epilog=example)(convert)
+    app.command("convert", epilog="Example:  atento convert downloads/bert --to atento --out bert")(convert)
 
 
 def convert(

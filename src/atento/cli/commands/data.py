@@ -45,8 +45,7 @@ def stats(
     """Print statistics of each split: lengths, length ratios, suspicious and too long records, and columns."""
     from atento.cli.commands.statistics import measured, text_lines
 
-    loaded = recipe_of(recipe, overrides)
-    records = measured(loaded, tokens=tokens)
+    records = measured(recipe_of(recipe, overrides), tokens=tokens)
     if as_json:
         echo(json.dumps(records, ensure_ascii=False))
         return

@@ -322,8 +322,7 @@ def _outputs(
     """Each line with the outputs of each of its parts, best first; `first` is the number of parts before."""
     write = getattr(loaded, _OUTPUTS[request.command])
     pieces = [_parts(line, request) for line in lines]
-    flat = [piece for line in pieces for piece in line]
-    results = iter(write(flat, row=first, **request.options))
+    results = iter(write([piece for line in pieces for piece in line], row=first, **request.options))
     rows = [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
     return [(line, [] if isinstance(line, BadLine) else outputs) for line, outputs in rows]
 

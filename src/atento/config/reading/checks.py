@@ -175,8 +175,7 @@ def _of_mask(network: NetworkConfig, written: dict[str, str]) -> Iterator[str]:
 
 def _defaults(task: str) -> dict[str, object]:
     """Return the default values of a recipe of this task by dotted key; the recipe in a run folder has these too."""
-    sources = {split: [{"world": "train"}] for split in SPLITS}
-    tree = schema.as_node({"task": task, "data": sources}, "")
+    tree = schema.as_node({"task": task, "data": {split: [{"world": "train"}] for split in SPLITS}}, "")
     return schema.flatten(schema.Reader().build(Recipe, with_defaults(tree), ""))
 
 
@@ -212,8 +211,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             yield from no_effect("data.stride", "nothing is read in windows")
     if not _reads_long_texts(spec):
         yield from no_effect("data.windows", "this task gives no label, number or vector of a whole text")
-    objectives = objectives_of(recipe.task, recipe.objective)
-    if not any(OBJECTIVES[objective.kind].packs for objective in objectives):
+    if not any(OBJECTIVES[objective.kind].packs for objective in objectives_of(recipe.task, recipe.objective)):
         packing = " or ".join(kind for kind, objective in OBJECTIVES.items() if objective.packs)
         yield from no_effect("data.pack", f"only the objective {packing} packs texts")
     for key, why in spec.without_effect.items():

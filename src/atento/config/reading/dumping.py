@@ -57,8 +57,7 @@ def _is_empty(lines: Sequence[tuple[str, str]], number: int) -> bool:
 def recipe_schema() -> dict[str, object]:
     """JSON Schema of recipe files, short forms included, so that an editor completes keys and marks mistakes."""
     adapter = TypeAdapter(list[Recipe], config=ConfigDict(extra="forbid"))
-    json_schema = adapter.json_schema()
-    definitions = json_schema["$defs"]
+    definitions = adapter.json_schema()["$defs"]
     top = definitions.pop("Recipe")
     presets = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # the values of a section that is a plain text
 

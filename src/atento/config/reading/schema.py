@@ -150,8 +150,7 @@ def expand(node: Node, hint: object) -> Node:
     # `teacher: [a, b]`: a list is short for the key that takes one
     several = isinstance(node.value, list) and element(keys_of(cls).get(key)) is not None
     if (isinstance(node.value, str) or several) and key in (*keys_of(cls), *EXTRA_KEYS.get(cls, ())):
-        kinds = get_args(keys_of(cls).get("kind"))
-        if key == "path" and node.value in kinds:
+        if key == "path" and node.value in get_args(keys_of(cls).get("kind")):
             text = node.value
             raise RecipeError(
                 f"{node.position}: {text!r} reads as the path of a tokenizer; "

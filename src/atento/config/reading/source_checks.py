@@ -74,8 +74,7 @@ def _records_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
 
 def _labelled_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     """As `source_problem`, for a split of the micro-world with gold labels."""
-    spec = TASKS[task]
-    fitting = labellings_for(spec.fields)
+    fitting = labellings_for(TASKS[task].fields)
     choices = f"use `labels: {'`, `'.join(fitting)}`" if fitting else forms(task)
     if source.labels is None:
         return "world", f"is a split of the micro-world without labels, and this task reads {_listed(task)}: {choices}"

@@ -86,8 +86,7 @@ def read_yaml(text: str, position: Position) -> Node:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise RecipeError(f"{position(1, 1)}: a recipe may hold at most {MAX_BYTES} bytes")
     try:
-        composer = _Composer(yaml.parse(text, Loader=yaml.SafeLoader), position)
-        return composer.document()
+        return _Composer(yaml.parse(text, Loader=yaml.SafeLoader), position).document()
     except yaml.MarkedYAMLError as error:
         problem = error.problem_mark or error.context_mark
         spot = position(problem.line + 1, problem.column + 1) if problem else position(1, 1)

@@ -235,8 +235,7 @@ class OutputConfig:
     """
 
     def __post_init__(self) -> None:
-        bounds = (0, *self.adaptive)
-        if not all(low < high for low, high in pairwise(bounds)):
+        if not all(low < high for low, high in pairwise((0, *self.adaptive))):
             raise RecipeError(f"`output.adaptive` must rise, from above 0: got {list(self.adaptive)}")
 
 

@@ -268,11 +268,10 @@ class PlannedBatches:
     def plan(self, epoch: int) -> list[list[Rows]]:
         """Return the rows of each part of each update of an epoch; the last plan is cached."""
         if self._cached_plan is None or self._cached_plan[0] != epoch:
-            lengths = self.objective.lengths(self.stores.at(epoch))
             self._cached_plan = (
                 epoch,
                 plan(
-                    *lengths,
+                    *self.objective.lengths(self.stores.at(epoch)),
                     self.updates_per_epoch,
                     self.parts_per_update,
                     self.seed,

@@ -343,8 +343,7 @@ def _refuse_other_formats(raw: bytes, name: str) -> None:
 
 def _refuse_carriage_returns(first: bytes, name: str) -> None:
     """Refuse a file by its first line: several carriage returns in it, or one where no newline follows, end lines."""
-    inside = first.rstrip(b"\r\n").count(b"\r")
-    if inside > first.endswith(b"\n"):
+    if first.rstrip(b"\r\n").count(b"\r") > first.endswith(b"\n"):
         raise DataError(
             f"{name}: lines end with carriage returns alone, and must end with newlines (`tr '\\r' '\\n'` converts it)"
         )

@@ -41,8 +41,7 @@ def questions_in(text: str, name: str, fields: Sequence[str]) -> Iterator[tuple[
 def _document(text: str, name: str) -> object:
     """The decoded file."""
     try:
-        begin = skip(text, 0)
-        document, end = decode(text, begin)
+        document, end = decode(text, skip(text, 0))
         if skip(text, end) != len(text):
             raise ValueError("more text after the object")
     except json.JSONDecodeError as error:

@@ -68,8 +68,7 @@ def word_batch(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
     pairs = real[:, 1:] & real[:, :-1]  # (B,L-1): both neighbours are real
     labels[:, :-1, 0] = torch.where(pairs, words[:, 1:], -1)  # forward: the word behind
     labels[:, 1:, 1] = torch.where(pairs, words[:, :-1], -1)  # backward: the word before
-    inputs = {"ids": ids, "token_mask": real}
-    return Batch(inputs, {HEAD: labels}, extras={"words": words}, lengths={"ids": lengths})
+    return Batch({"ids": ids, "token_mask": real}, {HEAD: labels}, extras={"words": words}, lengths={"ids": lengths})
 
 
 def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -149,8 +149,7 @@ class Denoising:
         texts = [store["ids"][row].astype(np.int64) for row in rows.tolist()]
         noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)
         sources = [self.template.apply(ids.tolist())[0][:-1] for ids in noisy]  # the layout adds EOS
-        targets = [ids.tolist() for ids in texts]
-        columns = {"source": Ragged(sources), "target": Ragged(targets)}
+        columns = {"source": Ragged(sources), "target": Ragged([ids.tolist() for ids in texts])}
         return self.layout.batch(MemoryStore(columns), np.arange(len(sources)), draw)
 
 

@@ -60,8 +60,7 @@ class Preparation:
 
     def with_budget(self, tokens: int) -> "Preparation":
         """Return a copy with another `batch_tokens`."""
-        training = replace(self.recipe.training, batch_tokens=tokens)
-        return replace(self, recipe=replace(self.recipe, training=training))
+        return replace(self, recipe=replace(self.recipe, training=replace(self.recipe.training, batch_tokens=tokens)))
 
     def by_source(self) -> list["Preparation"]:
         """Return a copy for each source of the split; lines of its report begin with the name of the source."""

@@ -66,11 +66,10 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     sides = [field for field in SIDES if field in split.columns]
     cut = 0
     for field in sides:
-        texts = list(map(embedding.of_field(field).read, split[field]))
         encoded, n_cut = texts_as_store(
             preparation.tokenizer,
             preparation.text_template(),
-            texts,
+            list(map(embedding.of_field(field).read, split[field])),
             None,
             longest,
             preparation.network,

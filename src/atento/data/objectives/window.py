@@ -69,8 +69,7 @@ class WindowBatches:
     def _batch(self, epoch: int, index: int, count: int, at_least: int = 0) -> Batch:
         if self.blocks is None:
             return window_batch(self.windows.part(epoch, index, count, at_least))
-        blocks = self.blocks.part(epoch, index, count, at_least)
-        return block_batch(blocks, self.windows.config.mode == "skip-gram")
+        return block_batch(self.blocks.part(epoch, index, count, at_least), self.windows.config.mode == "skip-gram")
 
     def resize(self, size: PartSize) -> None:
         """As `Batches.resize`: parts are counted in words."""

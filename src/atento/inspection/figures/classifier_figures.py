@@ -27,9 +27,8 @@ def confusion_svg(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     left, above = 16 + 20 + longest + 8, 58 + longest * 0.82 + 10
     width = max(left + len(names) * cell + longest * 0.58 + 16, 330.0)
     height = above + len(names) * cell + 20
-    heading = shorten(visible(title), int(width / 9))
     parts = [
-        svg.text(16, 26, heading, font_size=15, font_weight="600"),
+        svg.text(16, 26, shorten(visible(title), int(width / 9)), font_size=15, font_weight="600"),
         svg.text(16, 46, "rows: right label; columns: predicted label", fill=svg.SOFT),
     ]
     for number, name in enumerate(names):

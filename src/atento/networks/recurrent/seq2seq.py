@@ -269,9 +269,8 @@ class RecurrentSeq2Seq(Network):
         self.config = config
         scale = config.embedding.scaled
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
-        shared = config.embedding.shared
         self.target_embedding = (
-            None if shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
+            None if config.embedding.shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
         )
         self.encoder = RecurrentStack(
             recurrent.cell,

@@ -76,9 +76,8 @@ class EncoderDecoder(StackNetwork):
         self.config = config
         scale = config.embedding.scaled
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
-        shared = config.embedding.shared
         self.target_embedding = (
-            None if shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
+            None if config.embedding.shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
         )
         self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
         self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers)

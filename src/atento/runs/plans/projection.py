@@ -81,8 +81,7 @@ def table() -> str:
         plan = plan_by_shapes(case)
         alone = estimated(plan, DEVICE, 1).computation
         for world in case.worlds:
-            estimate = estimated(plan, DEVICE, world, case.shards)
-            lines.append(_row(_cells(case, estimate, alone / world)))
+            lines.append(_row(_cells(case, estimated(plan, DEVICE, world, case.shards), alone / world)))
     return "\n".join(lines) + "\n"
 
 

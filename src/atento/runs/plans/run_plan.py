@@ -101,8 +101,7 @@ def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callabl
     with torch.device("meta"):
         check_divided(recipe, build_network(config), None)
     batches = training_batches(recipe, config, tokenizer, data.train, report)
-    precision = training_precision(training.precision, device)
-    return plan_run(recipe, config, batches, precision, device, threads)
+    return plan_run(recipe, config, batches, training_precision(training.precision, device), device, threads)
 
 
 def plan_run(

@@ -116,8 +116,7 @@ def search(
         reporter = Reporter(0, log=text_log, bar=False)
         stop = files.enter_context(StopRequest())
         _report_plan(plan, folder, resumed, reporter)
-        trainer = files.enter_context(Trainer(stop, log))
-        return _Search(plan, folder, request, reporter, trainer).run()
+        return _Search(plan, folder, request, reporter, files.enter_context(Trainer(stop, log))).run()
 
 
 def _plan(

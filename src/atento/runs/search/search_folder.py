@@ -38,8 +38,7 @@ def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
         write_whole(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
         return False
     try:
-        saved = json.loads(read_plain_text(path))
-        different = differences(saved, identity)
+        different = differences(json.loads(read_plain_text(path)), identity)
     except (ValueError, AttributeError, KeyError, TypeError):
         raise UsageError(f"{path} is damaged; give another folder with --out") from None
     if different:
@@ -117,11 +116,11 @@ def write_picture(result: SearchResult, ranges: Mapping[str, bool], log_keys: Se
     """Write `scores.svg` and `search.html`: the scores over the values of each key. Raises TrainingError."""
     panels = []
     for key, is_range in ranges.items():
-        scored = [trial for trial in result.trials if trial.rungs]
         points = [
             # the first rung, which all trials reach
             Point(trial.values[key] if is_range else scalar_text(trial.values[key]), trial.rungs[0].score, trial.name)
-            for trial in scored
+            for trial in result.trials
+            if trial.rungs
         ]
         panels.append(Panel(key, points, key in log_keys, share_text(result.importance[key])))
     metric = result.metric or "score"

@@ -43,8 +43,7 @@ def read_markdown(text: str, name: str) -> list[str | Segment]:
 def _slices(lines: list[re.Match[str]], text: str) -> Iterator[list[tuple[int, int]]]:
     """Where the lines of each paragraph, heading or cell stand."""
     found = dict[int, int]()  # line -> where the last slice of it ends
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    for token in tokens:
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
         if token.type != "inline" or token.map is None or not token.content.strip():
             continue
         slices = _places(token, lines, found)

@@ -254,8 +254,7 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
                 next_box = following.box if isinstance(behind, str) else behind.style.box
                 if not what.strip() and style.box is None and writer.style.box is next_box:
                     style = _Style(style.properties, next_box)  # a space in a link
-                shown_text = escape(what, quote=False).encode()
-                writer.put(style, b'<w:t xml:space="preserve">' + shown_text + b"</w:t>")
+                writer.put(style, b'<w:t xml:space="preserve">' + escape(what, quote=False).encode() + b"</w:t>")
                 continue
             box = writer.style.box if what.style.box is writer.style.box else style.box  # where it was, if it is open
             writer.put(_Style(what.properties, box), content[what.start : what.end], in_run=what.run >= 0)

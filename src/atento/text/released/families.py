@@ -170,8 +170,7 @@ def byte_level(sources: Sources) -> Built:
     """
     vocabulary, merges = _vocabulary_and_merges(sources)
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
-    prefix = bool(sources.flag("add_prefix_space", False))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(sources.flag("add_prefix_space", False)))
     backend.decoder = decoders.ByteLevel()
     return Built(backend, "bpe")
 

@@ -136,8 +136,7 @@ def _fairseq(sources: Sources, family: str) -> tuple[SentencePieceModel, list[tu
 def xlm_roberta(sources: Sources) -> Built:
     """XLM-R (Conneau et al. 2020), from `sentencepiece.bpe.model`, with fairseq's ids and the mask last."""
     model, pieces = _fairseq(sources, "xlm-roberta")
-    prefix = bool(sources.flag("add_prefix_space", model.dummy_prefix))
-    return _unigram(model, [*pieces, ("<mask>", 0.0)], 3, prefix)
+    return _unigram(model, [*pieces, ("<mask>", 0.0)], 3, bool(sources.flag("add_prefix_space", model.dummy_prefix)))
 
 
 def mbart(sources: Sources) -> Built:
@@ -148,16 +147,14 @@ def mbart(sources: Sources) -> Built:
     model, pieces = _fairseq(sources, "mbart")
     languages = [(code, 0.0) for code in MBART_LANGUAGES]
     built = _unigram(model, [*pieces, *languages, ("<mask>", 0.0)], 3, model.dummy_prefix)
-    specials = (*built.specials, *MBART_LANGUAGES)
-    return replace(built, specials=specials, same_as_transformers=not model.charsmap)
+    return replace(built, specials=(*built.specials, *MBART_LANGUAGES), same_as_transformers=not model.charsmap)
 
 
 def mbart50(sources: Sources) -> Built:
     """mBART-50 (Tang et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 52 languages and the mask."""
     model, pieces = _fairseq(sources, "mbart50")
     languages = [(code, 0.0) for code in MBART50_LANGUAGES]
-    backend = _metaspace(model, [*pieces, *languages, ("<mask>", 0.0)], 3)
-    return Built(backend, "unigram", specials=MBART50_LANGUAGES)
+    return Built(_metaspace(model, [*pieces, *languages, ("<mask>", 0.0)], 3), "unigram", specials=MBART50_LANGUAGES)
 
 
 def pegasus(sources: Sources) -> Built:

@@ -288,8 +288,7 @@ def read_released(directory: Path, config: dict[str, object], files: dict[str, b
     settings = default_tokens | config
     _add_tokens(built, settings, families.stated_tokens(families.Sources(directory, config, files)), directory)
     definition = built.backend.to_str()
-    data = json.loads(definition)
-    specials = _with_short_sentinels(specials_of(data, settings, directory))
+    specials = _with_short_sentinels(specials_of(json.loads(definition), settings, directory))
     return Parts(
         definition,
         built.kind,

@@ -241,8 +241,7 @@ class RunningSum:
         for (weight, _), copied in zip(first, _converted(first)):
             weight.grad = copied
         if further and further[0][0].is_cuda:  # one kernel adds many gradients, but only of the type of the sums
-            sums = [total for total, _ in further]
-            for group in buckets(sums, _CONVERTED):
+            for group in buckets([total for total, _ in further], _CONVERTED):
                 part, further = further[: len(group)], further[len(group) :]  # as many as the group has
                 torch._foreach_add_(group, _converted(part))
         for total, gradient in further:

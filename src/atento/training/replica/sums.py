@@ -81,8 +81,7 @@ class ExactSum:
         nodes = list(self.tree.nodes.values())
         # a weight that no part of ours reached may have a gradient elsewhere
         ours = [any(node[index] is not None for node in nodes) for index in range(len(self.parameters))]
-        present = present_anywhere(self.processes, ours)
-        for parameter, has_gradient in zip(self.parameters, present):
+        for parameter, has_gradient in zip(self.parameters, present_anywhere(self.processes, ours)):
             # of no process: None, as without processes
             parameter.grad = torch.empty_like(parameter) if has_gradient else None
         indices = {id(parameter.grad): index for index, parameter in enumerate(self.parameters)}
