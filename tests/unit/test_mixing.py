@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from atento.config.sections.mixing import MixingConfig, MixingPoint
 from atento.config.sections.network import NetworkConfig, SpecialIds, changed
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.task_spec import Field
-from atento.data.batches.batch import Batches
+from atento.data.batches.batch import Batches, Ragged
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.records.reader import records_in_memory
 from atento.data.records.splits import Split, by_source, joined
 from atento.errors import RecipeError
@@ -105,6 +107,20 @@ def test_the_rates_are_the_formula_of_t5() -> None:
     ):
         assert rates(config, sizes) == pytest.approx(expected)
     assert rates(MixingConfig("temperature", temperature=1e6), sizes) == pytest.approx([1 / 3] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("members, slots", [(2, 2), (3, 3), (6, 4)])
+def test_an_update_has_a_slot_for_each_member_and_no_more_than_four(members: int, slots: int) -> None:
+    """Few: each slot is a part of its own, which costs time (two sources in updates of 4,096 tokens: a fifth)."""
+    side = Ragged([[4]] * 5000)
+    make = partial(parallel, side, side, seed=1, pad_id=0, start_id=1, eos_id=2)
+    mixture = Mixture(
+        [lambda budget: make(budget=budget)] * members,
+        lambda made: Shares.constant([1.0] * members),
+        budget=960,
+        seed=1,
+    )
+    assert mixture.slots == slots and len(list(mixture.parts(0))) == slots
 
 
 @pytest.mark.parametrize(

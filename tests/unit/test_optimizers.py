@@ -13,7 +13,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.networks.interface import Network
-from atento.training.optimizer import OPTIMIZERS, Optimizer, all_weights, hidden_matrices
+from atento.training.optimizer import OPTIMIZERS, BatchedMuon, Optimizer, all_weights, hidden_matrices
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=19, d_model=8, d_ff=16, n_heads=2, n_layers=2, norm="pre")
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1)
@@ -90,6 +90,27 @@ def test_muon_moves_hidden_matrices_along_an_orthogonal_matrix_and_the_others_by
         assert float(values.min()) > 0.6 and float(values.max()) < 1.25, values  # five Newton-Schulz iterations
         u, _, v = torch.linalg.svd(gradients[name], full_matrices=False)
         assert float((direction * (u @ v)).sum() / (direction.norm() * (u @ v).norm())) > 0.95
+
+
+def test_muon_of_like_matrices_together_is_pytorchs_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide, tall and square matrices, in batches of at most two and in whole ones; each step within 2 % of its size."""
+    shapes = [(8, 24), (24, 8), (8, 8), (8, 24), (24, 8), (8, 8), (8, 24)]
+    for elements in (1 << 20, 2 * 8 * 24):
+        monkeypatch.setattr("atento.training.optimizer._BATCH_ELEMENTS", elements)
+        generator = torch.Generator().manual_seed(1)
+        values = [torch.randn(shape, generator=generator) for shape in shapes]
+        ours, theirs = ([nn.Parameter(value.clone()) for value in values] for _ in range(2))
+        options = {"lr": 1e-2, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+        optimizers = [BatchedMuon(ours, **options), torch.optim.Muon(theirs, **options)]  # type: ignore[arg-type]
+        ours[2].grad = theirs[2].grad = None  # not trained
+        for _ in range(3):
+            for index, (mine, other) in enumerate(zip(ours, theirs)):
+                if index != 2:
+                    mine.grad = other.grad = torch.randn(mine.shape, generator=generator)
+            for optimizer in optimizers:
+                optimizer.step()
+        for mine, other in zip(ours, theirs):
+            torch.testing.assert_close(mine, other, rtol=0, atol=3 * 0.02 * 1e-2 * 0.2)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

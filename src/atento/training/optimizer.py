@@ -1,7 +1,7 @@
 """The weights that a run trains, their learning rate, the optimizers of a recipe and their state; loss scaling."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -18,6 +18,7 @@ Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
 _LONGEST_WARMUP = 200  # updates, where the recipe leaves it open
 FIRST_SCALE = 2.0**16
+_BATCH_ELEMENTS = 1 << 20  # of matrices that Muon orthogonalizes together: they stay in the cache
 DOUBLED_AFTER = 2000  # updates without an overflow, after which the factor doubles
 
 
@@ -216,7 +217,7 @@ def muon(
         )
     others = {name: parameter for name, parameter in parameters.items() if name not in hidden}
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(
+        BatchedMuon(
             parameter_groups(hidden, trained),
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
@@ -225,6 +226,50 @@ def muon(
     ]
     groups = parameter_groups(others, trained)
     return [*optimizers, _adamw(groups, config)] if groups else optimizers
+
+
+class BatchedMuon(torch.optim.Muon):
+    """PyTorch's Muon, which orthogonalizes matrices of one shape together: the same step, faster for small matrices."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Take one step by the gradients."""
+        for group in self.param_groups:
+            alike: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}  # by shape: parameters and their gradients
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    alike.setdefault(tuple(sorted(parameter.shape)), []).append((parameter, parameter.grad))
+            for (rows, columns), pairs in alike.items():
+                count = max(1, _BATCH_ELEMENTS // (rows * columns))
+                for first in range(0, len(pairs), count):
+                    self._step_together(group, pairs[first : first + count], rows)
+
+    def _step_together(self, group: Group, pairs: Sequence[tuple[Tensor, Tensor]], rows: int) -> None:
+        directions = []
+        for parameter, gradient in pairs:
+            state = self.state[parameter]
+            momentum = state.get("momentum_buffer")
+            if momentum is None:
+                momentum = state["momentum_buffer"] = torch.zeros_like(gradient)
+            momentum.lerp_(gradient, 1 - group["momentum"])
+            direction = gradient.lerp(momentum, group["momentum"]).bfloat16()  # Nesterov's
+            directions.append(direction if len(parameter) == rows else direction.T)  # no more rows than columns
+        orthogonal = _orthogonalized(directions, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        for (parameter, _), direction in zip(pairs, orthogonal):
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            factor = 0.2 * math.sqrt(max(parameter.shape))  # the root mean square of a step of AdamW
+            parameter.add_(direction if len(parameter) == rows else direction.T, alpha=-group["lr"] * factor)
+
+
+def _orthogonalized(matrices: Sequence[Tensor], coefficients: Sequence[float], steps: int, eps: float) -> Tensor:
+    """Return the nearest matrices with orthogonal rows to matrices (R,C), R <= C, about, by Newton-Schulz: (N,R,C)."""
+    a, b, c = coefficients
+    norms = torch.stack([matrix.norm() for matrix in matrices])
+    x = torch.stack(list(matrices)) / norms.clamp(min=eps)[:, None, None]  # no singular value above 1
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
 
 
 def hidden_matrices(network: Network) -> list[str]:

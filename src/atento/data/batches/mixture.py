@@ -11,7 +11,7 @@ from atento.data.batches.planning import part_count
 from atento.splitmix import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes
-_MIN_SLOTS = 4  # per update, so that shares hold within few updates
+_MIN_SLOTS = 4  # per update, or as many as members if they are fewer, so that shares hold within few updates
 _BLOCK = 4096  # updates whose members are drawn together
 
 
@@ -80,7 +80,8 @@ class Mixture:
             sources: sources of data that the members read, an equal number of members each, one after another.
         """
         self.sources = sources
-        slots = max(_MIN_SLOTS, part_count(budget))  # as many as an update has parts
+        least = min(_MIN_SLOTS, len(members))  # few: a part costs time of its own
+        slots = max(least, part_count(budget))  # as many as an update has parts
         slot = max(1, budget // slots)  # targets of a slot
         self.members = [make(slot) for make in members]
         self.targets = sum(member.targets for member in self.members)
@@ -92,7 +93,7 @@ class Mixture:
         self._slot_targets = each * self._updates_per_slot
         mean = self.shares.mean(round(self.shares.updates[-1]) + 1)
         mean_targets = 1 / (mean / self._slot_targets).sum()  # of the slots as they are drawn
-        self.slots = max(_MIN_SLOTS, round(budget / mean_targets))
+        self.slots = max(least, round(budget / mean_targets))
         passes = mean / np.array([max(1, member.targets) for member in self.members])  # over a source, a target read
         of_source, passes_of_source = (each.reshape(sources, -1).sum(axis=1) for each in (mean, passes))
         is_read = of_source > 0
