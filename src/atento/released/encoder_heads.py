@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, HeadKind
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, Activation, HeadConfig, HeadKind
 from atento.errors import ModelError
 from atento.released.family import Repeat
 from atento.released.weight_rows import Row, linear, norm
@@ -52,9 +52,9 @@ class HeadNames:
     norm: str
     matrix: str
     bias: str
-    activation: Any = None
+    activation: Activation | None = None
     hidden: str = ""
-    hidden_activation: Any = None
+    hidden_activation: Activation | None = None
     classifier: str = "classifier"
     next_sentence: str = ""
     detector: tuple[str, str] = ("", "")
@@ -83,7 +83,7 @@ class HeadDropout:
 
 
 def read_heads(
-    family: HeadNames, data: Mapping[str, object], names: frozenset[str], activation: str, rates: HeadDropout
+    family: HeadNames, data: Mapping[str, object], names: frozenset[str], activation: Activation, rates: HeadDropout
 ) -> tuple[HeadConfig, ...]:
     """The heads that a file holds.
 
@@ -101,7 +101,7 @@ def read_heads(
     if f"{family.next_sentence}.weight" in names:
         heads.append(HeadConfig("next-sentence", dropout=rates.sentences))
     if f"{family.detector[0]}.weight" in names:
-        heads.append(HeadConfig("replaced-token", hidden=True, activation=activation, dropout=0.0))  # type: ignore[arg-type]
+        heads.append(HeadConfig("replaced-token", hidden=True, activation=activation, dropout=0.0))
     if "qa_outputs.weight" in names:
         heads.append(HeadConfig("answer", dropout=rates.answers))
     hidden = f"{family.hidden}.weight" in names

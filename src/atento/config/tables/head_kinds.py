@@ -7,6 +7,7 @@ from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
 HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection", "generator"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"]
 Pooling = Literal["pooler", "first", "last", "mean"]
 Windows = Literal["mean", "max", "attention", "first-last"]  # how the windows of a long text become one
 HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
@@ -65,7 +66,7 @@ class HeadConfig:
     """Give the last layer of a head for classes, tags, answers or a number a bias (decoders for texts: no)."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = None
+    activation: Activation | None = None
     """Activation of the dense layer of a masked-language-model head, or of a head with `hidden`. [null: the network's
     `activation` in a masked-language-model head, else tanh]
     """
