@@ -15,7 +15,7 @@ class Job:
     Attributes:
         id: unique among the jobs of an engine.
         model: the name by which the model is served.
-        verb: what the model does: a verb of the table of tasks, `score`, `tokenize` or `detokenize`.
+        verb: what the model does: a verb of the table of tasks, `align`, `score`, `tokenize` or `detokenize`.
         items: what the verb takes, one for each result: a text, a pair of texts, a list of ids, or a conversation:
             its `messages`, and the `variables` of the chat template.
         options: the options of the verb, as the method of `atento.Model` takes them.

@@ -13,7 +13,9 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.inference.fast import FastStepFunction
 from atento.model import Model
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine import writing
 from atento_serve.engine.requests import Waiting
+from atento_serve.engine.searches import shared_steps
 from atento_serve.engine.writing import MOST_ROWS, Writers
 from atento_serve.jobs import Job, Piece, Result, Usage
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
@@ -194,3 +196,48 @@ def test_a_beam_is_streamed_as_far_as_its_hypotheses_agree(tokenizer: Tokenizer,
         assert wrong(alone(model, job), sent.events[job.id], 1e-10) == ""
         pieces += sum(isinstance(event, Piece) for event in sent.events[job.id])
     assert pieces > 12  # more than one an output
+
+
+@pytest.mark.parametrize(
+    "part, options", [("_lane", {"greedy": True}), ("_searches", {"beam": 3}), ("_exact", {"exact": True})]
+)
+@pytest.mark.filterwarnings("ignore:the exact search")
+def test_a_failed_step_ends_the_jobs_that_shared_it_and_later_ones_get_steps_made_anew(
+    tokenizer: Tokenizer, part: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sent = model_of(tokenizer, "encoder-decoder"), Sent()
+    jobs = [Waiting(Job(name, "small", "translate", TEXTS[:4], options), TEXTS[:4], 0) for name in ("1", "2", "3")]
+    writers = Writers(model, sent, 256)
+    with torch.inference_mode():
+        writers.add(jobs[0])
+        writers.add(jobs[1])
+        writers.step()
+        before = {name: getattr(writers, name) for name in ("_lane", "_searches", "_exact")}
+        with monkeypatch.context() as broken:
+            for steps in ("decoding.lane.Lane.step", "decoding.beam.beam_lane.BeamLanes.steps"):
+                broken.setattr(f"atento.{steps}", None)
+            broken.setattr(FastStepFunction, "step", None)
+            writers.step()
+        assert writers.rows == 0 and writers.jobs == 0
+        writers.add(jobs[2])
+        assert [name for name, value in before.items() if getattr(writers, name) is not value] == [part]
+        while writers.rows:
+            writers.step()
+    assert [[type(event).__name__ for event in sent.events[name]] for name in ("1", "2")] == [["Failed"]] * 2
+    assert wrong(alone(model, jobs[2].job), sent.events["3"], 1e-10) == ""
+
+
+def test_what_jobs_share_is_made_once_for_a_network_whose_states_cannot_be_joined(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads prompts in both directions."""
+    model, sent, made = model_of(tokenizer, "decoder"), Sent(), []
+    model.config["objectives"] = ["prefix"]
+    monkeypatch.setattr(writing, "shared_steps", lambda *given: made.append(given) or shared_steps(*given))
+    writers = Writers(model, sent, 256)
+    with torch.inference_mode():
+        for name in ("1", "2"):
+            writers.add(Waiting(Job(name, "small", "generate", TEXTS[:1], {"greedy": True}), TEXTS[:1], 0))
+        while writers.rows:
+            writers.step()
+    assert len(made) == 1 and [len(events) for events in sent.events.values()] == [2, 2]

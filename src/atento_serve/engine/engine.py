@@ -14,8 +14,8 @@ class Engine:
 
     Args:
         models: by the names that jobs use.
-        limits: of the service; the engine holds `queue`, `in_flight`, `input_tokens`, `truncate`, `batch_tokens` and
-            `wait_ms`.
+        limits: of the service; the engine holds `queue`, `in_flight`, `input_tokens`, `output_tokens`, `truncate`,
+            `batch_tokens`, `wait_ms` and `hang_seconds`.
     """
 
     def __init__(self, models: Mapping[str, ModelSettings], limits: Limits) -> None:

@@ -132,10 +132,7 @@ class Worker:
                 break
             del self.waiting[waiting.job.id]
             self.outbox.started(waiting.job.id)
-            try:
-                self.writers.add(waiting)
-            except Exception as error:
-                self.writers.fail(waiting.job.id, error)
+            self.writers.add(waiting)
         self.writers.step()
 
     def _ready(self, *, writing: bool) -> list[Waiting]:

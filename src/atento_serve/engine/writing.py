@@ -112,14 +112,16 @@ class Writers:
         return tokenizer_of(self.model).target
 
     def add(self, waiting: Waiting) -> None:
-        """Let a job begin, or refuse it."""
-        job = waiting.job
+        """Let a job begin, or fail it alone."""
         try:
-            self._begin()
-            writer, inputs = writings_of(self._writer, job, waiting.items, self.most_tokens)
+            self._add(waiting)
         except Exception as error:
-            self.outbox.fail(job.id, error)
-            return
+            self.fail(waiting.job.id, error)
+
+    def _add(self, waiting: Waiting) -> None:
+        job = waiting.job
+        self._begin()
+        writer, inputs = writings_of(self._writer, job, waiting.items, self.most_tokens)
         written = _Written(waiting, writer, open=set(range(len(inputs))))
         written.texts = [_Text(written, number, writing) for number, writing in enumerate(inputs)]
         self._written[job.id] = written
@@ -168,7 +170,6 @@ class Writers:
             try:
                 steps = self._lane.step()
             except Exception as error:
-                self._lane = None
                 self._fail_all(error, None)
             else:
                 self.outbox.count_batch(sum(drawn is not None for _, drawn in steps))
@@ -183,7 +184,9 @@ class Writers:
 
     def _begin(self) -> None:
         """Make the lane and the searches, at the first job or after a failure of all."""
-        if self._lane is not None and self._searches is not None and self._exact is not None:
+        searches = self._searches
+        # a network whose states cannot be joined has no lanes
+        if searches is not None and self._exact is not None and (self._lane is not None or searches.lanes is None):
             return
         function, batch = shared_steps(self.model.step_function(), self.model.device)
         if self._lane is None and batch is not None:
@@ -338,7 +341,11 @@ class Writers:
 
     def _fail_all(self, error: Exception, searches: Searches | None) -> None:
         """Fail the jobs of those searches; None: those of the lane. New ones are made for the jobs that follow."""
-        if searches is self._searches:
+        if searches is None:
+            self._lane = None
+        elif searches is self._exact:
+            self._exact = None
+        else:
             self._searches = None
         for job_id, written in list(self._written.items()):
             if written.searches is searches:

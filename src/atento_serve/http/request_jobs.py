@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -233,7 +233,7 @@ class Work:
         return ServiceError(500, "the service failed; its log says where", "bug")
 
 
-async def unless_gone(request: Request, work: Coroutine[object, object, T]) -> T:
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     """The result of some work, which is cancelled when the client closes the connection.
 
     Raises:
@@ -270,7 +270,7 @@ async def event_stream(
     Raises:
         ServiceError: the first chunk fails.
     """
-    first = await unless_gone(work.request, _next(chunks))  # a failure before it is an answer with a status
+    first = await unless_gone(work.request, anext(chunks))  # a failure before it is an answer with a status
     began()
 
     async def lines() -> AsyncIterator[str]:
@@ -300,10 +300,6 @@ async def event_stream(
             work.stop()
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-
-
-async def _next(chunks: Chunks) -> dict[str, object]:
-    return await anext(chunks)
 
 
 def _line(chunk: dict[str, object]) -> str:
