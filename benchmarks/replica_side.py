@@ -24,7 +24,7 @@ from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.replica.environment import rank, world_size
-from atento.training.replica.joined import joined
+from atento.training.replica.joined import replica_joined
 from atento.training.replica.local import GradientSum
 from atento.training.step import Updater
 from benchmarks.training import SIZES, marian, marian_loss, natural_lengths, padded, pairs_of
@@ -99,7 +99,7 @@ def ours(work: Work) -> Iterator[Trainer]:
     config = NETWORKS[work.size]
     source, target = natural_lengths(_SENTENCES, config.vocab_size)
     batches = parallel(source, target, budget=work.tokens, seed=1, pad_id=0, start_id=2, eos_id=3)
-    with joined(ParallelConfig(), "cpu") as replica:
+    with replica_joined(ParallelConfig(), "cpu") as replica:
         torch.manual_seed(1)
         seconds, inner = list[float](), replica.gradient_sum
         if world_size() > 1:

@@ -19,7 +19,7 @@ from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.labelled_data import Paths, reading_of, source_of
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import Records, read_records, records_in_memory
-from atento.data.records.splits import Split, joined
+from atento.data.records.splits import Split, split_of
 from atento.data.records.values import as_written
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import Score, metric_named
@@ -115,8 +115,8 @@ def evaluate(
             else their order.
         language: of the answers, en or pt: `squad` leaves out its articles. en if not given.
         skip_bad: leave out broken records; as in training if not given.
-        reading: how a file is read, by keys of a source: `format`, `separator`, `delimiter`, `decimal`, `encoding`.
-            Keys that are not given are those of the training data; {}: none of them.
+        reading: how a file is read, by keys of a source: `format`, `separator`, `delimiter`, `decimal`, `encoding`,
+            `paragraphs`, `documents`, `sheet`. Keys that are not given are as in the training data; {}: none of them.
         say: called with each warning about records that were left out; Python warnings if not given.
         device: of a model that is loaded here.
         precision: of a model that is loaded here.
@@ -149,7 +149,7 @@ def evaluate(
     usual = usual_metrics(TASKS[task], labels, records.columns)
     names = list(dict.fromkeys(name for given in requested for name in (usual if given is None else [given])))
     _check_metrics(names, task, language)
-    split = joined([records])
+    split = split_of([records])
     assert split is not None
     split = _readable(model, split, say, questions=skip_bad, pairs=not more)  # more references are read by their lines
     lines = [_lines_of(records, name, reading) for name in more]
@@ -181,7 +181,7 @@ def calibrate(
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
-    split = joined([_labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
+    split = split_of([_labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
     assert split is not None
     found = fit_confidence(model, split, None if fit else model.confidence.temperature)
     if fit:

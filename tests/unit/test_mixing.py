@@ -23,7 +23,7 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.records.reader import records_in_memory
-from atento.data.records.splits import Split, by_source, joined
+from atento.data.records.splits import Split, by_source, split_of
 from atento.errors import RecipeError
 from atento.runs.mixing_preview import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data
@@ -38,9 +38,9 @@ def source_texts(name: str, count: int) -> list[str]:
     return [" ".join([name] * (3 + number % 5)) for number in range(count)]
 
 
-def split_of(counts: Mapping[str, int] = COUNTS) -> Split:
+def counted_split(counts: Mapping[str, int] = COUNTS) -> Split:
     fields = (Field("text"),)
-    split = joined([records_in_memory(source_texts(name, count), fields, name) for name, count in counts.items()])
+    split = split_of([records_in_memory(source_texts(name, count), fields, name) for name, count in counts.items()])
     assert split is not None
     return split
 
@@ -66,7 +66,7 @@ def made(
     ).recipe
     ids = SpecialIds(pad=tokenizer.pad_id, eos=tokenizer.eos_id, start=tokenizer.bos_id, bos=tokenizer.bos_id)
     network = changed(NETWORK, vocab_size=tokenizer.vocab_size, ids=ids)
-    preparation = Preparation(recipe, network, tokenizer, split_of() if split is None else split)
+    preparation = Preparation(recipe, network, tokenizer, counted_split() if split is None else split)
     batches = batches_for(preparation, objectives or (ObjectiveConfig("causal"),))
     return batches, {tokenizer.encode(name)[0]: name for name in COUNTS}, recipe
 
@@ -137,7 +137,7 @@ def test_an_update_has_a_slot_for_each_member_and_no_more_than_four(members: int
 def test_what_is_read_is_what_the_preview_says(mixing: dict[str, Any]) -> None:
     batches, letters, recipe = made(mixing)
     assert isinstance(batches, Mixture)
-    plan = mixed_sources(batches, split_of(), recipe, 400)
+    plan = mixed_sources(batches, counted_split(), recipe, 400)
     assert [row["source"] for row in plan] == list(COUNTS) and sum(row["share"] for row in plan) == pytest.approx(1)
     slots = np.concatenate([batches.slot_members(update) for update in range(400)])
     for number, row in enumerate(plan):
@@ -228,7 +228,7 @@ def test_every_source_is_read_by_every_objective() -> None:
     batches, _, recipe = made({"kind": "weights", "weights": [2, 1, 1]}, objectives=objectives)
     assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
     assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
-    assert len(mixed_sources(batches, split_of(), recipe, 400)) == 3
+    assert len(mixed_sources(batches, counted_split(), recipe, 400)) == 3
 
 
 def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from atento.models.initial_model import check_new_positions, fine_tuned, first_w
 from atento.models.load import ModelFiles, check_weights
 from atento.models.model_folder import network_config
 from atento.networks import EncoderDecoder, build_network
-from atento.runs.fine_tuning import with_rates
+from atento.runs.fine_tuning import with_inherited
 from atento.text import Tokenizer
 
 
@@ -90,7 +90,7 @@ def tuned(start: ModelFiles, tokenizer: Tokenizer, task: str, train: str, **netw
     columns = {"classification": {"text": 0, "label": 1}, "translation": {"source": 0, "target": 1}}
     data = {"train": {"file": "train.tsv", **columns.get(task, {"text": 0})}}
     sections = {"task": task, "data": data, "init": {"model": "model", "train": train}, "network": network}
-    loaded = with_rates(load_recipe(sections, environment={}), network_config(start.config, start.path))
+    loaded = with_inherited(load_recipe(sections, environment={}), network_config(start.config, start.path))
     config = fine_tuned(start, loaded.recipe.network, tokenizer, loaded.recipe.init)
     check_new_positions(start, config, loaded.recipe)
     return config

@@ -15,7 +15,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.held_out import held_out
 from atento.data.records.reader import Records, read_records, records_in_memory
-from atento.data.records.splits import joined, overlap
+from atento.data.records.splits import overlap, split_of
 from atento.data.records.values import Span
 from atento.errors import DataError, RecipeError, UsageError
 
@@ -316,12 +316,12 @@ def test_splits_of_values_are_joined_held_out_and_compared() -> None:
     many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
     train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
     assert overlap([train], valid) == 7
-    split = joined([train, valid])
+    split = split_of([train, valid])
     assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
     rest, chosen = held_out(train.columns, 10)
     assert len(chosen) == 10 and len(rest) == 90
     assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
-    tagged = joined([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
+    tagged = split_of([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
     assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
 
 

@@ -25,7 +25,7 @@ from atento.metrics import chrf, exact_match
 from atento.networks import build_network
 from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
 from atento.tasks.model_outputs import translate
-from atento.tasks.split_evaluation import evaluate, held_out_batches, mean_losses
+from atento.tasks.split_evaluation import held_out_batches, mean_losses, validation_scores
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
 
@@ -271,7 +271,7 @@ def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenize
     assert sum(batch.targets for batch in held_out.in_order(2048)) == count
     found = mean_losses(network, held_out.in_order(2048))
     assert found == {"vocabulary": pytest.approx(total / count, rel=1e-5)}
-    scores = evaluate(network, tokenizer, EVERY, recipe(metrics=()))
+    scores = validation_scores(network, tokenizer, EVERY, recipe(metrics=()))
     assert scores == {"loss": found["vocabulary"], "nll": found["vocabulary"]}
 
 
@@ -279,21 +279,21 @@ def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokeni
     pairs = pairs_of([pair.source for pair in PAIRS[:6]], [pair.target for pair in PAIRS[:6]])
     made = recipe(decoding=DecodingConfig(beam=2, max_new_tokens=6), metrics=("chrf", "exact-match"))
     network.train()
-    scores = evaluate(network, tokenizer, pairs, made)
+    scores = validation_scores(network, tokenizer, pairs, made)
     assert network.training  # as it was found
     network.eval()
     outputs = [found[0].text for found in translate(network, tokenizer, pairs["source"], made.decoding)]
     assert scores["chrf"] == chrf(outputs, pairs["target"]).value
     assert scores["exact-match"] == exact_match(outputs, pairs["target"]).value
     assert list(scores) == ["loss", "nll", "chrf", "exact-match"]
-    assert evaluate(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
+    assert validation_scores(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
     assert not network.training
 
 
 def test_validation_leaves_the_training_flag_even_when_it_fails(tokenizer: Tokenizer, network: Any) -> None:
     network.train()
     with pytest.raises(UsageError, match="unknown metric 'no-such'"):
-        evaluate(network, tokenizer, pairs_of(["a"], ["b"]), recipe(metrics=("no-such",)))
+        validation_scores(network, tokenizer, pairs_of(["a"], ["b"]), recipe(metrics=("no-such",)))
     assert network.training
 
 

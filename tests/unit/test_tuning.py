@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from atento.attention.dropout import Randomness
-from atento.attention.low_rank import AdaptedLinear, joined
+from atento.attention.low_rank import AdaptedLinear, adapters_joined
 from atento.config.presets import preset
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.initial import InitConfig, LoraConfig, UnfreezeConfig
@@ -222,7 +222,7 @@ def test_joined_weights_give_what_adapters_give_and_go_back_bit_for_bit() -> Non
     before = weights(network)
     with torch.no_grad():
         apart = losses(network, batch, Call())["vocabulary"][0]
-        with joined(network):
+        with adapters_joined(network):
             together = losses(network, batch, Call())["vocabulary"][0]
             assert not torch.equal(
                 network.decoder.blocks[0].self_attention.input.weight,
@@ -272,7 +272,7 @@ def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
     ids = torch.randint(0, 31, (2, 5))
     for value in (inner.adapters["gate"].b, attention.input.adapters["value"].b):
         nn.init.normal_(value)
-    with torch.no_grad(), joined(network):
+    with torch.no_grad(), adapters_joined(network):
         together = network(ids).logits
     with torch.no_grad():
         torch.testing.assert_close(network(ids).logits, together, rtol=1e-4, atol=1e-5)

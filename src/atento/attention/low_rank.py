@@ -109,7 +109,7 @@ def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:  # tells the typ
 
 
 @contextmanager
-def joined(network: nn.Module) -> Iterator[None]:
+def adapters_joined(network: nn.Module) -> Iterator[None]:
     """Compute with adapters joined to the weights, as a loaded model does; afterwards the weights have their old bits.
 
     Without adapters, nothing is done.

@@ -156,7 +156,7 @@ class AttentionArgs:
         return self.bias + scores
 
 
-def joined(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
+def joined_masks(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
     """The masks of one query over the keys of several batches, of so many rows each, as one mask: (R,1,1,S).
 
     S is the largest number of keys; where a batch has fewer, the keys behind them are hidden.

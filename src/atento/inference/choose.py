@@ -16,12 +16,10 @@ from atento.inference.fast_reader import FastReader, attention_type_of, why_no_f
 from atento.inference.graphs import GraphStepFunction
 from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
 from atento.inference.packed_modules import pack_decoder
-from atento.inference.plain import PlainStepFunction
+from atento.inference.plain import PlainStepFunction, WritingNetwork
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
 from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_bits, multiplies_by_table
 from atento.networks.interface import Network
-from atento.networks.recurrent.language_model import RecurrentLM
-from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import linear_maps
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
@@ -32,7 +30,6 @@ Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction
 
 _LARGE = 32 << 20
-WRITERS = (EncoderDecoder, Decoder, Encoder, RecurrentSeq2Seq, RecurrentLM)
 
 
 def step_function(
@@ -61,7 +58,9 @@ def step_function(
         CapabilityError: the network writes nothing, or does not support that kind or precision. ValueError: an
             unknown kind.
     """
-    if (isinstance(network, Encoder) and "vocabulary" not in network.heads) or not isinstance(network, WRITERS):
+    if (isinstance(network, Encoder) and "vocabulary" not in network.heads) or not isinstance(
+        network, WritingNetwork | Encoder
+    ):
         raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")

@@ -72,7 +72,7 @@ def joined(states: Sequence[PromptState]) -> PromptState:
         for layer in zip(*(state.stack.blocks for state in states))
     ]
     masks = [state.stack.memory_mask for state in states if state.stack.memory_mask is not None]
-    stack = StackState(blocks, length, lowering.joined(masks, rows) if masks else None)
+    stack = StackState(blocks, length, lowering.joined_masks(masks, rows) if masks else None)
     if is_level:
         return PromptState(stack, len(lengths))
     stack.position_ids = torch.cat([_at_the_end(part.positions, length) for part in parts])

@@ -35,9 +35,9 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
     Args:
         model: in this order an existing path, the name of a model that comes with the package, or a hub name
             (`owner/name`).
-        fetch: ask the hub; False: a hub name is looked for in the hub's cache alone.
         older: also fetch `pytorch_model*.bin` or `adapter_model.bin` where a hub model, or a Dense module of it, has no
             safetensors.
+        fetch: ask the hub; False: a hub name is looked for in the hub's cache alone.
 
     Raises:
         UsageError: there is no such model. CheckpointError: every checkpoint of the run is damaged.

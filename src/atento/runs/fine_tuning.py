@@ -15,7 +15,7 @@ from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import trained_weights
 
 
-def with_rates(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:
+def with_inherited(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:
     """Return the recipe with the keys that it leaves to the initial model as in a network."""
     keys = inherited_keys(loaded)
     return replace(loaded, recipe=inherited(loaded.recipe, keys, network)) if keys else loaded

@@ -1,4 +1,4 @@
-"""The end of a run: train to the last step, average checkpoints, score the test data, write the last event."""
+"""The end of a run: train, average checkpoints, score the test data, calibrate and compare, write the last event."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from atento.runs.simple_baseline import baseline_of, compared
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
 from atento.tasks.calibrating import keep_confidence
-from atento.tasks.split_evaluation import confidence_of, evaluate, evaluation_of
+from atento.tasks.split_evaluation import confidence_of, evaluation_of, validation_scores
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
@@ -44,7 +44,7 @@ def already_finished(run: Run) -> RunResult:
 
 
 def train_and_finish(setup: Setup, run: Run) -> RunResult:
-    """Train to the last step, then average checkpoints, score the test data and write `end`. Trackers get it all."""
+    """Train to the last step and take the steps after it, as above, to the event `end`. Trackers get it all."""
     recipe, run_id = setup.recipe, str(run.identity["run_id"])
     tracked = TrackedRun(run.folder, recipe.name, run_id, run.progress.step, recipe_values(recipe))
     names = recipe.training.report_to if setup.replica.main else ()
@@ -116,7 +116,7 @@ def _average(setup: Setup, run: Run) -> None:
         # cloned, for the tensors of a state are the network's own
         original = {key: value.clone() for key, value in network.state_dict().items()}
         network.load_state_dict(weights)
-        scores = evaluate(network, setup.tokenizer, valid, setup.recipe)
+        scores = validation_scores(network, setup.tokenizer, valid, setup.recipe)
         network.load_state_dict(original)
         return signed(name, scores[name])
 

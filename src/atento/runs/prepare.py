@@ -24,12 +24,12 @@ from atento.data.objectives.preparation import Preparation, Teach
 from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
-from atento.data.records.splits import Split, by_group, fold_of, joined, overlap, subset
+from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.initial_model import initial_model
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
-from atento.runs.fine_tuning import with_rates
+from atento.runs.fine_tuning import with_inherited
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.text.read_tokenizer import spelled
 from atento.text.specials import sentinels
@@ -91,7 +91,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     for name in ("train", "valid", "test"):
         records[name] = read_sources(recipe, name, folder, memory)
         _report_warnings((text for part in records[name] for text in part.warnings()), report)
-        splits[name] = joined(records[name], files_by_source(recipe, name, folder))
+        splits[name] = split_of(records[name], files_by_source(recipe, name, folder))
     train = splits["train"]
     if train is None:
         raise RecipeError("`data.train` names no data")
@@ -327,7 +327,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
-    recipe = with_rates(loaded, initial.network_config).recipe
+    recipe = with_inherited(loaded, initial.network_config).recipe
     tokenizer = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
     return tokenizer, with_objective_heads(with_task_heads(config, recipe, train), recipe)

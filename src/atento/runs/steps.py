@@ -30,7 +30,7 @@ from atento.networks.generator import Generator
 from atento.runs.begin import start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.divided import check_divided, check_processes
-from atento.runs.fine_tuning import rates_taken, trained_count, tune, with_rates, with_warmup
+from atento.runs.fine_tuning import rates_taken, trained_count, tune, with_inherited, with_warmup
 from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
@@ -56,7 +56,7 @@ from atento.storage.catalogue import clean, newest
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.features import without_dropout
 from atento.tasks.question_answering import readable_questions
-from atento.tasks.split_evaluation import evaluate, held_out_batches, samples
+from atento.tasks.split_evaluation import held_out_batches, samples, validation_scores
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import (
     CAPACITY,
@@ -117,7 +117,7 @@ def choose_metrics(setup: Setup) -> None:
     setup.loaded = with_usual_metrics(setup.loaded, setup.data.train)
 
 
-def choose_rates(setup: Setup) -> None:
+def inherit_keys(setup: Setup) -> None:
     """Take the keys that the recipe leaves to the initial model: the model's, or those the run began with.
 
     A network whose vectors are stored (`init.cache`) has no dropout.
@@ -135,7 +135,7 @@ def choose_rates(setup: Setup) -> None:
                 setup.report(sentence)
         else:
             network = without_dropout(network)
-    setup.loaded = with_rates(setup.loaded, network)
+    setup.loaded = with_inherited(setup.loaded, network)
 
 
 def keep_warmup(setup: Setup) -> None:
@@ -330,11 +330,12 @@ def read_frozen(setup: Setup) -> None:
     setup.files.enter_context(frozen(vectors))
 
 
+# Each needs what those before it have set; those before `check_identity` complete the recipe that it compares.
 STEPS: tuple[Callable[[Setup], None], ...] = (
     read_records,
     choose_sizes,
     choose_metrics,
-    choose_rates,
+    inherit_keys,
     keep_warmup,
     check_identity,
     find_initial_model,
@@ -373,7 +374,7 @@ def open_run(setup: Setup) -> Run:
         steps=steps,
         updater=updater,
         batches=setup.batches,
-        validate=None if valid is None else partial(evaluate, network, tokenizer, valid, recipe, share),
+        validate=None if valid is None else partial(validation_scores, network, tokenizer, valid, recipe, share),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(
             recipe,

@@ -24,7 +24,7 @@ from atento.data.files.text_sources import reading_options, texts_of, wrapped_fi
 from atento.data.records.held_out import held_out_lines, held_out_rows
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import fingerprint
-from atento.data.records.splits import Split, joined
+from atento.data.records.splits import Split, split_of
 from atento.data.store.stored_statistics import equal_texts
 from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
@@ -208,7 +208,7 @@ def data_of(
         parts = read_sources(recipe, name, loaded.folder, memory)
         for warning in (text for part in parts for text in part.warnings()):
             report(f"warning: {warning}")
-        splits[name] = joined(parts, files_by_source(recipe, name, loaded.folder))
+        splits[name] = split_of(parts, files_by_source(recipe, name, loaded.folder))
     stored = make_store(loaded, report, tokenizer_from=tokenizer_from)
     store, valid = stored.store, splits["valid"]
     if valid is not None:

@@ -28,7 +28,7 @@ from atento.storage.lock import RunLock
 from atento.storage.whole_file import NewFolder
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
-from atento.training.replica.joined import joined, said_once
+from atento.training.replica.joined import replica_joined, said_once
 from atento.training.replica.local import Replica
 from atento.training.run import Run
 from atento.training.trackers import check_trackers
@@ -147,7 +147,7 @@ def train(
         if parallel.exact and threads not in (None, 1):
             raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
     threads = 1 if parallel.exact else threads
-    with joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
+    with replica_joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
         reporter = _open(folder, partial(data_of, loaded, lambda _: None, memory), used, force, replica, files)
         setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)
         return _result(*train_run(setup))

@@ -10,7 +10,7 @@ from atento.config.tables.task_spec import Field
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import rows_in
 from atento.data.records.reader import read_records
-from atento.data.records.splits import Split, joined
+from atento.data.records.splits import Split, split_of
 from atento.data.records.values import Converter
 from atento.errors import DataError
 from atento.suites.row import Row
@@ -101,7 +101,7 @@ def labelled_records(row: Row, path: Path, folder: Path) -> Split:
         if row.range is not None and not row.range[0] <= score <= row.range[1]:
             low, high = row.range
             raise DataError(f"{records.where(number)}: scores of {row.name} lie in {low:g} to {high:g}: got {score:g}")
-    split = joined([records])
+    split = split_of([records])
     assert split is not None
     return split
 

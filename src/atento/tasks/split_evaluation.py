@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from atento.attention.low_rank import joined
+from atento.attention.low_rank import adapters_joined
 from atento.config.recipe import Recipe
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
@@ -118,7 +118,7 @@ def as_loaded(network: Network, recipe: Recipe) -> Iterator[None]:
     network.eval()
     has_adapters = recipe.init is not None and recipe.init.adapters is not None
     try:
-        with joined(network) if has_adapters else nullcontext():
+        with adapters_joined(network) if has_adapters else nullcontext():
             yield
     finally:
         network.train(was_training)
@@ -158,7 +158,7 @@ def scored(
     return scores | scores_by_prefix(outputs, gold, metrics, split, prefixes), outputs, gold
 
 
-def evaluate(
+def validation_scores(
     network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, share: Share | None = None
 ) -> dict[str, float]:
     """Return the scores of `evaluation_of`; processes may share the batches."""

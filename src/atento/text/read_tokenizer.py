@@ -14,7 +14,7 @@ from atento.text.released.tokenizer_files import (
     class_tokens,
     family_named,
     names_language,
-    read_released,
+    released_parts,
     template_for,
 )
 from atento.text.specials import SpecialTokens, Template, languages_of, template_of, token_of
@@ -60,7 +60,7 @@ def read_tokenizer(directory: Path) -> Parts:
     path = directory / DEFINITION
     if not path.is_file():
         config = read_settings(directory, files)
-        return reading(replace(read_released(directory, config, files), truncation_side=_truncation_side(config, {})))
+        return reading(replace(released_parts(directory, config, files), truncation_side=_truncation_side(config, {})))
     files[DEFINITION] = read_file(path)
     text = as_text(files[DEFINITION], path)
     data = as_object(text, path)

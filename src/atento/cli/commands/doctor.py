@@ -59,7 +59,7 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     from atento.training.replica import environment
     from atento.training.replica.data_parallel import Processes
     from atento.training.replica.health import examine
-    from atento.training.replica.joined import joined
+    from atento.training.replica.joined import replica_joined
     from atento.training.replica.launcher import launch
 
     if not environment.launched() and nproc is not None:
@@ -67,7 +67,7 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     if environment.world_size() < 2:
         raise UsageError("--cluster checks several processes: give --nproc N, or start it by torchrun on all machines")
     kind = resolve_device(device)
-    with joined(ParallelConfig(timeout=_PATIENCE), kind) as processes:
+    with replica_joined(ParallelConfig(timeout=_PATIENCE), kind) as processes:
         assert isinstance(processes, Processes)
         health = examine(processes, Path(folder), __version__, kind)
     if environment.rank() == 0:

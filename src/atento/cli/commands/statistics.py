@@ -20,7 +20,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     from atento.config.tables.tasks import TASKS
     from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
-    from atento.data.records.splits import joined, overlap
+    from atento.data.records.splits import overlap, split_of
     from atento.runs.prepare import labels_by_record, read_sources
     from atento.runs.token_data import is_stored
 
@@ -32,7 +32,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
         if not getattr(recipe.data, name):
             continue
         parts[name] = read_sources(recipe, name, loaded.folder)
-        joined(parts[name])  # sources of unlike columns are refused, as in training
+        split_of(parts[name])  # sources of unlike columns are refused, as in training
         warn(text for part in parts[name] for text in part.warnings())
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
@@ -59,7 +59,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
         if name != "train":
             record["also_in_train"] = sum(overlap(parts["train"], part) for part in split_parts)
         elif recipe.data.held_out:
-            train = joined(split_parts)
+            train = split_of(split_parts)
             assert train is not None
             record["held_out"] = len(held_out(train.columns, recipe.data.held_out, labels_by_record(recipe, train))[1])
         if name == "train" and tokenizer is not None and not recipe.data.mixing.concatenates:
@@ -107,10 +107,10 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
 
 def _mixing(loaded: "LoadedRecipe", read: "list[Records]", tokenizer: "Tokenizer") -> list[dict[str, object]]:
     """What training would read of each source: its share of the target tokens, and its epochs."""
-    from atento.data.records.splits import joined
+    from atento.data.records.splits import split_of
     from atento.runs.mixing_preview import planned_sources
 
-    train = joined(read)
+    train = split_of(read)
     assert train is not None
     return planned_sources(loaded, train, tokenizer)
 

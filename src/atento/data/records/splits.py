@@ -67,7 +67,7 @@ class Split:
         return Split(columns, fingerprint(*columns.values()), self.parts, positions, sources)
 
 
-def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
+def split_of(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
     """Concatenate the records of several sources; return None if there are none.
 
     Args:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
 from atento.attention.dropout import Randomness, fresh
-from atento.attention.lowering import LoweredMask, lower
-from atento.attention.lowering import joined as joined_masks
+from atento.attention.lowering import LoweredMask, joined_masks, lower
 from atento.attention.masks import Mask, padding
 from atento.attention.observe import record_weights
 from atento.config.sections.network import NetworkConfig

@@ -259,7 +259,7 @@ def names_language(name: str | None, specials: SpecialTokens) -> bool:
     return named and not {*_FIRST_SOURCES}.isdisjoint(languages_of(specials.ids))
 
 
-def read_released(directory: Path, config: dict[str, object], files: dict[str, bytes]) -> Parts:
+def released_parts(directory: Path, config: dict[str, object], files: dict[str, bytes]) -> Parts:
     """The parts of a tokenizer whose folder has no `tokenizer.json`.
 
     Args:

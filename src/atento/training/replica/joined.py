@@ -35,7 +35,7 @@ def said_once() -> Iterator[None]:
 
 
 @contextmanager
-def joined(config: ParallelConfig, device: str, folder: Path | None = None) -> Iterator[Replica]:
+def replica_joined(config: ParallelConfig, device: str, folder: Path | None = None) -> Iterator[Replica]:
     """Join the processes that train together, as the environment names them; a process alone joins nobody.
 
     The first process says why a run ends. The others end with the same exit status and say nothing, unless they lost
