@@ -213,15 +213,12 @@ class Mask:
         return not self.looks_ahead
 
     def dense(self, query_len: int, key_len: int | None = None, device: torch.device | str | None = None) -> Tensor:
-        """The mask as a boolean matrix.
+        """The mask as a boolean matrix (B or 1, H or 1, T, S), True = may attend.
 
         Args:
             query_len: number of queries T.
             key_len: number of keys S; T if not given.
             device: device of the result.
-
-        Returns:
-            Boolean (B or 1, H or 1, T, S), True = may attend.
         """
         key_len = query_len if key_len is None else key_len
         queries = torch.arange(key_len - query_len, key_len, device=device)  # their positions among the keys, (T,)
@@ -248,12 +245,10 @@ class Mask:
         return "\n".join(" ".join("■" if cell else "·" for cell in line) for line in matrix.tolist())
 
     def blocks(self, query_len: int, key_len: int | None = None, size: int = 64) -> Tensor:
-        """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend.
+        """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend: boolean (B or 1, H or
+        1, ⌈T/size⌉, ⌈S/size⌉).
 
         It is computed strip by strip, so that the full matrix is never in memory.
-
-        Returns:
-            Boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉).
         """
         key_len = query_len if key_len is None else key_len
         keys, strips = torch.arange(key_len), []

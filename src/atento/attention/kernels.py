@@ -43,7 +43,8 @@ def attention_weights(
     rows: Tensor | slice | None = None,
     relative: RelativeTerms | None = None,
 ) -> Tensor:
-    """Attention weights: softmax(q kᵀ · scale + bias) over the allowed keys (docs/notes.md#a3).
+    """Attention weights: softmax(q kᵀ · scale + bias) over the allowed keys (docs/notes.md#a3). Returns (B,H,T,S) in
+    float32 (float64 if q is). Each row sums to 1; a row that may attend to nothing is 0.
 
     Args:
         q: queries (B,H,T,K).
@@ -53,9 +54,6 @@ def attention_weights(
         scale: 1/√K if not given; 1 gives the plain dot product.
         rows: the queries to compute weights for, as a slice or a tensor of indices; all if not given.
         relative: relative position schemes, which add to the scores.
-
-    Returns:
-        (B,H,T,S) in float32 (float64 if q is). Each row sums to 1; a row that may attend to nothing is 0.
 
     Raises:
         TypeError: an argument has the wrong type, or the mask is not boolean.
@@ -112,7 +110,7 @@ def sdpa(
     grouped: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """PyTorch's fused attention; on a GPU any of its kernels but cuDNN's.
+    """PyTorch's fused attention; on a GPU any of its kernels but cuDNN's. Returns (B,H,T,Kv).
 
     In 16 bits PyTorch prefers cuDNN's on recent cards. It is compiled for each new shape, and batches of text have a
     new one each: on an H100, 8.8 ms a call forward and 7.2 ms backward, 0.9 of the time of an update.
@@ -126,9 +124,6 @@ def sdpa(
         scale: of the scores.
         grouped: several heads of queries share one of keys.
         dropout: probability with which a weight is dropped, by the numbers of the device's generator.
-
-    Returns:
-        (B,H,T,Kv).
     """
     options: dict[str, Any] = {"is_causal": causal, "scale": scale, "enable_gqa": grouped, "dropout_p": dropout}
     attend = partial(F.scaled_dot_product_attention, q, k, v, attn_mask=mask, **options)
@@ -332,7 +327,8 @@ def attend(
     relative: RelativeTerms | None = None,
     kernel: str = "auto",
 ) -> Tensor:
-    """Scaled dot-product attention (docs/notes.md#a3, #a6, #a7, #a9).
+    """Scaled dot-product attention (docs/notes.md#a3, #a6, #a7, #a9). Returns (B,H,T,Kv); a row that may attend to
+    nothing gives 0.
 
     With T queries and S keys, query i is at key position S - T + i, as in a cached step.
 
@@ -348,9 +344,6 @@ def attend(
         random: the randomness of dropout; PyTorch's global generator if not given.
         relative: relative position schemes, which add to scores and values.
         kernel: "auto", or a name in `KERNELS`.
-
-    Returns:
-        (B,H,T,Kv); a row that may attend to nothing gives 0.
 
     Raises:
         TypeError: the mask is not boolean, or q, k and v are not tensors of one dtype.

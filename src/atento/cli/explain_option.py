@@ -61,7 +61,8 @@ class ExplainOptions(LineOptions):
         check: Check | None = None,
         **options: Any,
     ) -> bool:
-        """Print the explanation of each line, if one of the flags asks for it.
+        """Print the explanation of each line, if one of the flags asks for it. Returns False if no explanation is asked
+        for, and nothing was done.
 
         Args:
             command: its name, which is the verb.
@@ -70,9 +71,6 @@ class ExplainOptions(LineOptions):
             excluded: flags of the command that have no effect on explanations, with their values.
             check: as in `LineOptions.answer`.
             options: of `Model.explain`.
-
-        Returns:
-            False if no explanation is asked for, and nothing was done.
 
         Raises:
             UsageError: there is no such method, or a flag has no effect.

@@ -50,7 +50,8 @@ def generate(
     seed: int | Sequence[int] | None = None,
     draft: Draft | None = None,
 ) -> list[list[Hypothesis]]:
-    """Write an output for each row of `ids`.
+    """Write an output for each row of `ids`. Returns a list of hypotheses for each row, best first; samples in the
+    order drawn.
 
     Args:
         network: a network, a loaded model, or anything with `begin` and `step` (a `contract.StepFunction`).
@@ -70,9 +71,6 @@ def generate(
             PyTorch's generator. A row's samples depend on nothing else of the batch.
         draft: for `Greedy` and `Sample`: what proposes tokens, several of which the network verifies in one step.
             Greedy search writes the same tokens, sampling draws from the same distribution (`atento.decoding.drafted`).
-
-    Returns:
-        A list of hypotheses for each row, best first; samples in the order drawn.
 
     Raises:
         TypeError: ids that are no tensor. ValueError: an unknown strategy; an argument of the wrong shape or length, or

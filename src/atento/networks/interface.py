@@ -64,7 +64,8 @@ class Network(nn.Module, ABC):
     def replaced(
         self, head: str, inputs: Mapping[str, Tensor], labels: Tensor, random: Randomness | None = None
     ) -> Output:
-        """Sample a token for each mask from the generator `head`, and read the text with these tokens.
+        """Sample a token for each mask from the generator `head`, and read the text with these tokens. Returns an
+        Output without logits, whose state is a `Replaced`.
 
         No gradient passes through the samples. Without `random` they are the same every time (Clark et al. 2020).
 
@@ -73,9 +74,6 @@ class Network(nn.Module, ABC):
             inputs: as for `forward`; `ids` (B,L) are masked texts.
             labels: (B,L) the masked tokens, -1 elsewhere.
             random: the random numbers of dropout and samples.
-
-        Returns:
-            Output without logits, whose state is a `Replaced`.
 
         Raises:
             CapabilityError: the network has no generator.

@@ -237,7 +237,7 @@ class Block(nn.Module):
         random: Randomness | None = None,
         layer: int | None = None,
     ) -> Tensor:
-        """Run the sublayers, one after the other.
+        """Run the sublayers, one after the other. Returns (B,T,D).
 
         Args:
             x: (B,T,D); with a `state` only the new positions.
@@ -248,9 +248,6 @@ class Block(nn.Module):
             state: the cache; updated in place.
             random: the randomness of dropout.
             layer: the number of the layer, for `observe`; None: that of the attention modules.
-
-        Returns:
-            (B,T,D).
         """
         cache = None if state is None else state.self_attention  # keys and values of earlier positions
         queries = self.self_attention_residual.before(x)

@@ -120,11 +120,8 @@ class OutputFolder:
         return self.path / PARTS / f"part-{number:05d}{self.ending}"
 
     def check(self) -> dict[int, str]:
-        """Compare the parts with their hashes and forget those that are missing or altered.
-
-        Returns:
-            The number of each of those, with what is wrong.
-        """
+        """Compare the parts with their hashes and forget those that are missing or altered. Returns the number of each
+        of those, with what is wrong."""
         wrong = {}
         for number, part in sorted(self.parts.items()):
             problem = self.problem(number, part)

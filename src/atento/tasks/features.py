@@ -95,7 +95,8 @@ def features(
     cache: str | Path | None = None,
     batch_tokens: int = 4096,
 ) -> object:
-    """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6).
+    """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6). Returns
+    float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
 
     Args:
         model: the model.
@@ -108,9 +109,6 @@ def features(
         cache: a folder for the vectors: a text whose vectors it has is not read again. The vectors of another model,
             layer or pooling are in another file. It may be the folder of `init.cache`.
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
-
-    Returns:
-        float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
 
     Raises:
         UsageError: no such layer or pooling. CapabilityError: a model of words, or no mix. CheckpointError: the cache

@@ -133,15 +133,13 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
 def span_scores(
     windows: Sequence[tuple[int, NDArray[np.float64]]], valid: NDArray[np.bool_], max_answer: int
 ) -> NDArray[np.float64]:
-    """The score of each span of a context: the highest of its scores in the windows that hold it.
+    """The score of each span of a context: the highest of its scores in the windows that hold it. Returns
+    (min(max_answer, n), n): row k, column i has the score of tokens i to i + k; -inf where no window holds them.
 
     Args:
         windows: the number of each window's first context token, and the logits of start and end of its tokens, (T,2).
         valid: (n,) whether an answer may begin or end with this token of the context.
         max_answer: maximum tokens of a span.
-
-    Returns:
-        (min(max_answer, n), n): row k, column i has the score of tokens i to i + k; -inf where no window holds them.
     """
     scores = np.full((min(max_answer, len(valid)), len(valid)), -np.inf)
     for first, logits in windows:

@@ -46,16 +46,13 @@ def transitions(labels: Sequence[str], scheme: str) -> Transitions:
 
 
 def best_sequence(log_probs: NDArray[np.float64], legal: Transitions) -> list[int]:
-    """The legal sequence of tags with the largest sum of log-probabilities (Viterbi 1967).
+    """The legal sequence of tags with the largest sum of log-probabilities (Viterbi 1967). Returns N numbers of tags.
 
     Where no sequence is legal, it has as few illegal transitions as possible.
 
     Args:
         log_probs: (N,C), finite, of each tag of each word.
         legal: the legal transitions.
-
-    Returns:
-        N numbers of tags.
     """
     if not len(log_probs):
         return []

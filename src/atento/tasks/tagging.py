@@ -75,7 +75,7 @@ def tag(
     constrained: bool | None = None,
 ) -> list[Any]:
     """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words
-    (docs/notes.md#g4).
+    (docs/notes.md#g4). Returns the entities in their order; offsets are characters of the text as it was passed.
 
     A text is split into words at spaces; each punctuation mark and each Han character is a word of its own. The tag of
     a word is read at its first token. A sentence longer than the model reads is tagged in windows with overlap.
@@ -89,9 +89,6 @@ def tag(
             of the most probable tag of each word. None: where the scheme of the training data is known, `tag_scheme` in
             `config.json`, as it is of models trained here. True for other models: the scheme that the labels suggest,
             BIOES, BILOU, or IOB2, or IOB1 where no label has B.
-
-    Returns:
-        The entities in their order; offsets are characters of the text as it was passed.
 
     Raises:
         CapabilityError: the model has no tagging head. UsageError: neither a text nor words, or both; `constrained`

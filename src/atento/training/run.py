@@ -257,10 +257,8 @@ def finish_save(run: Run) -> None:
 
 
 def restore(run: Run, path: Path) -> dict[str, Any]:
-    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
-
-    Returns:
-        The state of the checkpoint.
+    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step. Returns
+    the state of the checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is damaged.

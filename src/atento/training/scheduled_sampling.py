@@ -143,13 +143,11 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
 
 
 def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomness | None) -> Output:
-    """Run a network on a batch in which some inputs are its own tokens; the labels stay those of the batch.
+    """Run a network on a batch in which some inputs are its own tokens; the labels stay those of the batch. Returns an
+    Output with `hidden` (B,T,D), the vectors that the labels are predicted from, and `encoded`.
 
     An input may be replaced if it is the label of the position before: not the start token, padding, a prefix that is
     given, nor the beginning of a packed text. Both passes of a Transformer have the same dropout.
-
-    Returns:
-        Output with `hidden` (B,T,D), the vectors that the labels are predicted from, and `encoded`.
     """
     name = "target_ids" if "target_ids" in batch.inputs else "ids"
     ids, labels = batch.inputs[name], batch.labels[HEAD]

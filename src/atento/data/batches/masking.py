@@ -73,6 +73,7 @@ class Masking:
         words: NDArray[np.int64] | None = None,
     ) -> list[NDArray[np.int64]]:
         """Hide tokens, words or spans of a batch: what is hidden of a row is a function of seed, epoch and its number.
+        Returns the spans of each row as ranges of its positions that may be chosen (ranges,2); nothing for other units.
 
         Args:
             ids: (B,L), changed in place.
@@ -81,9 +82,6 @@ class Masking:
             rows: (B,) numbers of the examples.
             draw: seed and epoch.
             words: (B,L) the number of the word of each position; not read where the unit is the token.
-
-        Returns:
-            The spans of each row as ranges of its positions that may be chosen (ranges,2); nothing for other units.
         """
         may = may_be_chosen.numpy()
         counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()  # (B,)

@@ -64,10 +64,7 @@ def sentences_in(
 
 def without_marks(sentences: Sequence[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str | None]:
     """Words without the mark of a language that stands before each of them in the files of WikiANN, such as `pt:casa`.
-
-    Returns:
-        The sentences, and the mark; None: not every word has the same one, and the sentences are unchanged.
-    """
+    Returns the sentences, and the mark; None: not every word has the same one, and the sentences are unchanged."""
     match = _MARK.match(sentences[0][0]) if sentences else None
     if match is None:
         return list(sentences), None

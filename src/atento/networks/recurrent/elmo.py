@@ -226,7 +226,8 @@ class ELMo(Network):
     def forward(
         self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None, project: bool = False
     ) -> Output:
-        """One pass over complete sentences.
+        """One pass over complete sentences. Returns an Output with hidden (B,L,2D), the mix of all layers; 0 at
+        padding.
 
         Args:
             ids: characters (B,L,C), C = 50 as published, from `atento.text.characters`; or word ids (B,L) for a
@@ -234,9 +235,6 @@ class ELMo(Network):
             token_mask: boolean (B,L), True = a real word; None: all are.
             random: the random numbers of dropout in training.
             project: no effect: the logits of each direction are those of `loss`.
-
-        Returns:
-            Output with hidden (B,L,2D), the mix of all layers; 0 at padding.
         """
         return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))  # (N+1,B,L,2D) -> (B,L,2D)
 

@@ -70,7 +70,8 @@ class RecurrentLM(Network):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or the next tokens of a cached one.
+        """One forward pass, or the next tokens of a cached one. Returns an Output with hidden (B,T,D), logits (B,T,V)
+        and state.
 
         Args:
             ids: (B,T) tokens; the output at position t predicts the token at t + 1.
@@ -80,9 +81,6 @@ class RecurrentLM(Network):
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None.
-
-        Returns:
-            Output with hidden (B,T,D), logits (B,T,V) and state.
 
         Raises:
             CapabilityError: a mask is given.

@@ -74,7 +74,8 @@ def search(
     precision: str | None = None,
     threads: int | None = None,
 ) -> SearchResult:
-    """Search the values of recipe keys; an unfinished search is resumed exactly.
+    """Search the values of recipe keys; an unfinished search is resumed exactly. Returns the trials with their scores,
+    the best one, and what each key explains.
 
     Each trial is an ordinary run, `out/trial-0001` and so on, trained in a process of its own. A trial that fails is
     recorded, and the search continues.
@@ -93,9 +94,6 @@ def search(
         device: "auto", "cpu" or "cuda".
         precision: "auto", "float32", "bfloat16" or "float16"; replaces `training.precision`.
         threads: number of CPU threads.
-
-    Returns:
-        The trials with their scores, the best one, and what each key explains.
 
     Raises:
         RecipeError, UsageError: wrong recipe, space or options, before any work; or the folder holds another search.

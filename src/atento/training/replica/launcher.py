@@ -27,7 +27,8 @@ UNSAVED = "; no checkpoint was saved: the same command continues from the last o
 def launch(
     processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None], unsaved: str = UNSAVED
 ) -> int:
-    """Run a module of Python in several processes of this machine, and wait for them.
+    """Run a module of Python in several processes of this machine, and wait for them. Returns the exit status: 0, or
+    that of the first process, or 128 and the number of the signal that ended it.
 
     If a process is killed, the others end, and all start again from the last checkpoint. SIGTERM, SIGINT and SIGUSR1 go
     to all processes, which save a checkpoint.
@@ -38,9 +39,6 @@ def launch(
         arguments: arguments of the module.
         report: called with each line for the user.
         unsaved: what the line about a signal adds if the processes were ended before they could stop by themselves.
-
-    Returns:
-        The exit status: 0, or that of the first process, or 128 and the number of the signal that ended it.
     """
     logging.disable(logging.ERROR)  # the agent logs what is reported here
     os.environ[LAUNCHER] = str(os.getpid())
