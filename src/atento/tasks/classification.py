@@ -77,40 +77,26 @@ def label_head(network: Network) -> HeadConfig:
     return text_head(network.config, SETS if gives_label_sets(network) else KIND)
 
 
-@overload
-def classify(  # type: ignore[overload-overlap]
-    model: TaskModel, text: str | tuple[str, str], *, threshold: None = None
-) -> Label: ...
-@overload
-def classify(
-    model: TaskModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: None = None
-) -> list[Label]: ...
-@overload
-def classify(  # type: ignore[overload-overlap]
-    model: TaskModel, text: str | tuple[str, str], *, threshold: float
-) -> list[Label]: ...
-@overload
-def classify(
-    model: TaskModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: float
-) -> list[list[Label]]: ...
+OneText = str | tuple[str, str]
+SeveralTexts = Sequence[str] | Sequence[tuple[str, str]]
 
 
 @overload
-def classify(  # type: ignore[overload-overlap]
-    model: TaskModel, text: str | tuple[str, str], *, abstain: float
-) -> Label | None: ...
+def classify(model: TaskModel, text: OneText, *, threshold: None = None) -> Label: ...  # type: ignore[overload-overlap]
 @overload
-def classify(
-    model: TaskModel, text: Sequence[str] | Sequence[tuple[str, str]], *, abstain: float
-) -> list[Label | None]: ...
+def classify(model: TaskModel, text: SeveralTexts, *, threshold: None = None) -> list[Label]: ...
+@overload
+def classify(model: TaskModel, text: OneText, *, threshold: float) -> list[Label]: ...  # type: ignore[overload-overlap]
+@overload
+def classify(model: TaskModel, text: SeveralTexts, *, threshold: float) -> list[list[Label]]: ...
+@overload
+def classify(model: TaskModel, text: OneText, *, abstain: float) -> Label | None: ...  # type: ignore[overload-overlap]
+@overload
+def classify(model: TaskModel, text: SeveralTexts, *, abstain: float) -> list[Label | None]: ...
 
 
 def classify(
-    model: TaskModel,
-    text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]],
-    *,
-    threshold: float | None = None,
-    abstain: float | None = None,
+    model: TaskModel, text: OneText | SeveralTexts, *, threshold: float | None = None, abstain: float | None = None
 ) -> object:
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).

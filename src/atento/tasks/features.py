@@ -6,7 +6,7 @@ See docs/notes.md#f6.
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -54,36 +54,18 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
     return folder / f"{fingerprint_of(weights, json.dumps(parts, sort_keys=True))}.safetensors"
 
 
+class _Options(TypedDict, total=False):
+    layer: Layer
+    cache: str | Path | None
+    batch_tokens: int
+
+
 @overload
-def features(
-    model: TaskModel,
-    text: str,
-    *,
-    layer: Layer = -1,
-    pooling: str | None = None,
-    cache: str | Path | None = None,
-    batch_tokens: int = 4096,
-) -> Vectors: ...
+def features(model: TaskModel, text: str, *, pooling: str | None = None, **options: Unpack[_Options]) -> Vectors: ...
 @overload
-def features(
-    model: TaskModel,
-    text: Texts,
-    *,
-    layer: Layer = -1,
-    pooling: None = None,
-    cache: str | Path | None = None,
-    batch_tokens: int = 4096,
-) -> list[Vectors]: ...
+def features(model: TaskModel, text: Texts, *, pooling: None = None, **options: Unpack[_Options]) -> list[Vectors]: ...
 @overload
-def features(
-    model: TaskModel,
-    text: Texts,
-    *,
-    layer: Layer = -1,
-    pooling: str,
-    cache: str | Path | None = None,
-    batch_tokens: int = 4096,
-) -> Vectors: ...
+def features(model: TaskModel, text: Texts, *, pooling: str, **options: Unpack[_Options]) -> Vectors: ...
 
 
 def features(

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -47,24 +47,16 @@ class Candidate:
     ids: tuple[int, ...] = field(default=(), repr=False)
 
 
+class _Options(TypedDict, total=False):
+    top: int
+    iterations: int | None
+    targets: str | Sequence[str] | None
+
+
 @overload
-def fill(
-    model: TaskModel,
-    text: str,
-    *,
-    top: int = 5,
-    iterations: int | None = None,
-    targets: str | Sequence[str] | None = None,
-) -> list[Candidate]: ...
+def fill(model: TaskModel, text: str, **options: Unpack[_Options]) -> list[Candidate]: ...
 @overload
-def fill(
-    model: TaskModel,
-    text: Texts,
-    *,
-    top: int = 5,
-    iterations: int | None = None,
-    targets: str | Sequence[str] | None = None,
-) -> list[list[Candidate]]: ...
+def fill(model: TaskModel, text: Texts, **options: Unpack[_Options]) -> list[list[Candidate]]: ...
 
 
 def fill(

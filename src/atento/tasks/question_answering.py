@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -180,45 +180,26 @@ def _best(
     return [Answer(context[start:end], start, end, share) for (start, end), share in spans.items()]
 
 
+class _Options(TypedDict, total=False):
+    max_answer: int | None
+    null_threshold: float
+
+
 @overload
 def answer(
-    model: TaskModel,
-    question: str,
-    context: str,
-    *,
-    n_best: None = None,
-    max_answer: int | None = None,
-    null_threshold: float = 0.0,
+    model: TaskModel, question: str, context: str, *, n_best: None = None, **options: Unpack[_Options]
 ) -> Answer: ...
 @overload
 def answer(
-    model: TaskModel,
-    question: str,
-    context: str,
-    *,
-    n_best: int,
-    max_answer: int | None = None,
-    null_threshold: float = 0.0,
+    model: TaskModel, question: str, context: str, *, n_best: int, **options: Unpack[_Options]
 ) -> list[Answer]: ...
 @overload
 def answer(
-    model: TaskModel,
-    question: Texts,
-    context: Texts,
-    *,
-    n_best: None = None,
-    max_answer: int | None = None,
-    null_threshold: float = 0.0,
+    model: TaskModel, question: Texts, context: Texts, *, n_best: None = None, **options: Unpack[_Options]
 ) -> list[Answer]: ...
 @overload
 def answer(
-    model: TaskModel,
-    question: Texts,
-    context: Texts,
-    *,
-    n_best: int,
-    max_answer: int | None = None,
-    null_threshold: float = 0.0,
+    model: TaskModel, question: Texts, context: Texts, *, n_best: int, **options: Unpack[_Options]
 ) -> list[list[Answer]]: ...
 
 
