@@ -21,6 +21,7 @@ from atento.limits import read_plain_text
 from atento.networks.stack.stack import without_padding
 from atento.precision import training_precision
 from atento.runs.prepare import Data, Report
+from atento.runs.setup import Setup
 from atento.storage.whole_file import write_whole
 
 # Keys of a recipe that may change between the start of a run and its resumption.
@@ -73,40 +74,21 @@ def located(loaded: LoadedRecipe) -> Recipe:
     return replace(recipe, data=data, tokenizer=tokenizer, init=init, teacher=teacher)
 
 
-def identity_of(
-    loaded: LoadedRecipe,
-    data: Data,
-    folder: Path,
-    device: str,
-    threads: int | None,
-    report: Callable[[str], None],
-    branch: Mapping[str, object] | None = None,
-    processes: int = 1,
-    main: bool = True,
-) -> dict[str, Any]:
+def identity_of(setup: Setup) -> dict[str, Any]:
     """Return the identity of a run: written to `run.json` at its start, compared with it on resumption.
 
     A folder without a checkpoint (a command was refused or killed early) may take another recipe. A process that is not
     the first one compares itself with what the first one has written.
 
-    Args:
-        loaded: the recipe.
-        data: its records.
-        folder: the run folder.
-        device: "cpu", "cuda" or a device with its number.
-        threads: CPU threads; None: those of the run's start, or torch's.
-        report: called with each warning.
-        branch: the checkpoint of another run that this one begins at, as `run.json` stores it.
-        processes: processes that train together.
-        main: whether this is the first of them.
-
     Raises:
         UsageError: the folder holds a run with another recipe, data or branch point; the message names the difference.
     """
-    path, recipe = folder / "run.json", located(loaded)
+    folder, device, threads, processes = setup.folder, setup.device, setup.threads, setup.replica.size
+    path, recipe = folder / "run.json", located(setup.loaded)
+    branch = None if setup.branch is None else setup.branch.to_dict()
     if path.exists():
         saved = _read(path)
-        refusal = _difference(saved, recipe, data, folder, report)
+        refusal = _difference(saved, recipe, setup.data, folder, setup.report)
         if refusal is None and branch is not None and saved.get("from") != branch:
             refusal = (
                 f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
@@ -118,16 +100,16 @@ def identity_of(
             if not same:
                 threads = threads or torch.get_num_threads()
                 first, present = (counted(number, "process", "processes") for number in (before, processes))
-                report(_rounding(f"with {first}", f"with {present}"))
-            return saved | _resumed_on(saved, device, threads, report)
-        if has_begun(folder) or not main:
+                setup.report(_rounding(f"with {first}", f"with {present}"))
+            return saved | _resumed_on(saved, device, threads, setup.report)
+        if has_begun(folder) or not setup.replica.main:
             raise UsageError(refusal)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
-    if not main:
+    if not setup.replica.main:
         raise UsageError(f"{path} is missing, which the first process has written: all need the same run folder")
     identity = {
         "run_id": uuid.uuid4().hex,
-        "data": data.fingerprint,
+        "data": setup.data.fingerprint,
         "precision": training_precision(recipe.training.precision, device),
         "threads": threads or torch.get_num_threads(),
         "device": device,

@@ -98,7 +98,7 @@ def read_records(setup: Setup) -> None:
     keep_freed_memory()
     for warning in setup.loaded.warnings:
         setup.report(f"warning: {warning}")
-    setup.loaded, setup.data = data_of_run(setup.loaded, setup.folder, setup.branch, setup.report, setup.memory)
+    setup.loaded, setup.data = data_of_run(setup)
 
 
 def choose_sizes(setup: Setup) -> None:
@@ -149,18 +149,7 @@ def keep_warmup(setup: Setup) -> None:
 
 def check_identity(setup: Setup) -> None:
     """Compare recipe and data with `run.json` of the folder, or write it; delete incomplete files of a killed run."""
-    branch = None if setup.branch is None else setup.branch.to_dict()
-    setup.identity = identity_of(
-        setup.loaded,
-        setup.data,
-        setup.folder,
-        setup.device,
-        setup.threads,
-        setup.report,
-        branch,
-        setup.replica.size,
-        setup.replica.main,
-    )
+    setup.identity = identity_of(setup)
     torch.set_num_threads(int(setup.identity["threads"]))
     for part in ("checkpoints", "averaged"):
         clean(setup.folder / part)

@@ -31,10 +31,10 @@ from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
 from atento.errors import DataError, RecipeError, TokenizerError, counted
 from atento.models.initial_model import initial_model
 from atento.precision import available_cores
-from atento.runs.branch import BranchPoint
 from atento.runs.multilingual import tokenizer_of_run
 from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources, tokenizer_for
 from atento.runs.run_identity import data_fingerprint, has_begun
+from atento.runs.setup import Setup
 from atento.runs.token_changes import compare_files, compare_plans, training_files
 from atento.splitmix import hashes_of
 from atento.storage.lock import RunLock
@@ -228,32 +228,20 @@ def data_of(
     return Data(train, valid, splits["test"], f"tokens:{fingerprint_of(train, valid)}")
 
 
-def data_of_run(
-    loaded: LoadedRecipe,
-    folder: Path,
-    branch: BranchPoint | None,
-    report: Report,
-    memory: Mapping[str, MemoryRecords] | None,
-) -> tuple[LoadedRecipe, Data]:
+def data_of_run(setup: Setup) -> tuple[LoadedRecipe, Data]:
     """Return the splits of a run, as `data_of`, and its recipe with the folder of the store.
-
-    Args:
-        loaded: the recipe.
-        folder: the run folder.
-        branch: the checkpoint of another run that it begins at.
-        report: called with each warning.
-        memory: the records passed in Python, by name.
 
     Raises:
         TokenizerError: the run has another tokenizer than the store.
     """
+    loaded, folder, branch = setup.loaded, setup.folder, setup.branch
     begun = data_fingerprint(folder) if has_begun(folder) else None
     tokenizer = None
     if begun is not None and (branch is not None or loaded.recipe.init is not None):  # it is not the recipe's
         tokenizer = folder / _TOKENIZER
     elif branch is not None:
         tokenizer = branch.path
-    data = data_of(loaded, report, memory, begun=begun, tokenizer_from=tokenizer)
+    data = data_of(loaded, setup.report, setup.memory, begun=begun, tokenizer_from=tokenizer)
     saved, tokens = folder / _TOKENIZER, data.train.tokens
     if tokens is not None and saved.exists() and Tokenizer.load(saved).fingerprint != tokens.plan["tokenizer"]:
         raise TokenizerError(f"{tokens.folder} was made with another tokenizer than {saved} is: use --out or --force")
