@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
@@ -21,7 +20,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import OF_TEXT, HeadKind
 from atento.errors import ModelError
 from atento.released.encoder_heads import read_rereading_heads, rereading_rows, write_rereading_heads
-from atento.released.family import Family, Repeat, Tying, activation_of, first_id, refuse, their_activation
+from atento.released.family import Family, Repeat, Settings, Tying, activation_of, first_id, refuse, their_activation
 from atento.released.weight_rows import Row, attention, linear, norm
 
 _log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class Relative:
         return PositionConfig("sinusoidal", interleaved=False, base=base, shift=pad + 1, real_only=True)
 
 
-def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     model_type = relative.model_type
     refuse(data, {"normalize_before": (relative.pre,), "add_final_layer_norm": (relative.pre,)}, model_type)
     for name in ("ffn_dim", "attention_heads"):

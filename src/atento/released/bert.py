@@ -1,25 +1,40 @@
 """BERT and SpanBERT, RoBERTa, XLM-R, CamemBERT and ELECTRA: configuration and weight table (docs/notes.md#c6, #c16)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
     AttentionConfig,
     FeedForwardConfig,
     InputConfig,
-    OutputConfig,
     SpecialIds,
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
-from atento.released.family import Family, Tying, activation_of, first_id, refuse, segments_of, their_activation
-from atento.released.weight_rows import Row, attention, linear, norm
+from atento.released.family import (
+    Family,
+    Settings,
+    Tying,
+    activation_of,
+    first_id,
+    refuse,
+    segments_of,
+    sizes_of,
+    special_ids,
+    their_activation,
+    their_ids,
+    their_sizes,
+)
+from atento.released.weight_rows import Row, block, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
+BERT_BLOCK = (
+    *("attention.output.dense", "attention.output.LayerNorm"),
+    *("intermediate.dense", "output.dense", "output.LayerNorm"),
+)
+"""The maps and norms of a block, as `weight_rows.block` takes them."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,7 @@ _RELATIVES = (
 )
 
 
-def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     model_type, roberta = relative.model_type, relative.from_padding
     refuse(
         data,
@@ -105,29 +120,23 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     ids = bert_ids(data)
     if roberta:
         mask = 250001 if vocab_size == 250002 else vocab_size - 1
-        bos = first_id(data.get("bos_token_id"), 0)
-        ids = SpecialIds(pad, unk=3, bos=bos, eos=first_id(data.get("eos_token_id"), 2), start=bos, mask=mask)
+        ids = special_ids(data, pad=pad, unk=3, bos=0, eos=2, mask=mask)
     rate = data.get("classifier_dropout")
     rates = HeadDropout(data.get("hidden_dropout_prob", 0.1) if rate is None else rate)
     activation = activation_of(data.get("hidden_act", "gelu"), model_type)
     heads = read_heads(relative.heads, data, names, activation, rates)
-    masked = any(head.kind == "masked-language-model" for head in heads)
     width = data.get("embedding_size", d_model) if relative.projected else d_model
     return NetworkConfig(
         architecture="encoder",
         family=model_type,
-        vocab_size=vocab_size,
-        d_model=d_model,
-        d_ff=data["intermediate_size"],
-        n_heads=data["num_attention_heads"],
-        n_layers=data["num_hidden_layers"],
+        **sizes_of(data),
         dropout=data.get("hidden_dropout_prob", 0.1),
         attention=AttentionConfig(dropout=data.get("attention_probs_dropout_prob", 0.1)),
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(
             norm=True, segments=segments_of(data), scaled=False, width=None if width == d_model else width
         ),
-        output=OutputConfig(tied=not masked or tying.same(relative.heads.matrix, _TABLE)),
+        output=relative.heads.output(heads, tying),
         ids=ids,
         norm_eps=data.get("layer_norm_eps", 1e-12),
         positions=PositionConfig("learned", shift=shift, real_only=roberta),
@@ -138,18 +147,22 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     )
 
 
-def bert_ids(data: Mapping[str, Any]) -> SpecialIds:
+def bert_ids(data: Settings) -> SpecialIds:
     """The special ids of their configuration, with those of BERT's vocabulary for what it does not name."""
     last = data["vocab_size"] - 1
-    bos = first_id(data.get("bos_token_id"), min(101, last))
-    return SpecialIds(
-        pad=first_id(data.get("pad_token_id"), 0),
-        unk=min(100, last),
-        bos=bos,
-        eos=first_id(data.get("eos_token_id"), min(102, last)),
-        start=bos,
-        mask=min(103, last),
-    )
+    unk, bos, eos, mask = (min(token_id, last) for token_id in (100, 101, 102, 103))
+    return special_ids(data, pad=0, unk=unk, bos=bos, eos=eos, mask=mask)
+
+
+def bert_settings(config: NetworkConfig) -> dict[str, object]:
+    """Sizes, rates of dropout, activation and epsilon under the keys of BERT and its relatives."""
+    return {
+        **their_sizes(config),
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention.dropout,
+        "hidden_act": their_activation(config),
+        "layer_norm_eps": config.norm_eps,
+    }
 
 
 def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
@@ -157,22 +170,13 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     data = {
         **write_heads(relative.heads, config),
         "model_type": relative.model_type,
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.d_ff,
-        "num_attention_heads": config.n_heads,
-        "num_hidden_layers": config.n_layers,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention.dropout,
-        "hidden_act": their_activation(config),
-        "layer_norm_eps": config.norm_eps,
+        **bert_settings(config),
         "max_position_embeddings": config.max_len + scheme.shift,  # rows of the table
         "type_vocab_size": config.embedding.segments,
-        "tie_word_embeddings": config.output.tied,
-        "pad_token_id": -1 if relative.from_padding and scheme.shift == 0 else config.pad_id,  # positions from pad + 1
-        "bos_token_id": config.bos_id,
-        "eos_token_id": config.eos_id,
+        **their_ids(config),
     }
+    if relative.from_padding and scheme.shift == 0:
+        data["pad_token_id"] = -1  # positions count from pad + 1
     if relative.projected:
         data["embedding_size"] = config.embedding_width
     rate = head_dropout(config)
@@ -188,15 +192,9 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         *([] if config.embedding.width is None else linear("inputs.projection", "embeddings_project")),
     ]
     for n in range(config.n_layers):
-        ours, theirs = f"stack.blocks.{n}", f"encoder.layer.{n}"
+        theirs = f"encoder.layer.{n}"
         inside = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
-        rows += [
-            *attention(f"{ours}.self_attention", inside, f"{theirs}.attention.output.dense", config),
-            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm"),
-            *linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense"),
-            *linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense"),
-            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm"),
-        ]
+        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in BERT_BLOCK], config)
     if config.pooler:
         rows += linear("pooler.dense", "pooler.dense")
     return [*rows, *head_rows(relative.heads, config)]

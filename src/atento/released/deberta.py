@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
@@ -10,14 +9,24 @@ from atento.config.sections.network_parts import (
     ConvolutionConfig,
     FeedForwardConfig,
     InputConfig,
-    OutputConfig,
-    SpecialIds,
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError
+from atento.released.bert import BERT_BLOCK, bert_settings
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
-from atento.released.family import Family, Repeat, Tying, activation_of, first_id, refuse, their_activation
-from atento.released.weight_rows import Row, attention, linear, norm
+from atento.released.family import (
+    Family,
+    Repeat,
+    Settings,
+    Tying,
+    activation_of,
+    refuse,
+    sizes_of,
+    special_ids,
+    their_activation,
+    their_ids,
+)
+from atento.released.weight_rows import Row, block, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _HEADS = HeadNames(
@@ -41,7 +50,7 @@ _PARTS = ("weight", "bias")
 _TERMS = {"c2p", "p2c"}
 
 
-def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     width, n_heads = data["hidden_size"], data["num_attention_heads"]
     refuse(
         data,
@@ -49,36 +58,24 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         "deberta-v2",
     )
     activation = activation_of(data.get("hidden_act", "gelu"), "deberta-v2")
-    rate, vocab_size = data.get("hidden_dropout_prob", 0.1), data["vocab_size"]
+    rate, last = data.get("hidden_dropout_prob", 0.1), data["vocab_size"] - 1
     label_rate = data.get("cls_dropout")
     rates = HeadDropout(rate if label_rate is None else label_rate, tags=rate)
     pooler = activation_of(data.get("pooler_hidden_act", "gelu"), "deberta-v2")
     names |= {second for first, second in _SECOND_NAMES.items() if first in names}
     heads = read_heads(replace(_HEADS, hidden_activation=pooler), data, names, activation, rates)
-    masked = any(head.kind == "masked-language-model" for head in heads)
-    bos = first_id(data.get("bos_token_id"), min(1, vocab_size - 1))
     positions, scale = _positions(data, width // n_heads)
     return NetworkConfig(
         architecture="encoder",
         family="deberta-v2",
-        vocab_size=vocab_size,
-        d_model=width,
-        d_ff=data["intermediate_size"],
-        n_heads=n_heads,
-        n_layers=data["num_hidden_layers"],
+        **sizes_of(data),
         dropout=rate,
         attention=AttentionConfig(dropout=data.get("attention_probs_dropout_prob", 0.1), scale=scale),
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(norm=True, segments=data.get("type_vocab_size", 0), scaled=False),
-        output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),
-        ids=SpecialIds(
-            pad=first_id(data.get("pad_token_id"), 0),
-            unk=min(3, vocab_size - 1),
-            bos=bos,
-            eos=first_id(data.get("eos_token_id"), min(2, vocab_size - 1)),
-            start=bos,
-            mask=min(128000, vocab_size - 1),  # [MASK] of the published tokenizers; of a tiny vocabulary the last id
-        ),
+        output=_HEADS.output(heads, tying),
+        # those of the published tokenizers; of a tiny vocabulary the last id
+        ids=special_ids(data, pad=0, unk=min(3, last), bos=min(1, last), eos=min(2, last), mask=min(128000, last)),
         norm_eps=data.get("layer_norm_eps", 1e-7),
         positions=positions,
         convolution=_convolution(data),
@@ -88,7 +85,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     )
 
 
-def _convolution(data: Mapping[str, Any]) -> ConvolutionConfig | None:
+def _convolution(data: Settings) -> ConvolutionConfig | None:
     """The convolution of the larger models; None: there is none."""
     width = data.get("conv_kernel_size") or 0
     if width < 1:
@@ -97,9 +94,7 @@ def _convolution(data: Mapping[str, Any]) -> ConvolutionConfig | None:
     return ConvolutionConfig(width, activation, data.get("conv_groups", 1))
 
 
-def _positions(
-    data: Mapping[str, Any], head_width: int
-) -> tuple[PositionConfig | tuple[PositionConfig, ...], float | None]:
+def _positions(data: Settings, head_width: int) -> tuple[PositionConfig | tuple[PositionConfig, ...], float | None]:
     """The position schemes, and the factor of the scores where it is not that of the schemes.
 
     Raises:
@@ -152,15 +147,7 @@ def _write(config: NetworkConfig) -> dict[str, object]:
     return {
         **write_heads(_HEADS, config),
         "model_type": "deberta-v2",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.d_ff,
-        "num_attention_heads": config.n_heads,
-        "num_hidden_layers": config.n_layers,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention.dropout,
-        "hidden_act": their_activation(config),
-        "layer_norm_eps": config.norm_eps,
+        **bert_settings(config),
         "max_position_embeddings": config.max_len,
         "type_vocab_size": config.embedding.segments,
         "position_biased_input": "learned" in schemes,
@@ -171,10 +158,7 @@ def _write(config: NetworkConfig) -> dict[str, object]:
         "pooler_hidden_size": config.d_model,
         "pooler_dropout": 0.0,
         **({} if rate is None else {"cls_dropout": rate}),
-        "tie_word_embeddings": config.output.tied,
-        "pad_token_id": config.pad_id,
-        "bos_token_id": config.bos_id,
-        "eos_token_id": config.eos_id,
+        **their_ids(config),
     }
 
 
@@ -195,15 +179,9 @@ def _rows(config: NetworkConfig) -> list[Row]:
         rows += linear("stack.convolution.conv", "encoder.conv.conv")
         rows += norm("stack.convolution.norm", "encoder.conv.LayerNorm")
     for n in range(config.n_layers):
-        ours, theirs = f"stack.blocks.{n}", f"encoder.layer.{n}"
+        theirs = f"encoder.layer.{n}"
         inside = [f"{theirs}.attention.self.{part}_proj" for part in ("query", "key", "value")]
-        rows += [
-            *attention(f"{ours}.self_attention", inside, f"{theirs}.attention.output.dense", config),
-            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm"),
-            *linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense"),
-            *linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense"),
-            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm"),
-        ]
+        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in BERT_BLOCK], config)
     return [*rows, *head_rows(_HEADS, config)]
 
 

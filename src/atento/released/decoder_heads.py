@@ -1,7 +1,6 @@
 """The heads of released decoders: classes or a number from the last token without a bias, tags, answers."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.errors import ModelError
 from atento.released.encoder_heads import HeadNames, labels_of, write_heads
-from atento.released.family import Tying
+from atento.released.family import Settings, Tying
 from atento.released.weight_rows import Row, linear
 
 _log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class DecoderHeads:
     tags: str = ""
     answers: bool = False
 
-    def read(self, data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, ...]:
+    def read(self, data: Settings, names: frozenset[str]) -> tuple[HeadConfig, ...]:
         """The heads that a file holds, by its configuration and the names of its tensors."""
         if f"{_ANSWERS}.weight" in names:
             return (HeadConfig("answer", dropout=0.0),)
@@ -47,7 +46,7 @@ class DecoderHeads:
             return (HeadConfig(kind, labels, dropout=next(rate for rate in rates if rate is not None)),)
         return (HeadConfig(kind, labels, dropout=0.0, out_bias=False),)
 
-    def tied(self, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> bool:
+    def tied(self, data: Settings, names: frozenset[str], tying: Tying) -> bool:
         """Whether the output matrix is the embedding, or the file has none, as files of other classes."""
         if tying.same(_MATRIX, self.table) or _MATRIX in names:
             return tying.same(_MATRIX, self.table)

@@ -1,15 +1,12 @@
 """DistilBERT: configuration and weight table (Sanh et al. 2019). BERT without segments and pooler, with other names."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
+from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.released.bert import bert_ids
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
-from atento.released.family import Family, Tying, activation_of, their_activation
-from atento.released.weight_rows import Row, attention, linear, norm
+from atento.released.family import Family, Settings, Tying, activation_of, their_activation, their_ids
+from atento.released.weight_rows import Row, block, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _HEADS = HeadNames(
@@ -24,12 +21,11 @@ _HEADS = HeadNames(
 )
 
 
-def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     activation = activation_of(data.get("activation", "gelu"), "distilbert")
     rate = data.get("dropout", 0.1)
     rates = HeadDropout(data.get("seq_classif_dropout", 0.2), rate, data.get("qa_dropout", 0.1))
     heads = read_heads(_HEADS, data, names, activation, rates)
-    masked = any(head.kind == "masked-language-model" for head in heads)
     return NetworkConfig(
         architecture="encoder",
         family="distilbert",
@@ -42,7 +38,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         attention=AttentionConfig(dropout=data.get("attention_dropout", 0.1)),
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(norm=True, scaled=False),
-        output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),
+        output=_HEADS.output(heads, tying),
         ids=bert_ids(data),
         norm_eps=1e-12,
         positions=PositionConfig("learned"),  # its sinusoids, where a configuration has them, are stored too
@@ -68,10 +64,7 @@ def _write(config: NetworkConfig) -> dict[str, object]:
         "qa_dropout": 0.1 if answer_rate is None else answer_rate,
         "activation": their_activation(config),
         "max_position_embeddings": config.max_len,
-        "tie_word_embeddings": config.output.tied,
-        "pad_token_id": config.pad_id,
-        "bos_token_id": config.bos_id,
-        "eos_token_id": config.eos_id,
+        **their_ids(config),
     }
 
 
@@ -82,15 +75,10 @@ def _rows(config: NetworkConfig) -> list[Row]:
         *norm("inputs.norm", "embeddings.LayerNorm"),
     ]
     for n in range(config.n_layers):
-        ours, theirs = f"stack.blocks.{n}", f"transformer.layer.{n}"
+        theirs = f"transformer.layer.{n}"
         inside = [f"{theirs}.attention.{letter}_lin" for letter in "qkv"]
-        rows += [
-            *attention(f"{ours}.self_attention", inside, f"{theirs}.attention.out_lin", config),
-            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.sa_layer_norm"),
-            *linear(f"{ours}.feed_forward.inner", f"{theirs}.ffn.lin1"),
-            *linear(f"{ours}.feed_forward.outer", f"{theirs}.ffn.lin2"),
-            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output_layer_norm"),
-        ]
+        parts = ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
+        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in parts], config)
     return [*rows, *head_rows(_HEADS, config)]
 
 

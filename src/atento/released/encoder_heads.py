@@ -4,14 +4,15 @@ The families differ in names and in the layer before the classes; `HeadNames` sa
 are on a decoder that reads the text again: classes, a number, answers.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import OutputConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, Activation, HeadConfig, HeadKind
 from atento.errors import ModelError
-from atento.released.family import Repeat
+from atento.released.family import Repeat, Settings, Tying
 from atento.released.weight_rows import Row, linear, norm
 
 _CLASSES = {
@@ -65,6 +66,11 @@ class HeadNames:
         matrix = Repeat(self.matrix, self.table)
         return (matrix,) if second_bias == self.bias else (matrix, Repeat(second_bias, self.bias, replaces=True))
 
+    def output(self, heads: Iterable[HeadConfig], tying: Tying) -> OutputConfig:
+        """The output matrix, which a file has in the head for masked tokens alone."""
+        masked = any(head.kind == "masked-language-model" for head in heads)
+        return OutputConfig(tied=not masked or tying.same(self.matrix, self.table))
+
     def new_head(self, kind: HeadKind, network: NetworkConfig) -> dict[str, object] | None:
         """The options of a new head of a text behind the layer `hidden`, which reads the first token."""
         if not self.hidden or kind not in OF_TEXT:
@@ -110,9 +116,7 @@ def read_heads(
     return tuple(heads)
 
 
-def _labelled(
-    family: HeadNames, data: Mapping[str, Any], hidden: bool, names: frozenset[str], rates: HeadDropout
-) -> HeadConfig:
+def _labelled(family: HeadNames, data: Settings, hidden: bool, names: frozenset[str], rates: HeadDropout) -> HeadConfig:
     """The head for classes, tags or a number."""
     of_tokens = any("TokenClassification" in str(name) for name in data.get("architectures") or ())
     pooled = not family.hidden and any(name.startswith("pooler.") for name in names)  # else a pooler that none reads
@@ -130,7 +134,7 @@ def _labelled(
     )
 
 
-def labels_of(data: Mapping[str, Any], *, of_tokens: bool) -> tuple[Any, tuple[str, ...]]:
+def labels_of(data: Settings, *, of_tokens: bool) -> tuple[Any, tuple[str, ...]]:
     """The kind of a head for tokens or for whole texts, and its labels, by their configuration."""
     label_names = data.get("id2label") or {}
     count = len(label_names) or data.get("num_labels", 2)
@@ -208,7 +212,7 @@ def _rows(family: HeadNames, head: HeadConfig, tied: bool) -> list[Row]:
     return [*before, *linear(f"{ours}.out", out, head=True)]
 
 
-def read_rereading_heads(data: Mapping[str, Any], names: Collection[str]) -> tuple[HeadConfig, ...]:
+def read_rereading_heads(data: Settings, names: Collection[str]) -> tuple[HeadConfig, ...]:
     """The head that a file holds, by its configuration and the names of its tensors."""
     if f"{_ANSWERS}.weight" in names:
         return (HeadConfig("answer", dropout=0.0, side="both"),)

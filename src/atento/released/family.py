@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atento.config.sections.network import DEEPEST, WIDEST, NetworkConfig
+from atento.config.sections.network_parts import SpecialIds
 from atento.config.tables.head_kinds import HeadKind
 from atento.errors import ModelError, nearest
 from atento.released.weight_rows import Row
@@ -24,8 +25,15 @@ _THEIRS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "sil
 
 
 _log = logging.getLogger(__name__)
+_NAMED = {  # the sizes that most families name alike, ours -> theirs
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "d_ff": "intermediate_size",
+    "n_heads": "num_attention_heads",
+    "n_layers": "num_hidden_layers",
+}
 _SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
+    *_NAMED.values(),
     *("max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions"),
     *("d_model", "d_ff", "d_kv", "num_layers", "num_heads", "encoder_layers", "decoder_layers"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"),
@@ -49,6 +57,8 @@ _IDS = {  # theirs -> ours
 _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 
 
+Settings = Mapping[str, Any]
+"""A configuration of theirs, or a part of it."""
 NewHead = Callable[[HeadKind, NetworkConfig], dict[str, object] | None]
 
 
@@ -197,7 +207,7 @@ class Family:
         return resolve(self.repeats(data), names, prefix, equal, fill=fill)
 
 
-def check_numbers(data: Mapping[str, Any]) -> None:
+def check_numbers(data: Settings) -> None:
     """Raises ModelError: a size, an id, a rate or an epsilon of their configuration is not the number it must be."""
     for key, value in data.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)  # Python's bool is an int
@@ -235,7 +245,7 @@ def segments_of(data: Mapping[str, object]) -> int:
     return count
 
 
-def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, object], dict[str, int]]:
+def known_ids(data: Settings) -> tuple[dict[str, object], dict[str, int]]:
     """Their configuration without special ids at or beyond `vocab_size`, and all ids that no token has, by key."""
     size = data.get("vocab_size")
     known, outside = dict(data), {}
@@ -284,10 +294,33 @@ def first_id(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and value >= 0 else otherwise
 
 
+def special_ids(data: Settings, *, pad: int, unk: int, bos: int, eos: int, mask: int) -> SpecialIds:
+    """The special ids of an encoder by their configuration, with these for what it does not name."""
+    start = first_id(data.get("bos_token_id"), bos)
+    end = first_id(data.get("eos_token_id"), eos)
+    return SpecialIds(first_id(data.get("pad_token_id"), pad), bos=start, eos=end, unk=unk, start=start, mask=mask)
+
+
+def sizes_of(data: Settings) -> dict[str, Any]:
+    """The sizes of a network by their configuration, as `NetworkConfig` names them."""
+    return {ours: data[theirs] for ours, theirs in _NAMED.items()}
+
+
+def their_sizes(config: NetworkConfig) -> dict[str, object]:
+    """The same under their keys."""
+    return {theirs: getattr(config, ours) for ours, theirs in _NAMED.items()}
+
+
+def their_ids(config: NetworkConfig) -> dict[str, object]:
+    """Whether the output matrix is the embedding, and the special ids of an encoder, under their keys."""
+    ids = {"pad_token_id": config.pad_id, "bos_token_id": config.bos_id, "eos_token_id": config.eos_id}
+    return {"tie_word_embeddings": config.output.tied, **ids}
+
+
 GLOBAL, LOCAL = "full_attention", "sliding_attention"  # kinds of layers
 
 
-def layer_kinds(data: Mapping[str, Any], depth: int, model_type: str) -> Sequence[str] | None:
+def layer_kinds(data: Settings, depth: int, model_type: str) -> Sequence[str] | None:
     """What `layer_types` says of each layer; None: nothing. Raises ModelError: of too few, or a kind not built here."""
     kinds = data.get("layer_types")
     if not kinds:

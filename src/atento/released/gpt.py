@@ -1,8 +1,6 @@
 """GPT-1 and GPT-2: configuration and weight table (docs/notes.md#c9, #c16). Their linear maps are stored (in, out)."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
@@ -14,7 +12,7 @@ from atento.config.sections.network_parts import (
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.released.decoder_heads import DecoderHeads
-from atento.released.family import Family, Repeat, Tying, activation_of, first_id, refuse, their_activation
+from atento.released.family import Family, Repeat, Settings, Tying, activation_of, first_id, refuse, their_activation
 from atento.released.weight_rows import Row, linear, norm
 
 _HEADS = {
@@ -23,7 +21,7 @@ _HEADS = {
 }
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(model_type: str, data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     first, heads = model_type == "openai-gpt", _HEADS[model_type]
     refuse(
         data,
@@ -42,7 +40,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         activation = "gelu-tanh"  # what GPT-1's files call gelu is the approximation by tanh
     d_model = data["n_embd"]
     end = first_id(data.get("eos_token_id"), 0 if first else data["vocab_size"] - 1)
-    start = first_id(data.get("bos_token_id"), end)
+    start, unknown = first_id(data.get("bos_token_id"), end), first_id(data.get("unk_token_id"), 0 if first else end)
     return NetworkConfig(
         architecture="decoder",
         family=model_type,
@@ -56,13 +54,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(scaled=False),
         output=OutputConfig(tied=heads.tied(data, names, tying)),
-        ids=SpecialIds(
-            pad=first_id(data.get("pad_token_id"), end),
-            bos=start,
-            eos=end,
-            unk=first_id(data.get("unk_token_id"), 0 if first else end),
-            start=start,
-        ),
+        ids=SpecialIds(pad=first_id(data.get("pad_token_id"), end), bos=start, eos=end, unk=unknown, start=start),
         norm="post" if first else "pre",
         norm_eps=data.get("layer_norm_epsilon", 1e-5),
         positions=PositionConfig("learned"),

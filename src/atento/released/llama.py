@@ -26,11 +26,13 @@ from atento.released.family import (
     LOCAL,
     Family,
     Repeat,
+    Settings,
     Tying,
     activation_of,
     first_id,
     layer_kinds,
     refuse,
+    sizes_of,
     their_activation,
 )
 from atento.released.weight_rows import Row, attention, linear, norm
@@ -63,25 +65,24 @@ class Relative:
         return DecoderHeads(self.theirs, model, _TABLE, tags="score", answers=self.answers is not None)
 
 
-def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     read = {"pretraining_tp": (1, None), "use_bidirectional_attention": (None, False), "is_causal": (True, None)}
     refuse(data, read, relative.model_type)
-    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}  # the name of today, then the older one
-    if not isinstance(rope, dict):
+    rope: Settings = (
+        data.get("rope_parameters") or data.get("rope_scaling") or {}
+    )  # the name of today, then the older one
+    if not isinstance(rope, Mapping):
         raise ModelError(f"{relative.model_type}: `rope_parameters` must be a mapping: got {rope!r}")
     theta = float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))
     n_heads = data["num_attention_heads"]
     shared = data.get("num_key_value_heads")
     width = data.get("head_dim")
     end = first_id(data.get("eos_token_id"), 2)
-    start = first_id(data.get("bos_token_id"), 1)
+    start, unknown = first_id(data.get("bos_token_id"), 1), first_id(data.get("unk_token_id"), end)
     return NetworkConfig(
         architecture="decoder",
         family=relative.model_type,
-        vocab_size=data["vocab_size"],
-        d_model=data["hidden_size"],
-        d_ff=data["intermediate_size"],
-        n_heads=n_heads,
+        **sizes_of(data),
         attention=AttentionConfig(
             n_kv_heads=None if shared in (None, n_heads) else shared,
             d_head=None if width in (None, data["hidden_size"] // n_heads) else width,
@@ -96,14 +97,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         mask=_window(relative, data),
         embedding=InputConfig(scaled=relative.gemma),
         output=OutputConfig(tied=relative.heads.tied(data, names, tying)),
-        ids=SpecialIds(
-            pad=first_id(data.get("pad_token_id"), end),
-            bos=start,
-            eos=end,
-            unk=first_id(data.get("unk_token_id"), end),
-            start=start,
-        ),
-        n_layers=data["num_hidden_layers"],
+        ids=SpecialIds(pad=first_id(data.get("pad_token_id"), end), bos=start, eos=end, unk=unknown, start=start),
         dropout=0.0,
         norm="pre",
         norm_kind="rms-plus-one" if relative.gemma else "rms",
@@ -121,7 +115,7 @@ def _activation(relative: Relative, data: Mapping[str, object]) -> Any:
     return "gelu-tanh" if relative.gemma and activation == "gelu" else activation
 
 
-def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
+def _window(relative: Relative, data: Settings) -> MaskConfig | None:
     """The window mask of self-attention, and the layers that have it."""
     width, depth = data.get("sliding_window"), data["num_hidden_layers"]
     kinds = layer_kinds(data, depth, relative.model_type)
@@ -152,7 +146,7 @@ def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, object
     return keys
 
 
-def _stretch(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> StretchConfig | None:
+def _stretch(rope: Settings, data: Settings, model_type: str) -> StretchConfig | None:
     """The stretch of rotary positions, from their key."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
@@ -175,7 +169,7 @@ def _stretch(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) 
     )
 
 
-def _longrope(rope: Mapping[str, Any], data: Mapping[str, Any], longest: int) -> StretchConfig:
+def _longrope(rope: Settings, data: Settings, longest: int) -> StretchConfig:
     """LongRoPE's stretch. The attention factor may be given, or follow from how much longer texts may be (Phi-3)."""
     names, key = ("short_factor", "long_factor"), "original_max_position_embeddings"
     short, long = (tuple(float(value) for value in rope[name]) for name in names)
@@ -186,7 +180,7 @@ def _longrope(rope: Mapping[str, Any], data: Mapping[str, Any], longest: int) ->
     return StretchConfig(max(factor, 1.0), trained, short=short, long=long, attention_factor=float(scale))
 
 
-def _yarn(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> StretchConfig:
+def _yarn(rope: Settings, data: Settings, model_type: str) -> StretchConfig:
     """YaRN's stretch. The attention factor may be given, or follow from `mscale` and `mscale_all_dim` (DeepSeek)."""
     refuse(rope, {"truncate": (True,)}, model_type)
     longest = data.get("max_position_embeddings", 2048)

@@ -3,7 +3,6 @@
 Pre-norm without biases, gated, rotary positions; layers with a window alternate with layers that see all tokens.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from atento.config.sections.network import NetworkConfig
@@ -12,8 +11,6 @@ from atento.config.sections.network_parts import (
     FeedForwardConfig,
     InputConfig,
     MaskConfig,
-    OutputConfig,
-    SpecialIds,
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import OF_TEXT, HeadConfig, HeadKind
@@ -23,12 +20,15 @@ from atento.released.family import (
     GLOBAL,
     LOCAL,
     Family,
+    Settings,
     Tying,
     activation_of,
-    first_id,
     layer_kinds,
     refuse,
+    sizes_of,
+    special_ids,
     their_activation,
+    their_sizes,
 )
 from atento.released.weight_rows import Row, linear, norm
 
@@ -37,28 +37,23 @@ _BASES = {GLOBAL: ("global_rope_theta", 160000.0), LOCAL: ("local_rope_theta", 1
 _HEADS = HeadNames(
     "ModernBert", _TABLE, dense="head.dense", norm="head.norm", matrix="decoder.weight", bias="decoder.bias"
 )
+_IDS = {"pad": 50283, "unk": 50280, "bos": 50281, "eos": 50282, "mask": 50284}  # of its vocabulary
 _POOLINGS: dict[str, Any] = {"cls": "first", "mean": "mean"}
 
 
-def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     refuse(data, {"decoder_bias": (True,)}, "modernbert")
-    vocab_size, depth = data["vocab_size"], data["num_hidden_layers"]
+    last, depth = data["vocab_size"] - 1, data["num_hidden_layers"]
     heads = _heads(data, names)
-    masked = any(head.kind == "masked-language-model" for head in heads)
     every = data.get("global_attn_every_n_layers") or 3
     usual = [LOCAL if n % every else GLOBAL for n in range(depth)]  # 0, 3 ... are global
     kinds = layer_kinds(data, depth, "modernbert") or usual
     layers = {kind: tuple(n for n in range(depth) if kinds[n] == kind) for kind in _BASES}
     window = data.get("local_attention", 128) // 2  # tokens on each side
-    bos = first_id(data.get("bos_token_id"), min(50281, vocab_size - 1))
     return NetworkConfig(
         architecture="encoder",
         family="modernbert",
-        vocab_size=vocab_size,
-        d_model=data["hidden_size"],
-        d_ff=data["intermediate_size"],
-        n_heads=data["num_attention_heads"],
-        n_layers=depth,
+        **sizes_of(data),
         dropout=data.get("embedding_dropout", 0.0),
         attention=AttentionConfig(
             dropout=data.get("attention_dropout", 0.0), bias=bool(data.get("attention_bias", False))
@@ -71,15 +66,8 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         ),
         mask=MaskConfig("window", left=window, right=window, layers=layers[LOCAL]) if layers[LOCAL] else None,
         embedding=InputConfig(norm=True, scaled=False),
-        output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),
-        ids=SpecialIds(
-            pad=first_id(data.get("pad_token_id"), min(50283, vocab_size - 1)),
-            unk=min(50280, vocab_size - 1),
-            bos=bos,
-            eos=first_id(data.get("eos_token_id"), min(50282, vocab_size - 1)),
-            start=bos,
-            mask=min(50284, vocab_size - 1),
-        ),
+        output=_HEADS.output(heads, tying),
+        ids=special_ids(data, **{name: min(token_id, last) for name, token_id in _IDS.items()}),
         norm="pre",
         norm_bias=bool(data.get("norm_bias", False)),
         norm_eps=data.get("norm_eps", 1e-5),
@@ -93,16 +81,16 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     )
 
 
-def _base(data: Mapping[str, Any], kind: str) -> float:
+def _base(data: Settings, kind: str) -> float:
     """The base of the rotations of the layers of that kind."""
-    rope = (data.get("rope_parameters") or {}).get(kind) or {}
+    rope: Settings = (data.get("rope_parameters") or {}).get(kind) or {}
     if rope.get("rope_type", "default") != "default":
         raise ModelError(f"modernbert: rotary positions of type {rope['rope_type']!r} are not built here")
     key, usual = _BASES[kind]
     return float(rope.get("rope_theta", data.get(key) or usual))
 
 
-def _heads(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, ...]:
+def _heads(data: Settings, names: frozenset[str]) -> tuple[HeadConfig, ...]:
     """The head that the file holds: each has the same dense layer with a norm."""
     inside: dict[str, Any] = {
         "hidden_bias": bool(data.get("classifier_bias", False)),
@@ -135,11 +123,7 @@ def _write(config: NetworkConfig) -> dict[str, object]:
     data = {
         **write_heads(_HEADS, config),
         "model_type": "modernbert",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.d_ff,
-        "num_attention_heads": config.n_heads,
-        "num_hidden_layers": config.n_layers,
+        **their_sizes(config),
         "layer_types": kinds,
         "local_attention": 2 * (config.mask.left or 0) if config.mask is not None else 128,
         "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in ropes.items()},

@@ -19,7 +19,7 @@ from atento.released.bart import BART_AND_RELATIVES
 from atento.released.bert import BERT_AND_RELATIVES
 from atento.released.deberta import DEBERTA
 from atento.released.distilbert import DISTILBERT
-from atento.released.family import Family, Tying, check_depth, check_numbers, known_ids, warn_of_ids
+from atento.released.family import Family, Settings, Tying, check_depth, check_numbers, known_ids, warn_of_ids
 from atento.released.gpt import GPT1, GPT2
 from atento.released.llama import LLAMA_AND_RELATIVES
 from atento.released.load_report import LoadReport
@@ -82,7 +82,7 @@ class Over:
 
 def read_released(
     folder: Path,
-    data: Mapping[str, Any],
+    data: Settings,
     *,
     allow_missing: bool = False,
     allow_unused: bool = False,
@@ -274,7 +274,7 @@ _CONDITIONAL = frozenset(
 
 
 @cache
-def class_defaults(model_type: str) -> Mapping[str, Any]:
+def class_defaults(model_type: str) -> Settings:
     """The keys of a family's configuration class in transformers, and the values of those that a file leaves out.
 
     A value of null is one that the class leaves open, or derives from other keys.

@@ -1,8 +1,6 @@
 """T5, T5 1.1 and mT5, encoder-decoder or encoder only: configuration and weight table (docs/notes.md#c8, #c16)."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
@@ -23,14 +21,14 @@ from atento.released.encoder_heads import (
     write_heads,
     write_rereading_heads,
 )
-from atento.released.family import Family, Repeat, Tying, activation_of, first_id, their_activation
+from atento.released.family import Family, Repeat, Settings, Tying, activation_of, first_id, their_activation
 from atento.released.weight_rows import Row, attention, linear, norm
 
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 _TAGS = "classifier"
 
 
-def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+def _read(model_type: str, data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     gate, _, kind = str(data.get("feed_forward_proj", "relu")).rpartition("-")
     if gate not in ("", "gated"):
         raise ModelError(f"{model_type}: `feed_forward_proj` {data['feed_forward_proj']!r} is not known here")
@@ -82,7 +80,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
     )
 
 
-def _tags(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, ...]:
+def _tags(data: Settings, names: frozenset[str]) -> tuple[HeadConfig, ...]:
     """The head of the class of an encoder alone."""
     if f"{_TAGS}.weight" not in names:
         return ()

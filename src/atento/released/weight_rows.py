@@ -69,6 +69,24 @@ def attention(ours: str, theirs: Iterable[str], output: str, config: NetworkConf
     ]
 
 
+def block(ours: str, inside: Iterable[str], parts: Iterable[str], config: NetworkConfig) -> list[Row]:
+    """The rows of a block of an encoder with norms behind its layers.
+
+    Args:
+        ours: our name of the block.
+        inside: their query, key and value maps.
+        parts: their output map, norm behind it, inner and outer map of the feed-forward, and norm behind that.
+    """
+    output, first_norm, inner, outer, last_norm = parts
+    return [
+        *attention(f"{ours}.self_attention", inside, output, config),
+        *norm(f"{ours}.self_attention_residual.norm", first_norm),
+        *linear(f"{ours}.feed_forward.inner", inner),
+        *linear(f"{ours}.feed_forward.outer", outer),
+        *norm(f"{ours}.feed_forward_residual.norm", last_norm),
+    ]
+
+
 def convert(rows: Iterable[Row], prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Our weights under their names; `prefix` is put before all names but those of heads."""
     converted: dict[str, Tensor] = {}
