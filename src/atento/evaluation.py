@@ -209,8 +209,7 @@ def _labelled_records(
         return read_records(data, fields, skip_bad=skip_bad)
     if _are_paths(data):
         source = source_of(data, task, columns, reading)
-        source = replace(source, **reading_of(source.file or "", reading))
-        return read_records(source, fields, skip_bad=skip_bad)
+        return read_records(replace(source, **reading_of(source.file or "", reading)), fields, skip_bad=skip_bad)
     assert not isinstance(data, str | Path)
     return records_in_memory(data, fields, "data", skip_bad=skip_bad)
 

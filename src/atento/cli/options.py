@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from typer.models import ArgumentInfo
@@ -36,16 +36,9 @@ def warnings_as_lines() -> Iterator[None]:
     """
     long: list[LongTextWarning] = []
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if not isinstance(message, AtentoWarning):
-            default_show(message, category, filename, lineno, file, line)
+            default_show(message, *where, **more)
             return
         if isinstance(message, LongTextWarning):
             long.append(message)

@@ -94,9 +94,7 @@ class EncoderGraph(nn.Module):
         network, index = self.network, index_positions(ids.shape[1])
         x = self.inputs(ids, index, real_positions(attention_mask), segment_ids)  # (B,L,D)
         layers, _ = self.stack(x, Read(index, index, index, index, attention_mask != 0))
-        hidden = layers[-1]
-        if network.mix is not None:
-            hidden = _mixed(network.mix, layers)
+        hidden = layers[-1] if network.mix is None else _mixed(network.mix, layers)
         names = head_names(network.config)
         if names:
             read = [self._prediction(name, hidden, attention_mask) for name in names]
@@ -166,9 +164,7 @@ class DecoderGraph(nn.Module):
         read = Read(keys[start:], keys, new, positions, attention_mask != 0)
         pairs = [(past[n], past[n + 1]) for n in range(0, len(past), 2)]
         layers, present = self.stack(self.inputs(ids, new, new), read, past=pairs)
-        hidden = layers[-1]
-        if self.network.mix is not None:
-            hidden = _mixed(self.network.mix, layers)
+        hidden = layers[-1] if self.network.mix is None else _mixed(self.network.mix, layers)
         return (self.network.project(hidden), *_flat(present))
 
 

@@ -46,8 +46,7 @@ class Session:
 
     def __call__(self, values: Mapping[str, object]) -> dict[str, Any]:
         """The outputs by name for the inputs by name; values that the file does not take are ignored."""
-        results = self._session.run(None, {name: values[name] for name in self.inputs})
-        return dict(zip(self.outputs, results))
+        return dict(zip(self.outputs, self._session.run(None, {name: values[name] for name in self.inputs})))
 
 
 def compare(model: Model, folder: Path, seed: int) -> Comparison:

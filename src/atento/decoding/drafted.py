@@ -100,46 +100,19 @@ class _OneByOne:
         return self._logits
 
 
-def drafted(
-    step_function: AnyStepFunction,
-    state: State,
-    first: Tensor,
-    strategy: Greedy | Sample,
-    request: Request,
-    draft: Draft,
-    inputs: Inputs,
-) -> list[list[Hypothesis]]:
-    """The hypotheses of `token_search`, with the numbers of proposed and accepted tokens.
+class DraftedSearch:
+    """Greedy search or sampling with a draft.
 
     Args:
         step_function, state, first, strategy, request: as in `token_search`.
         draft: what proposes tokens.
         inputs: what a network that drafts reads.
 
-    Raises:
-        CapabilityError: states of this step function, or of the network that drafts, cannot give tokens back.
-    """
-    search = DraftedSearch(step_function, state, first, strategy, request, draft, inputs)
-    trace = request.trace
-    if trace is not None:
-        trace.begin("greedy" if isinstance(strategy, Greedy) else "sample", first.shape[0])
-    for _ in search.steps():
-        pass
-    if trace is not None:
-        for output in search.outputs:
-            counts = {"proposed": output.proposed, "accepted": output.accepted}
-            trace.note("draft", {"row": output.row, "number": output.number, **counts})
-    hypotheses = hypotheses_of(search.outputs, first.shape[0])
-    if trace is not None:
-        trace.end(hypotheses)
-    return hypotheses
-
-
-class DraftedSearch:
-    """Greedy search or sampling with a draft; arguments as in `drafted`.
-
     Attributes:
         outputs: all outputs, with the numbers of tokens that were proposed and accepted.
+
+    Raises:
+        CapabilityError: states of this step function, or of the network that drafts, cannot give tokens back.
     """
 
     def __init__(
@@ -159,6 +132,7 @@ class DraftedSearch:
             )
         self._step_function: Any = step_function
         self._initial, self._first, self._request, self._draft = state, first, request, draft
+        self._kind = "greedy" if isinstance(strategy, Greedy) else "sample"
         self.filters = GREEDY if isinstance(strategy, Greedy) else strategy
         self._is_greedy = self.filters.temperature == 0
         rows = [(row, number) for row in range(first.shape[0]) for number in range(self.filters.n)]
@@ -170,6 +144,21 @@ class DraftedSearch:
         self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
         self._drafters: list[Drafter] = self._make_drafters(inputs)
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """Search; the hypotheses of each row, with the numbers of proposed and accepted tokens."""
+        trace, count = self._request.trace, self._first.shape[0]
+        if trace is not None:
+            trace.begin(self._kind, count)
+        for _ in self.steps():
+            pass
+        found = hypotheses_of(self.outputs, count)
+        if trace is not None:
+            for output in self.outputs:
+                counts = {"proposed": output.proposed, "accepted": output.accepted}
+                trace.note("draft", {"row": output.row, "number": output.number, **counts})
+            trace.end(found)
+        return found
 
     def _make_drafters(self, inputs: Inputs) -> list[Drafter]:
         """The drafters, the cheapest first."""

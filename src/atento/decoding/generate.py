@@ -13,7 +13,7 @@ from atento.decoding.beam.beam_search import beam
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import AnyStepFunction, ObservableStepFunction, Request, Rule, State
 from atento.decoding.draft import Draft
-from atento.decoding.drafted import Inputs, drafted
+from atento.decoding.drafted import DraftedSearch, Inputs
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
 from atento.decoding.source import Source, ends_of, first_tokens, step_function_of
@@ -104,7 +104,8 @@ def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, input
     """The hypotheses of the search that a strategy names."""
     step_function, first, request = prepared.step_function, prepared.first, prepared.request
     if draft is not None:
-        return drafted(step_function, prepared.begin(), first, draftable(draft, strategy), request, draft, inputs)
+        search = draftable(draft, strategy)
+        return DraftedSearch(step_function, prepared.begin(), first, search, request, draft, inputs).hypotheses()
     # MBR begins once for each of its searches, and a step function that runs beams itself begins by itself
     begin = prepared.begin if isinstance(strategy, MBR | Beam) else prepared.begin()
     return STRATEGIES[type(strategy)](step_function, begin, first, strategy, request)

@@ -224,9 +224,7 @@ class _Layer:
         attention, feed_forward = block.self_attention, block.feed_forward
         self.attention, self.pre_norm = attention, pre_norm
         self.norms = block.self_attention_residual.norm, block.feed_forward_residual.norm
-        fused: Activation = "none"
-        if not feed_forward.gated:
-            fused = _FUSED.get(feed_forward.activation, "none")
+        fused: Activation = "none" if feed_forward.gated else _FUSED.get(feed_forward.activation, "none")
         self.activation = None if fused != "none" else feed_forward.activation
         self.gated = feed_forward.gated
         self.in_place = isinstance(attention.output, Int8Projection)

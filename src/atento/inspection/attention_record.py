@@ -126,9 +126,7 @@ class AttentionRecord:
     @property
     def default_kind(self) -> str:
         """The kind that is meant if none is given: the only one, or "cross" in an encoder-decoder."""
-        if len(self.kinds) == 1 or "cross" not in self.kinds:
-            return next(iter(self.kinds))
-        return "cross"
+        return next(iter(self.kinds)) if len(self.kinds) == 1 or "cross" not in self.kinds else "cross"
 
     def layers(self, kind: str | None = None) -> list[Matrix]:
         """The layers of a kind, (H,rows,columns) each. Raises UsageError if the kind was not recorded."""

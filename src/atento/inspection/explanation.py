@@ -151,8 +151,7 @@ def explanation_page(explanations: Sequence[Explanation]) -> str:
         raise UsageError(f"a page holds tables of at most {CELLS:,} cells: got {cells:,}; explain a shorter text")
     body = "".join(f"<section>{_section(one)}</section>\n" for one in explanations)
     first = explanations[0]
-    title = f"Why “{first.target}”?" if len(explanations) == 1 else "Explanations"
-    return page(title, 70, _STYLE, body)
+    return page(f"Why “{first.target}”?" if len(explanations) == 1 else "Explanations", 70, _STYLE, body)
 
 
 def _section(one: Explanation) -> str:

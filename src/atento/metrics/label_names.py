@@ -16,8 +16,7 @@ def class_name(label: str) -> str:
 
     Labels that look the same are the same class, however a file has written them.
     """
-    label = label.strip()
-    return nfc(label)
+    return nfc(label.strip())
 
 
 def label_name(value: Any) -> str | None:

@@ -162,8 +162,7 @@ def _scored(
     rows = metric._extract_corpus_statistics(list(predictions), reference_streams(predictions, references))
     combine = _value_of(metric)
     total = [sum(column) for column in zip(*rows)]  # statistics of sacrebleu add up
-    settings = str(metric.get_signature())
-    return Score(name, combine(list(total)), parts(metric, total), settings, rows, combine, single)
+    return Score(name, combine(list(total)), parts(metric, total), str(metric.get_signature()), rows, combine, single)
 
 
 def _value_of(metric: "Metric") -> Callable[[list[float]], float]:

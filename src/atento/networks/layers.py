@@ -126,10 +126,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, fx: Tensor, random: Randomness | None) -> Tensor:
         """The output of the residual connection, (B,L,D), from its input `x` and the sublayer's output `fx`."""
-        if self.training and self.dropout:
-            out = add_dropout(x, fx, self.dropout, fresh(random))
-        else:
-            out = x + fx
+        out = add_dropout(x, fx, self.dropout, fresh(random)) if self.training and self.dropout else x + fx
         normed: Tensor = self.norm(out) if self.norm_placement == "post" else out
         return normed
 

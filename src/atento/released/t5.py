@@ -101,8 +101,7 @@ def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, object]:
         return write_rereading_heads(classes, config)
     if HEAD_KINDS[config.heads[0].kind] != "tag":
         raise ModelError(f"no {classes} class of an encoder alone holds a {config.heads[0].kind} head")
-    data = write_heads(HeadNames(classes, "", "", "", "", ""), config)
-    return data | {"classifier_dropout": config.heads[0].dropout}
+    return write_heads(HeadNames(classes, "", "", "", "", ""), config) | {"classifier_dropout": config.heads[0].dropout}
 
 
 def _write(model_type: str, config: NetworkConfig) -> dict[str, object]:

@@ -78,8 +78,7 @@ def end_event(folder: Path) -> dict[str, object] | None:
 
 def scores_on_test(end: Mapping[str, Any]) -> dict[str, float] | None:
     """Return the test scores of an `end` event by name; None: it has none."""
-    scores = {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")}
-    return scores or None
+    return {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")} or None
 
 
 def write_environment(folder: Path, **sizes: int) -> None:

@@ -138,8 +138,7 @@ def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tu
 
 def fingerprint_of(train: Split, valid: Split | None) -> str:
     """Return what identifies the training and validation records."""
-    parts = [train.fingerprint, "" if valid is None else valid.fingerprint]
-    return sha256("\n".join(parts).encode()).hexdigest()
+    return sha256("\n".join([train.fingerprint, "" if valid is None else valid.fingerprint]).encode()).hexdigest()
 
 
 def _held_out(train: Split, recipe: Recipe, report: Report) -> tuple[Split, Split]:

@@ -138,9 +138,7 @@ class Input:
 
     def _opened(self) -> AbstractContextManager[BinaryIO]:
         """The unpacked content."""
-        if not self._is_url:
-            return open_binary(Path(self.path), self.shown, streamed=True)
-        return self._unpacked()
+        return self._unpacked() if self._is_url else open_binary(Path(self.path), self.shown, streamed=True)
 
     @contextmanager
     def _unpacked(self) -> Iterator[BinaryIO]:

@@ -47,10 +47,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     """
     changes: dict[str, object] = {name: plain(value) for name, value in options.items()}
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
-    if changes.pop("greedy", False):
-        changes = _greedy(changes)
-    else:
-        changes = _named_strategy(changes)
+    changes = _greedy(changes) if changes.pop("greedy", False) else _named_strategy(changes)
     beam = changes.get("beam", usual.beam)
     if callable(changes.get("mbr")):  # the checks below take texts; the caller keeps it
         changes["mbr"] = "a function"

@@ -96,8 +96,7 @@ def explained_label(model: TaskModel, verb: str, texts: Sequence[str], target: o
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     """log p / (1 - p) of labels (...), which is linear in their logits (...,C) however large p is."""
     index = labels.expand(logits.shape[:-1])[..., None]
-    others = logits.scatter(-1, index, float("-inf")).logsumexp(dim=-1)
-    return logits.gather(-1, index)[..., 0] - others
+    return logits.gather(-1, index)[..., 0] - logits.scatter(-1, index, float("-inf")).logsumexp(dim=-1)
 
 
 def explained_similarity(model: TaskModel, verb: str, texts: Sequence[str], target: object) -> Explained:

@@ -189,5 +189,4 @@ def field_vectors(model: TaskModel, field: str, texts: Sequence[str]) -> NDArray
 
 def gold(split: Split) -> Sequence[tuple[str, float | None]]:
     """The second text of each pair, and its score or None."""
-    scores = split.columns.get("score", [None] * len(split))
-    return list(zip(split["pair"], scores))
+    return list(zip(split["pair"], split.columns.get("score", [None] * len(split))))

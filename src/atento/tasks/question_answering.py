@@ -308,8 +308,7 @@ def learned_settings(recipe: Recipe, split: Split) -> dict[str, object]:
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[str]:
     """The best answer to each question of a split."""
     refuse_options(options, "answers: they are spans of the context")
-    ranked = answers(model, split["question"], split["context"], where=split.where)
-    return [best[0].text for best in ranked]
+    return [best[0].text for best in answers(model, split["question"], split["context"], where=split.where)]
 
 
 def gold(split: Split) -> list[tuple[str, ...]]:

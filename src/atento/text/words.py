@@ -32,8 +32,7 @@ def _is_word(char: str) -> bool:
     """Punctuation and Han characters are words of their own."""
     if char.isascii():
         return not char.isalnum()
-    code = ord(char)
-    return unicodedata.category(char).startswith("P") or any(low <= code <= high for low, high in _HAN)
+    return unicodedata.category(char).startswith("P") or any(low <= ord(char) <= high for low, high in _HAN)
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

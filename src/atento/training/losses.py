@@ -76,9 +76,7 @@ HeadLoss = Callable[[Any, str, Forward, Batch, Call], LossAndNll]
 
 def _of_passes(forward: Forward, call: Call, read: Callable[[Output], Tensor]) -> Tensor:
     """What `read` takes from the output of the network; with R-Drop from two passes, (2,...)."""
-    if not call.r_drop:
-        return read(forward())
-    return torch.stack([read(forward()), read(forward(1))])
+    return torch.stack([read(forward()), read(forward(1))]) if call.r_drop else read(forward())
 
 
 def _with_divergence(

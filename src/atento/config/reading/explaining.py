@@ -211,9 +211,7 @@ def _default(part: "Field[Any]") -> str:
     if is_dataclass(value) or (isinstance(value, tuple) and any(is_dataclass(item) for item in value)):
         kind = getattr(value, "kind", None)
         return "as below" if kind is None else str(kind)
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_yaml, value))}]"
-    return _yaml(value)
+    return f"[{', '.join(map(_yaml, value))}]" if isinstance(value, tuple | list) else _yaml(value)
 
 
 def _yaml(value: object) -> str:

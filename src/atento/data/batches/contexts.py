@@ -121,8 +121,7 @@ def _questions(tokenizer: Tokenizer, network: NetworkConfig, questions: Sequence
     """Return questions as the network reads them; their offsets are not needed."""
     if reads_words(network):
         return [_whole_words(tokenizer, question) for question in questions]
-    nowhere = np.empty((0, 2), dtype=np.int64)
-    return [_Read(ids, nowhere, []) for ids in tokenizer.encode_batch(list(questions))]
+    return [_Read(ids, np.empty((0, 2), dtype=np.int64), []) for ids in tokenizer.encode_batch(list(questions))]
 
 
 def _pieces(tokenizer: Tokenizer, text: str) -> _Read:

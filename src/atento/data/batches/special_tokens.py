@@ -21,9 +21,7 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
         TokenizerError: the template needs a token that the tokenizer has not.
     """
     template = tokenizer.template(stated)
-    if config.architecture in WITH_SOURCE:
-        return template.ended(config.eos_id)
-    return template
+    return template.ended(config.eos_id) if config.architecture in WITH_SOURCE else template
 
 
 def template_for(task: str, tokenizer: Tokenizer) -> str | None:

@@ -68,9 +68,7 @@ def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig])
     and an objective is a member of the mixture.
     """
     training, mixing = preparation.recipe.training, preparation.recipe.data.mixing
-    sources = [preparation]
-    if not (preparation.held_out or mixing.concatenates):
-        sources = preparation.by_source()
+    sources = [preparation] if preparation.held_out or mixing.concatenates else preparation.by_source()
     if len(objectives) == len(sources) == 1:
         return _batches(preparation, objectives[0])
 

@@ -45,8 +45,7 @@ def confusion_svg(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
                 svg.rect(x, y, cell - 1, cell - 1, hover, fill=fill)
                 + svg.text(x + cell / 2, y + cell / 2 + 4, str(count), **look)
             )
-    title = visible(title) or "confusion matrix"
-    return svg.drawing(width, height, title, parts, font_size=size, fill=svg.INK)
+    return svg.drawing(width, height, visible(title) or "confusion matrix", parts, font_size=size, fill=svg.INK)
 
 
 def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str = "") -> bytes:

@@ -97,9 +97,8 @@ class Encoder(OneStack):
         """As `Network.replaced`."""
         generator, token_mask, labelled = self.heads[head], inputs.get("token_mask"), labels >= 0
         assert isinstance(generator, Generator)
-        vectors = self.inputs.summed(
-            self.embedding(inputs["ids"]), segment_ids=inputs.get("segment_ids"), token_mask=token_mask, random=random
-        )
+        x, segment_ids = self.embedding(inputs["ids"]), inputs.get("segment_ids")
+        vectors = self.inputs(x, segment_ids=segment_ids, token_mask=token_mask, random=random, project=False)
         predicted = generator.read(generator(vectors, token_mask, random)[labelled])  # (n,G) -> (n,E)
         weight, ids = generator.matrix(self.table), inputs["ids"].clone()
         ids[labelled] = sampled(predicted, weight, generator.bias, random)  # (n), in the order of `labelled`

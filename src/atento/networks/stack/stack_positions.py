@@ -271,30 +271,15 @@ class InputLayer(nn.Module):
         segment_ids: Tensor | None = None,
         token_mask: Tensor | None = None,
         random: Randomness | None = None,
+        project: bool = True,
     ) -> Tensor:
         """Token vectors x (B,L,E) -> (B,L,D); the first is at position `offset`, unless `position_ids` (B,L) are given.
 
-        `segment_ids` (B,L) default to 0.
+        `segment_ids` (B,L) default to 0. With `project` False the vectors are (B,L,E).
 
         Raises:
             ValueError: segments given to a network that has none.
         """
-        x = self.summed(
-            x, offset, position_ids=position_ids, segment_ids=segment_ids, token_mask=token_mask, random=random
-        )
-        return x if self.projection is None else self.projection(x)
-
-    def summed(
-        self,
-        x: Tensor,
-        offset: int = 0,
-        *,
-        position_ids: Tensor | None = None,
-        segment_ids: Tensor | None = None,
-        token_mask: Tensor | None = None,
-        random: Randomness | None = None,
-    ) -> Tensor:
-        """As `forward`, without the projection: (B,L,E)."""
         x = self.positions(x, offset, position_ids, token_mask)
         if self.segments is not None:
             x = x + (self.segments[0] if segment_ids is None else F.embedding(segment_ids, self.segments))
@@ -304,4 +289,4 @@ class InputLayer(nn.Module):
             x = self.norm(x)
         if self.training and self.dropout:
             x = dropout(x, self.dropout, fresh(random))
-        return x
+        return x if self.projection is None or not project else self.projection(x)

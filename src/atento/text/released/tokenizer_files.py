@@ -200,9 +200,7 @@ def family_of(directory: Path, config: Mapping[str, object]) -> str:
         known = ", ".join(FAMILIES)
         raise TokenizerError(f"{directory}: its tokenizer, {named}, is not known here; {way}. Known: {known}")
     label, family = _label(directory, config)
-    family = family or _WITHOUT_DEFINITION.get(label)
-    if family is None:
-        family = _by_files(directory)
+    family = family or _WITHOUT_DEFINITION.get(label) or _by_files(directory)
     for name in FAMILIES[family].files:
         if not (directory / name).is_file():
             raise TokenizerError(f"no {family} tokenizer in {directory}: it has no {name}")
