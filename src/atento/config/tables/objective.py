@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from atento.config.literals import OneOf, check_choices
@@ -57,6 +58,14 @@ _FILLS: HeadName = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 
+# Objectives of encoders that hide tokens, of heads that read whole texts, and of the vectors of texts.
+_hides = partial(ObjectiveSpec, _TEXT, ("encoder",), "read both ways")
+_reads = partial(ObjectiveSpec, architectures=TEXT_READERS, why="read a text", options={})
+_compares = partial(ObjectiveSpec, architectures=("encoder",), why="read both ways", of_vectors=True, taught="outputs")
+_LABELS = _reads(
+    (("text", "label"), ("text", "pair", "label")), weighs_classes=True, gives_probabilities=True, taught="outputs"
+)
+
 OBJECTIVES: dict[str, ObjectiveSpec] = {
     "sequence-to-sequence": ObjectiveSpec(
         _PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True, gives_probabilities=True, taught="tokens"
@@ -83,43 +92,11 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         reads_ids=True,
         gives_probabilities=True,
     ),
-    "masked": ObjectiveSpec(
-        _TEXT,
-        ("encoder",),
-        "read both ways",
-        {"rate": 0.15},
-        (_FILLS,),
-        masks=True,
-        reads_ids=True,
-        gives_probabilities=True,
-        taught="tokens",
-    ),
-    "next-sentence": ObjectiveSpec(
-        _TEXT,
-        ("encoder",),
-        "read both ways",
-        {"rate": 0.15},
-        (_FILLS, "next-sentence"),
-        masks=True,
-        gives_probabilities=True,
-    ),
-    "span-boundary": ObjectiveSpec(
-        _TEXT,
-        ("encoder",),
-        "read both ways",
-        {"rate": 0.15},
-        (_FILLS, "span-boundary"),
-        reads_ids=True,
-        gives_probabilities=True,
-    ),
-    "replaced-token": ObjectiveSpec(
-        _TEXT,
-        ("encoder",),
-        "read both ways",
-        {"rate": 0.15, "detection": 50.0},
-        ("generator", "replaced-token"),
-        masks=True,
-        reads_ids=True,
+    "masked": _hides({"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True, gives_probabilities=True, taught="tokens"),
+    "next-sentence": _hides({"rate": 0.15}, (_FILLS, "next-sentence"), masks=True, gives_probabilities=True),
+    "span-boundary": _hides({"rate": 0.15}, (_FILLS, "span-boundary"), reads_ids=True, gives_probabilities=True),
+    "replaced-token": _hides(
+        {"rate": 0.15, "detection": 50.0}, ("generator", "replaced-token"), masks=True, reads_ids=True
     ),
     "span-corruption": ObjectiveSpec(
         _TEXT,
@@ -141,62 +118,17 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     ),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
-    "labels": ObjectiveSpec(
-        (("text", "label"), ("text", "pair", "label")),
-        TEXT_READERS,
-        "read a text",
-        {},
-        weighs_classes=True,
-        gives_probabilities=True,
-        taught="outputs",
+    "labels": _LABELS,
+    "tags": _reads((("tokens", "tags"),), gives_probabilities=True, taught="outputs"),
+    "spans": _reads((("question", "context", "answers"),), gives_probabilities=True),
+    "label-sets": _LABELS,
+    "numbers": _reads((("text", "score"), ("text", "pair", "score")), taught="outputs"),
+    "multiple-negatives": _compares(
+        (("text", "pair"), ("text", "pair", "negative")), options={"scale": 20.0}, contrasts=True
     ),
-    "tags": ObjectiveSpec(
-        (("tokens", "tags"),), TEXT_READERS, "read a text", {}, gives_probabilities=True, taught="outputs"
-    ),
-    "spans": ObjectiveSpec(
-        (("question", "context", "answers"),), TEXT_READERS, "read a text", {}, gives_probabilities=True
-    ),
-    "label-sets": ObjectiveSpec(
-        (("text", "label"), ("text", "pair", "label")),
-        TEXT_READERS,
-        "read a text",
-        {},
-        weighs_classes=True,
-        gives_probabilities=True,
-        taught="outputs",
-    ),
-    "numbers": ObjectiveSpec(
-        (("text", "score"), ("text", "pair", "score")), TEXT_READERS, "read a text", {}, taught="outputs"
-    ),
-    "multiple-negatives": ObjectiveSpec(
-        (("text", "pair"), ("text", "pair", "negative")),
-        ("encoder",),
-        "read both ways",
-        {"scale": 20.0},
-        contrasts=True,
-        of_vectors=True,
-        taught="outputs",
-    ),
-    "cosine": ObjectiveSpec(
-        (("text", "pair", "score"),),
-        ("encoder",),
-        "read both ways",
-        {},
-        reads_scores=True,
-        of_vectors=True,
-        taught="outputs",
-    ),
-    "cosent": ObjectiveSpec(
-        (("text", "pair", "score"),), ("encoder",), "read both ways", {"scale": 20.0}, of_vectors=True, taught="outputs"
-    ),
-    "triplet": ObjectiveSpec(
-        (("text", "pair", "negative"),),
-        ("encoder",),
-        "read both ways",
-        {"margin": 5.0},
-        of_vectors=True,
-        taught="outputs",
-    ),
+    "cosine": _compares((("text", "pair", "score"),), options={}, reads_scores=True),
+    "cosent": _compares((("text", "pair", "score"),), options={"scale": 20.0}),
+    "triplet": _compares((("text", "pair", "negative"),), options={"margin": 5.0}),
 }
 
 _RANKED = (("query", "document", "grade"), ("query", "positive", "negative"))

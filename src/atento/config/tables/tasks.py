@@ -1,6 +1,6 @@
 """The tasks, one row each; task names appear as strings only here."""
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
@@ -26,6 +26,8 @@ def _encoded(batch_tokens: int, *metrics: str) -> dict[str, object]:
 
 
 _PLAIN: dict[str, object] = {"training": {"label_smoothing": 0.0}, "metrics": []}
+
+_of_whole_texts = partial(TaskSpec, architectures=TEXT_READERS, why="read a text", template="bos-eos", special_tokens=2)
 
 TASKS: dict[str, TaskSpec] = {
     "translation": TaskSpec(
@@ -106,47 +108,35 @@ TASKS: dict[str, TaskSpec] = {
         unused=_NO_TRUNCATION | _SAME_SUBWORDS,
         defaults=_PLAIN | {"network": {"architecture": "encoder-decoder"}},
     ),
-    "classification": TaskSpec(
+    "classification": _of_whole_texts(
         (Field("text"), Field("pair", optional=True), Field("label", "class")),
-        TEXT_READERS,
-        "read a text",
-        "labels",
+        objective="labels",
         heads=("classification",),
         outputs="classes",
         metrics=("accuracy",),
         verb="classify",
-        template="bos-eos",
-        special_tokens=2,
         targets="texts",
         unused=_OF_TEXTS,
         defaults=_encoded(32, "accuracy"),
     ),
-    "multi-label-classification": TaskSpec(
+    "multi-label-classification": _of_whole_texts(
         (Field("text"), Field("pair", optional=True), Field("label", "classes")),
-        TEXT_READERS,
-        "read a text",
-        "label-sets",
+        objective="label-sets",
         heads=("multi-label",),
         outputs="class sets",
         metrics=("multilabel-f1", "subset-accuracy"),
         verb="classify",
-        template="bos-eos",
-        special_tokens=2,
         targets="texts",
         unused=_OF_TEXTS | _NO_SMOOTHING,
         defaults=_encoded(32, "multilabel-f1", "subset-accuracy"),
     ),
-    "regression": TaskSpec(
+    "regression": _of_whole_texts(
         (Field("text"), Field("pair", optional=True), Field("score", "number")),
-        TEXT_READERS,
-        "read a text",
-        "numbers",
+        objective="numbers",
         heads=("regression",),
         outputs="numbers",
         metrics=("pearson", "spearman"),
         verb="similarity",
-        template="bos-eos",
-        special_tokens=2,
         targets="texts",
         unused=_OF_TEXTS | _NO_SMOOTHING,
         defaults=_encoded(32, "pearson", "spearman"),
@@ -172,7 +162,7 @@ TASKS: dict[str, TaskSpec] = {
         unused=_OF_TEXTS | _NO_SMOOTHING,
         defaults=_encoded(64, "mrr", "recall@1"),
     ),
-    "ranking": TaskSpec(
+    "ranking": _of_whole_texts(
         (
             Field("query"),
             Field("document", optional=True),
@@ -180,46 +170,36 @@ TASKS: dict[str, TaskSpec] = {
             Field("positive", optional=True),
             Field("negative", optional=True),
         ),
-        TEXT_READERS,
-        "read a text",
-        "lambda-loss",
+        objective="lambda-loss",
         heads=("regression",),
         outputs="rankings",
         metrics=("ndcg@10", "map", "mrr"),
         grouped_by="query",
         verb="similarity",
-        template="bos-eos",
         special_tokens=3,
         targets="documents",
         unused=_OF_TEXTS | _NO_SMOOTHING,
         defaults=_encoded(32, "ndcg@10", "map", "mrr"),
     ),
-    "tagging": TaskSpec(
+    "tagging": _of_whole_texts(
         (Field("tokens", "words"), Field("tags", "tags")),
-        TEXT_READERS,
-        "read a text",
-        "tags",
+        objective="tags",
         heads=("tagging",),
         outputs="tags",
         metrics=("entity-f1",),
         plain_metrics=("tag-accuracy",),
         verb="tag",
-        template="bos-eos",
-        special_tokens=2,
         targets="words",
         unused=_OF_TEXTS,
         defaults=_encoded(512, "entity-f1"),
     ),
-    "question-answering": TaskSpec(
+    "question-answering": _of_whole_texts(
         (Field("question"), Field("context"), Field("answers", "spans")),
-        TEXT_READERS,
-        "read a text",
-        "spans",
+        objective="spans",
         heads=("answer",),
         outputs="answers",
         metrics=("squad",),
         verb="answer",
-        template="bos-eos",
         special_tokens=4,
         targets="windows",
         unused=_SAME_SUBWORDS
