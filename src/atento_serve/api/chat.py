@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 from atento_serve.api.completion import (
     MOST_LOG_PROBS,
     NAMES,
-    PENALTIES,
+    NEUTRAL,
     CompletionFields,
     Plan,
-    StreamOptions,
+    SharedFields,
     finish_reason,
     planned,
     usage_of,
@@ -22,15 +22,14 @@ from atento_serve.api.completion import (
 from atento_serve.api.openai_log_probs import chat_log_probs
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, wrong_field
-from atento_serve.http.fields import Fields, Texts, bounded, described, read, unsupported
+from atento_serve.http.fields import bounded, described, read, unsupported
 from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
 from atento_serve.jobs import Piece, Result, Usage, WrittenOutput
 
 _VERB = "generate"
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "logit_bias": ({},),
+_NEUTRAL = NEUTRAL | {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
@@ -60,28 +59,15 @@ _TEXTS_IN_MESSAGES = ("role", "content", "name", "reasoning_content", "tool_call
 _OWN_VARIABLES = ("messages", "add_generation_prompt")
 
 
-class ChatFields(Fields):
-    """The body of `POST /v1/chat/completions`; the fields from `top_k` to `draft` are ours.
+class ChatFields(SharedFields):
+    """The body of `POST /v1/chat/completions`.
 
     Labels of a request, such as `metadata`, have no effect on its answer. The last fields are those of other servers
     with chat templates.
     """
 
-    model: str
     messages: list[dict[str, object]]
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: int | None = None
-    stop: Texts | None = None
-    seed: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    user: str | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     tools: list[object] | None = None
@@ -104,10 +90,6 @@ class ChatFields(Fields):
     prompt_cache_key: str | None = None
     prompt_cache_options: object = None
     prompt_cache_retention: str | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    draft: Texts | None = None
     chat_template_kwargs: dict[str, object] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -201,14 +183,10 @@ def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
 
 def _as_completion(fields: ChatFields, most: int) -> CompletionFields:
     """The completion that a conversation asks for; without `max_tokens` it may be as long as the service allows."""
-    names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty", "draft", *PENALTIES)
+    shared = {name: getattr(fields, name) for name in SharedFields.model_fields}
     max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
-    return CompletionFields(
-        model=fields.model,
-        max_tokens=most if max_tokens is None else max_tokens,
-        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
-        **{name: getattr(fields, name) for name in names},
-    )
+    shared["max_tokens"] = most if max_tokens is None else max_tokens
+    return CompletionFields(**shared, logprobs=(fields.top_logprobs or 0) if fields.logprobs else None)
 
 
 async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[object]) -> Response:

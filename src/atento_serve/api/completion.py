@@ -16,11 +16,8 @@ _DEFAULT_TOKENS = 16  # OpenAI's default
 MOST_LOG_PROBS = 20  # most probable tokens at a place
 PENALTIES = ("presence_penalty", "frequency_penalty")
 NAMES = {"max_new_tokens": "max_tokens", "beam": "beam_size", "n_best": "n"}  # our name of an option -> OpenAI's
-NEUTRAL: dict[str, tuple[object, ...]] = {
-    "suffix": ("",),
-    "logit_bias": ({},),
-}
-"""Fields of OpenAI's API that are not supported, with the values that ask for nothing."""
+NEUTRAL: dict[str, tuple[object, ...]] = {"logit_bias": ({},)}
+"""Fields of completions and chats that are not supported, with the values that ask for nothing."""
 
 
 class StreamOptions(Fields):
@@ -30,35 +27,40 @@ class StreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class CompletionFields(Fields):
-    """The body of `POST /v1/completions`; `top_k` and the fields after it are ours."""
-
-    NOT_NULL = frozenset({"prompt"})
+class SharedFields(Fields):
+    """The fields of completions and chats; `top_k` and those after it are ours."""
 
     model: str
-    prompt: Prompts = ""
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     n: int | None = None
-    best_of: int | None = None
-    logprobs: int | None = None
-    echo: bool | None = None
     stop: Texts | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-    suffix: str | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     top_k: int | None = None
     min_p: float | None = None
-    beam_size: int | None = None
-    length_penalty: float | None = None
     repetition_penalty: float | None = None
     draft: Texts | None = None
+
+
+class CompletionFields(SharedFields):
+    """The body of `POST /v1/completions`; `beam_size` and `length_penalty` are ours."""
+
+    NOT_NULL = frozenset({"prompt"})
+
+    prompt: Prompts = ""
+    best_of: int | None = None
+    logprobs: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    beam_size: int | None = None
+    length_penalty: float | None = None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         key = service.clients.authenticate(request)
         with service.clients.share(request, key):
             fields = read(CompletionFields, await read_object(request, service.limits))
-            unsupported(fields, NEUTRAL)
+            unsupported(fields, NEUTRAL | {"suffix": ("",)})
             verb = _writing_verb(service, fields.model)
             plan = planned(fields, service.limits)
             _check_ids(service, fields.model, plan.prompts, "/prompt")
