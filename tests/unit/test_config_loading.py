@@ -330,6 +330,8 @@ WARNED = [
     ("training: {learning_rate: 0.5}", "training.learning_rate 0.5 is far above the usual range (1e-5 to 1e-2)"),
     ("training: {weight_decay: 2}", "training.weight_decay 2 is far above the usual range (0 to 0.3)"),
     ("tokenizer: {kind: byte, vocab_size: 9}", "the byte tokenizer's size follows from the text"),
+    ("teacher: {model: a/b, weight: 0.3}", "3:31: teacher.weight has no effect: the teacher's outputs are the targets"),
+    ("teacher: {model: a/b, temperature: 3}", "teacher.temperature has no effect: the teacher's outputs are the"),
 ]  # fmt: skip
 
 
@@ -337,6 +339,29 @@ WARNED = [
 def test_an_option_without_effect_warns(line: str, warning: str, write: Write) -> None:
     [only] = load(MINIMAL + line + "\n", write).warnings
     assert warning in only and only.startswith("my.yaml:3:")
+
+
+def test_what_a_task_does_not_take_from_a_teacher_or_from_few_labels_warns() -> None:
+    columns = {"embedding": ("text", "pair"), "regression": ("text", "score"), "translation": ("source", "target")}
+
+    def said(task: str, **given: object) -> list[str]:
+        first, second = columns.get(task, ("text", "label"))
+        data = {"train": {"file": "a.tsv", first: 0, second: 1}}
+        return load_recipe({"task": task, "data": data, **given}, environment={}).warnings
+
+    teacher = {"model": "a/b", "weight": 0.3, "temperature": 3, "n_best": 2}
+    few = {"init": {"model": "a/b", "few_shot": True}, "training": {"learning_rate": 1e-5, "steps": 5, "seed": 2}}
+    at_once = "has no effect: init.few_shot reads its pairs once, at a rate of its own, and fits a head at once"
+    for task, given, keys, why in (
+        ("classification", {"teacher": teacher}, ["teacher.n_best"], "has no effect: this task has no sources"),
+        ("embedding", {"teacher": teacher}, ["teacher.n_best", "teacher.temperature"], "this task has no"),
+        ("translation", {"teacher": teacher | {"n_best": 0}}, [], ""),
+        ("classification", few, ["training.learning_rate", "training.steps"], at_once),
+    ):
+        warnings = said(task, **given)
+        assert [one.split(": ")[1].split()[0] for one in warnings] == keys and all(why in one for one in warnings)
+    with pytest.raises(RecipeError, match="few_shot learns from texts with a label: got task regression"):
+        said("regression", **few)
 
 
 def test_the_right_of_a_window_warns_in_a_decoder_alone() -> None:

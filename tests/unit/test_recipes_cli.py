@@ -90,6 +90,11 @@ def test_config_check() -> None:
     done = run("config", "check", NAME, "training.epochs=2", "decoding.beam=2")
     assert done.stdout == "ok\n" and done.stderr.startswith("warning: micro-world-en-pt.yaml:")
     assert "training.steps has no effect" in done.stderr
+    absent = run("config", "check", NAME, "init=micro-world-en-p", "teacher={model: [a/b, ./gone, micro-world-en-pt]}")
+    assert absent.exit_code == 0 and absent.stdout == "ok\n"
+    said = [line for line in absent.stderr.splitlines() if "no model at" in line]
+    assert len(said) == 2 and said[1].startswith("warning: teacher: no model at gone: ")
+    assert said[0].startswith("warning: init: no model at micro-world-en-p: give ") and "did you mean" in said[0]
     record = json.loads(run("config", "check", NAME, "training.epochs=2", "--json").stdout)
     assert record["ok"] is True and record["name"] == NAME and len(record["warnings"]) == 1
 

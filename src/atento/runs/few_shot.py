@@ -8,7 +8,7 @@ import numpy as np
 from atento.config.reading.initial_keys import rates_among
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.sections.network_parts import by_key
-from atento.config.tables.tasks import EMBEDDING, TASKS
+from atento.config.tables.tasks import EMBEDDING
 from atento.data.files.source_records import header_hint
 from atento.data.objectives.labels import label_numbers
 from atento.data.records.memory import MemoryRecords
@@ -36,12 +36,10 @@ def vectors_recipe(
     them, without dropout (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
 
     Raises:
-        RecipeError: the task has no single texts with a label. DataError: a label with fewer than two different texts.
+        RecipeError: the records are pairs. DataError: a label with fewer than two different texts.
     """
     recipe, init = loaded.recipe, loaded.recipe.init
     assert init is not None
-    if not any(field.kind == "class" for field in TASKS[recipe.task].fields):
-        raise RecipeError(f"`init.few_shot` learns from texts with a label: got task {recipe.task}")
     data = read_data(recipe, loaded.folder, lambda line: None, memory)
     train = data.train
     if "pair" in train.columns:

@@ -101,7 +101,7 @@ class Teachers:
         """What a teacher gives for the labels of each record, in the order of the network."""
         (kind,), columns = TASKS[preparation.recipe.task].heads, preparation.split.columns
         head = next(head for head in preparation.network.heads if head.kind == kind)
-        own = teacher_outputs.teaching_head(teacher.model, head)
+        own = teacher_outputs.teaching_head(teacher.model, head, preparation.split)
         read = [columns[name] for name in ("tokens", "text", "pair") if name in columns]
         records = read[0] if len(read) == 1 else list(zip(*read))
         rows = teacher.answers(records, partial(teacher_outputs.head_outputs, teacher.model, own), preparation.report)

@@ -13,7 +13,8 @@ from atento.config.tables.tasks import verb_of
 from atento.data.batches.batch import Batch, Projected, Rows, Teaching
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import HEAD
-from atento.errors import CapabilityError
+from atento.data.records.splits import Split
+from atento.errors import CapabilityError, nearest
 from atento.networks.interface import Network, mask_of
 from atento.tasks.classification import label_scores
 from atento.tasks.regression import numbers_of
@@ -37,14 +38,22 @@ def with_outputs(batch: Batch, rows: Rows, teaching: Teaching, outputs: Outputs 
     return replace(batch, extras=extras, settings={**batch.settings, name: teaching})
 
 
-def teaching_head(model: TaskModel, head: HeadConfig) -> HeadConfig:
-    """The head of a model that teaches `head` of a network. Raises CapabilityError: it has none, or of other labels."""
+def teaching_head(model: TaskModel, head: HeadConfig, split: Split) -> HeadConfig:
+    """The head of a model that teaches `head` of a network the records of a split.
+
+    Raises:
+        CapabilityError: it has none, or of other labels; says where one stands.
+    """
     own = next((own for own in model.network.config.heads if own.kind == head.kind), None)
     if own is None:
         raise CapabilityError(f"it was trained for {model.config.get('task')} and has no {head.kind} head")
+    values = split.columns.get("tags" if "tags" in split.columns else "label", [])
     for names, others, which in ((head.labels, own.labels, "does not know"), (own.labels, head.labels, "also knows")):
-        if unknown := [name for name in names if name not in others]:
-            raise CapabilityError(f"it {which} the label {unknown[0]!r}: its labels must be those of the training data")
+        if (name := next((name for name in names if name not in others), None)) is not None:
+            rows = (row for row, value in enumerate(values) if name == value or (value != str(value) and name in value))
+            at = "" if (row := next(rows, None)) is None else f" of {split.where(row)}"
+            must = "its labels must be those of the training data"
+            raise CapabilityError(f"it {which} the label {name!r}{at}: {must}{nearest(name, list(own.labels))}")
     return own
 
 

@@ -127,8 +127,20 @@ def schema() -> None:
 
 
 def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
-    """A warning for each data file of the recipe that does not exist here; it may exist on another machine."""
-    data = loaded.recipe.data
+    """A warning for each data file and model that does not exist here; it may exist on another machine, or the hub."""
+    from atento.errors import UsageError
+    from atento.models.model_folder import find_model
+
+    recipe, data = loaded.recipe, loaded.recipe.data
+    named = {} if recipe.init is None else {"init": (recipe.init.model,)}
+    for key, models in (named if recipe.teacher is None else named | {"teacher": recipe.teacher.model}).items():
+        for model in models:
+            path = loaded.home / model
+            if path.exists() or model.count("/") != 1 or Path(model).parent.is_dir():  # else it may be on the hub
+                try:
+                    find_model(path if path.exists() else model)
+                except UsageError as error:
+                    yield f"{key}: {error}"
     for split, sources in (("train", data.train), ("valid", data.valid), ("test", data.test)):
         for source in sources:
             for name in (source.source, source.target) if source.file is None else (source.file,):

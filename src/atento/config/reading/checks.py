@@ -68,6 +68,9 @@ def check(recipe: Recipe, reader: Reader) -> None:
         raise RecipeError(
             f"{position}: init.classifier gives each text, or each word, one label: got task {recipe.task}"
         )
+    elif recipe.init.few_shot and not any(field.kind == "class" for field in spec.fields):
+        position = reader.origins.get("init.few_shot", "init.few_shot")
+        raise RecipeError(f"{position}: init.few_shot learns from texts with a label: got task {recipe.task}")
     if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
         position = reader.origins.get("data.pack", "data.pack")
         raise RecipeError(
@@ -231,6 +234,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         for part in fields(TokenizerConfig):
             if part.name not in ("path", "markers"):
                 yield from no_effect(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
+    yield from _of_teacher(recipe, no_effect)
     yield from _mixing_warnings(recipe, written)
     for path, source in _sources(recipe.data):
         if source.world is None:
@@ -271,12 +275,27 @@ def _without_effect_on(
     if init.train != "lora":
         for key in [key for key in written if key.startswith("init.lora.")]:
             yield from no_effect(key, f"init.train is {init.train}, and only lora has adapters")
-    if init.classifier is not None:
+    if init.classifier is not None or init.few_shot:
         unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
         for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
-            yield from no_effect(key, "init.classifier is fitted at once, not trained by steps")
+            pairs = "init.few_shot reads its pairs once, at a rate of its own, and fits a head at once"
+            yield from no_effect(key, pairs if init.few_shot else "init.classifier is fitted at once, not by steps")
     if init.train == "head":
         yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
+
+
+def _of_teacher(recipe: Recipe, no_effect: Callable[[str, str], Iterator[str]]) -> Iterator[str]:
+    """Yield a warning for each key of a teacher that is for other tasks."""
+    if recipe.teacher is None:
+        return
+    objectives = [OBJECTIVES[objective.kind] for objective in objectives_of(recipe.task, recipe.objective)]
+    if "source" not in TASKS[recipe.task].columns:
+        yield from no_effect("teacher.n_best", "this task has no sources and targets")
+    elif recipe.teacher.n_best:
+        for key in ("teacher.weight", "teacher.temperature"):
+            yield from no_effect(key, "the teacher's outputs are the targets; with teacher.n_best 0 it has an effect")
+    if not any(objective.gives_probabilities for objective in objectives):
+        yield from no_effect("teacher.temperature", "this task has no probabilities")
 
 
 def _check_mixing(recipe: Recipe, reader: Reader) -> None:
