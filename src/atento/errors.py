@@ -85,6 +85,11 @@ class TrainingStopped(AtentoError):
     exit_status = 75
 
 
+def reason_of(error: Exception) -> str:
+    """What an exception says, for a message about a file; of a key that is not there, that the file lacks it."""
+    return f"it lacks the key {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+
+
 _PARTS = re.compile(r"(\d+)")  # of a name: A2 stands before A10
 _LISTED = 60  # names in a message, such as those of labels
 _SHORT = 12  # of names that a file has, which may be longer

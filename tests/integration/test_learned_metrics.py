@@ -142,6 +142,13 @@ def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encod
     assert refused("comet", "out", "ref", *sources, "--model", kiwi) == (
         f"{kiwi} has the head of comet-kiwi, not of comet"
     )
+    settings, lacking = json.loads((comet / "comet" / "metric.json").read_text("utf-8")), files / "lacking"
+    lacking.mkdir()
+    for key in settings:
+        (lacking / "metric.json").write_text(json.dumps({name: settings[name] for name in settings if name != key}))
+        assert refused("comet", "out", "ref", *sources, "--model", str(lacking)) == (
+            f"{lacking}/metric.json is damaged: it lacks the key {key!r}"
+        )
     theirs = str(comet / "theirs-comet")
     assert refused("comet", "out", "ref", *sources, "--model", theirs) == (
         f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
@@ -173,7 +180,7 @@ def test_a_checkpoint_that_is_not_comets_is_refused(files: Path) -> None:
         in_this_process(patch)
         lacks_gamma = refused_checkpoint(files / "theirs")
     assert lacks_gamma == (
-        f"{files}/theirs: the checkpoint is not that of a metric of COMET: it lacks 'layerwise_attention.gamma'"
+        f"{files}/theirs: the checkpoint is not that of a metric of COMET: it lacks the key 'layerwise_attention.gamma'"
     )
     torch.save({"state_dict": {}, "callbacks": Evil()}, checkpoint)
     assert refused_checkpoint(files / "theirs") == (

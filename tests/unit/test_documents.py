@@ -248,7 +248,8 @@ def test_an_encrypted_document_and_others_are_refused() -> None:
     ("name", "text", "said"),
     [
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nx\n\n2\nno times\n", "a.srt:6: a subtitle must have a line of times.*'no times'"),
-        ("a.srt", "1\n", "a.srt:1: a subtitle must have a line of times"),
+        ("a.srt", "1\n", "a.srt:1: a subtitle must have a line of times, such as 00:00:01,000 --> 00:00:02,000: got '1'"),
+        ("a.vtt", "WEBVTT\n\nx\n", "a.vtt:3: .*times, such as 00:00:01.000 --> 00:00:02.000: got 'x'"),
         ("a.srt", "1\n00:01 -> 2\nx\n", "a.srt:2: a subtitle must have a line of times"),
         ("a.srt", "1\n00:00:xx,000 --> 2\nx\n", "a.srt:2: a subtitle must have a line of times"),
         ("a.vtt", "1\n00:01.000 --> 00:02.000\nx\n", "a.vtt:1: the first line must be WEBVTT"),

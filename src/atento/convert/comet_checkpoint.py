@@ -15,7 +15,7 @@ from atento.config.sections.network import network_to_dict
 from atento.config.tables.renamed_keys import VERSION
 from atento.convert.unpickle import COMET_HEAD, comet_checkpoint
 from atento.convert.unpickling import needed, unpickle_into
-from atento.errors import ModelError, UsageError
+from atento.errors import ModelError, UsageError, reason_of
 from atento.limits import read_plain_text
 from atento.model import load
 from atento.models.model_folder import CONFIG, find_model, read_config
@@ -115,7 +115,7 @@ def _head(
             for kind in ("weight", "bias")
         }
     except (KeyError, IndexError, ValueError) as error:
-        raise ModelError(f"{folder}: the checkpoint is not that of a metric of COMET: it lacks {error}") from None
+        raise ModelError(f"{folder}: the checkpoint is not that of a metric of COMET: {reason_of(error)}") from None
     names = [None if hparams[key] is None else str(hparams[key]).lower() for key in ("activations", "final_activation")]
     pooling = hparams["pool"] if metric == "comet" else "cls"
     if not estimator or not set(names) - {None} <= ACTIVATIONS.keys() or pooling not in POOLINGS:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.errors import ModelError, RecipeError, counted
+from atento.errors import ModelError, RecipeError, counted, reason_of
 from atento.precision import side_by_side
 from atento.released.albert import ALBERT
 from atento.released.bart import BART_AND_RELATIVES
@@ -118,10 +118,8 @@ def read_released(
             known, outside = known_ids(data)
             keys = ReadKeys(known)  # records which keys are read
             config = family.read(keys, plain, tying)
-        except KeyError as error:
-            raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
-        except (TypeError, ValueError, ArithmeticError, AttributeError, RecipeError, ModelError) as error:
-            raise ModelError(f"{folder / 'config.json'}: {error}") from None
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecipeError, ModelError) as error:
+            raise ModelError(f"{folder / 'config.json'}: {reason_of(error)}") from None
         check_depth(config, len(theirs), str(folder / "config.json"))  # before anything of that size is built
         rows = family.rows(config)
         weights, load_report = _take(files, config, rows, prefix, tying)

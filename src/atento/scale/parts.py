@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.data.store.token_writer import write_durably
-from atento.errors import AtentoError, DataError, UsageError
+from atento.errors import AtentoError, DataError, UsageError, reason_of
 from atento.limits import open_plain, read_plain
 from atento.scale.line_blocks import Block, Plan
 from atento.storage.manifest import strict_json
@@ -219,7 +219,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no manifest of parts ({error}): remove the folder to begin again") from None
+        raise DataError(
+            f"{path} is no manifest of parts ({reason_of(error)}): remove the folder to begin again"
+        ) from None
     return dict(body)
 
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from atento.errors import CheckpointError, ModelError, counted
+from atento.errors import CheckpointError, ModelError, counted, reason_of
 from atento.limits import open_plain, read_plain_text
 
 Chunk = bytes | Tensor
@@ -380,7 +380,7 @@ def _entries(path: Path, file: BinaryIO, dtypes: Mapping[str, torch.dtype]) -> d
             tensor_entries[name] = TensorEntry(path, 8 + length + start, stop - start, dtype, shape)
             end = stop
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from None
+        raise CheckpointError(f"{path} is damaged: {reason_of(error)}") from None
     if 8 + length + end != size:  # nothing stands behind the last tensor
         raise CheckpointError(f"{path} is damaged: it has {size} bytes, its header says {8 + length + end}")
     return tensor_entries

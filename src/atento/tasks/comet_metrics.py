@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.errors import ModelError
+from atento.errors import ModelError, reason_of
 from atento.limits import read_plain_text
 from atento.metrics.ngrams import Floats
 from atento.models.model_folder import find_model
@@ -52,14 +52,13 @@ class CometReader(TextReader):
             )
         try:
             self.head = json.loads(read_plain_text(path / SETTINGS))
-            known = (
-                self.head["pooling"] in POOLINGS,
-                {self.head["activation"], self.head["final"]} - {None} <= {*ACTIVATIONS},
-            )
+            named = {self.head["activation"], self.head["final"]} - {None}
+            known = self.head["pooling"] in POOLINGS and named <= {*ACTIVATIONS} and self.head["layer_norm"] in (0, 1)
+            metric = self.head["metric"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{path / SETTINGS} is damaged: {error}") from None
-        if self.head["metric"] != self.metric:
-            raise ModelError(f"{folder} has the head of {self.head['metric']}, not of {self.metric}")
+            raise ModelError(f"{path / SETTINGS} is damaged: {reason_of(error)}") from None
+        if metric != self.metric:
+            raise ModelError(f"{folder} has the head of {metric}, not of {self.metric}")
         super().__init__(folder, device)
         network = self.model.network
         with TensorFiles(path, WEIGHTS) as files:
@@ -69,7 +68,7 @@ class CometReader(TextReader):
         widths = [self.parts * self.config.d_model, *(len(bias) for _, bias in self.layers)]
         shapes = [tuple(weight.shape) for weight, _ in self.layers]
         if (
-            not all(known)
+            not known
             or not isinstance(network, Encoder)
             or shapes != [(out, width) for width, out in pairwise(widths)]
             or widths[-1] != 1

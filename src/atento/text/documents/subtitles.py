@@ -17,7 +17,7 @@ _Line = tuple[str, str]  # its text and its end
 
 def read_srt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a SubRip file. Raises DataError: a subtitle has no times; says the line."""
-    return [piece for number, block in _blocks(text) for piece in _cue(block, name, number)]
+    return [piece for number, block in _blocks(text) for piece in _cue(block, name, number, ",")]
 
 
 def read_vtt(text: str, name: str) -> list[str | Segment]:
@@ -28,10 +28,10 @@ def read_vtt(text: str, name: str) -> list[str | Segment]:
     for number, block in _blocks(text):
         if number == 1:  # the header, which a line of times also ends
             end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))
-            pieces += [_raw(block[:end]), *(_cue(block[end:], name, 1 + end) if block[end:] else ())]
+            pieces += [_raw(block[:end]), *(_cue(block[end:], name, 1 + end, ".") if block[end:] else ())]
             continue
         kept = re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0])
-        pieces += [_raw(block)] if kept else _cue(block, name, number)
+        pieces += [_raw(block)] if kept else _cue(block, name, number, ".")
     return pieces
 
 
@@ -54,15 +54,15 @@ def _raw(lines: Sequence[_Line]) -> str:
     return "".join(line + end for line, end in lines)
 
 
-def _cue(block: list[_Line], name: str, number: int) -> list[str | Segment]:
-    """The pieces of a subtitle: number and times stay."""
+def _cue(block: list[_Line], name: str, number: int, sign: str) -> list[str | Segment]:
+    """The pieces of a subtitle: number and times stay; the sign stands before thousandths of a second."""
     if not block[0][0].strip():  # blank lines between two
         return [_raw(block)]
     head = 1 if "-->" in block[0][0] else 2  # of lines before the text: a number may be left out
     if len(block) < head or not _TIMES.fullmatch(block[head - 1][0]):
         raise DataError(
-            f"{name}:{number + min(head, len(block)) - 1}: a subtitle must have a line of times, such as 00:00:01,000 "
-            f"--> 00:00:02,000: got {block[min(head, len(block)) - 1][0][:60]!r}"
+            f"{name}:{number + min(head, len(block)) - 1}: a subtitle must have a line of times, such as "
+            f"00:00:01{sign}000 --> 00:00:02{sign}000: got {block[min(head, len(block)) - 1][0][:60]!r}"
         )
     lines = block[head:]
     parts = list[list[_Line]]()  # of several speakers, each behind a dash or a voice
