@@ -22,6 +22,13 @@ def _assin(name: str, file: str, short: str, labels: tuple[str, ...], set: str) 
     )
 
 
+def _entities(name: str, source: str, *files: str) -> Row:
+    """A task of named entities in CoNLL files."""
+    columns: dict[str, int | str] = {"tokens": 0, "tags": -1}
+    about = f"entities in {source}"
+    return Row(name, about, files, columns, (ENTITY_F1,), labelled_test=True, format="conll")
+
+
 def _plue(row: Row) -> Row:
     """A task of GLUE in Portuguese: the same files in a folder of their own."""
     parts = tuple(
@@ -48,24 +55,8 @@ ROWS = (
         range=(0.0, 5.0),
         labelled_test=True,
     ),
-    Row(
-        "LeNER-Br",
-        "entities in legal texts",
-        ("leNER-Br/{split}/{split}.conll", "lener_br/{split}.conll"),
-        {"tokens": 0, "tags": -1},
-        (ENTITY_F1,),
-        labelled_test=True,
-        format="conll",
-    ),
-    Row(
-        "WikiANN-PT",
-        "entities in Wikipedia",
-        ("wikiann/pt/{split}", "wikiann_pt/{split}", "wikiann_pt/{split}.tsv"),
-        {"tokens": 0, "tags": -1},
-        (ENTITY_F1,),
-        labelled_test=True,
-        format="conll",
-    ),
+    _entities("LeNER-Br", "legal texts", "leNER-Br/{split}/{split}.conll", "lener_br/{split}.conll"),
+    _entities("WikiANN-PT", "Wikipedia", "wikiann/pt/{split}", "wikiann_pt/{split}", "wikiann_pt/{split}.tsv"),
     Row(
         "FaQuAD",
         "questions about a text",

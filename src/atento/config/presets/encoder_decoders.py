@@ -51,6 +51,11 @@ _MARIAN = NetworkConfig(
     positions=PositionConfig("sinusoidal", interleaved=False),
     initializer="normal",
 )
+_PLAIN_INPUTS: dict[str, object] = {  # of Pegasus and M2M-100, beside BART
+    "norm": "pre",
+    "feed_forward": {"activation": "relu"},
+    "embedding": {"norm": False, "scaled": True},
+}
 
 
 def _fairseq_positions(config: NetworkConfig) -> dict[str, object]:
@@ -88,31 +93,16 @@ PRESETS = {
         "PEGASUS-large (Zhang et al. 2020): sixteen layers a side, sinusoidal positions.",
         _BART,
         LARGE,
-        {
-            "family": "pegasus",
-            "norm": "pre",
-            "vocab_size": 96103,
-            "n_layers": 16,
-            "positions": PositionConfig("sinusoidal", interleaved=False),
-            "feed_forward": {"activation": "relu"},
-            "embedding": {"norm": False, "scaled": True},
-            "ids": {"pad": 0, "bos": 1, "eos": 1, "unk": 105, "start": 0, "mask": None},
-        },
+        _PLAIN_INPUTS
+        | {"family": "pegasus", "n_layers": 16, "positions": PositionConfig("sinusoidal", interleaved=False)},
+        {"vocab_size": 96103, "ids": {"pad": 0, "bos": 1, "eos": 1, "unk": 105, "start": 0, "mask": None}},
     ),
     "nllb-200-600m": Preset(
         "NLLB-200, distilled to 600 M (NLLB Team 2022), M2M-100's network: 615,073,792 parameters.",
         _BART,
         LARGE,
-        {
-            "family": "m2m_100",
-            "norm": "pre",
-            "vocab_size": 256206,
-            "n_layers": 12,
-            "feed_forward": {"activation": "relu"},
-            "embedding": {"norm": False, "scaled": True},
-            "output": {"bias": False},
-            "ids": {"mask": None},
-        },
+        _PLAIN_INPUTS | {"family": "m2m_100", "n_layers": 12, "output": {"bias": False}},
+        {"vocab_size": 256206, "ids": {"mask": None}},
         sized=_fairseq_positions,
     ),
     "marian": Preset(

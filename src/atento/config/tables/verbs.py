@@ -1,6 +1,7 @@
 """The verbs, one row each: what a user sees of a use of a model. Their code is in `atento.tasks.verb_table`."""
 
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -24,28 +25,18 @@ class VerbSpec:
     by_token: bool = False
 
 
+_writes = partial(VerbSpec, module="writing", writes=True, by_token=True)
+
 VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
-    "translate": VerbSpec(
+    "translate": _writes(
         "model.translate('Hello.')\n",
         ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
-        module="writing",
-        writes=True,
-        by_token=True,
     ),
-    "summarize": VerbSpec(
-        "model.summarize('A long text ...')\n",
-        ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
-        module="writing",
-        writes=True,
-        by_token=True,
-    ),
-    "generate": VerbSpec(
+    "summarize": _writes("model.summarize('A long text ...')\n", ("summarize {run} FILE", "evaluate {run} FILE.tsv")),
+    "generate": _writes(
         "model.generate('Once')\n",
         ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
         hub="text-generation",
-        module="writing",
-        writes=True,
-        by_token=True,
     ),
     "fill": VerbSpec(
         "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
