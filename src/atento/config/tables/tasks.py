@@ -9,9 +9,7 @@ from atento.config.tables.task_spec import Field, TaskSpec
 if TYPE_CHECKING:
     from atento.config.sections.network import NetworkConfig
 
-_SOURCE_AND_TARGET = (Field("source"), Field("target"))
 _TEXT = (Field("text"),)
-_SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 _NO_TRUNCATION = {"data.truncate": "a long text continues in a further example"}
 _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords every time"}
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}
@@ -27,25 +25,23 @@ def _encoded(batch_tokens: int, *metrics: str) -> dict[str, object]:
 
 _PLAIN: dict[str, object] = {"training": {"label_smoothing": 0.0}, "metrics": []}
 
+_of_pairs = partial(
+    TaskSpec,
+    (Field("source"), Field("target")),
+    ("encoder-decoder", "recurrent-seq2seq"),
+    "read a source and write",
+    "sequence-to-sequence",
+    outputs="texts",
+)
 _of_whole_texts = partial(TaskSpec, architectures=TEXT_READERS, why="read a text", template="bos-eos", special_tokens=2)
 
 TASKS: dict[str, TaskSpec] = {
-    "translation": TaskSpec(
-        _SOURCE_AND_TARGET,
-        _SEQ2SEQ,
-        "read a source and write",
-        "sequence-to-sequence",
-        outputs="texts",
+    "translation": _of_pairs(
         metrics=("bleu", "chrf"),
         evaluated=("bleu", "chrf", "exact-match"),
         verb="translate",
     ),
-    "summarization": TaskSpec(
-        _SOURCE_AND_TARGET,
-        _SEQ2SEQ,
-        "read a source and write",
-        "sequence-to-sequence",
-        outputs="texts",
+    "summarization": _of_pairs(
         metrics=("rouge",),
         evaluated=("rouge1", "rouge2", "rouge"),
         verb="summarize",
@@ -73,12 +69,7 @@ TASKS: dict[str, TaskSpec] = {
         unused=_NO_TRUNCATION | _SAME_SUBWORDS,
         defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
     ),
-    "text-to-text": TaskSpec(
-        _SOURCE_AND_TARGET,
-        _SEQ2SEQ,
-        "read a source and write",
-        "sequence-to-sequence",
-        outputs="texts",
+    "text-to-text": _of_pairs(
         metrics=("exact-match", "token-f1"),
         evaluated=("bleu", "chrf", "exact-match"),
         verb="generate",
