@@ -46,8 +46,6 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     A recipe that writes prompts alone leaves the rest to the initial model, and one that writes none its prompts.
 
     Args:
-        recipe: the recipe.
-        initial: the initial model.
         origins: where each key of the recipe comes from.
 
     Raises:
@@ -125,7 +123,6 @@ def with_new_tokens(initial: ModelFiles, neighbours: Mapping[int, int]) -> Model
     Rows that pad its matrices are taken first.
 
     Args:
-        initial: the model.
         neighbours: id -> the id whose rows the new ones are copies of.
     """
     config = initial.network_config

@@ -94,11 +94,9 @@ def read_heads(
     """The heads that a file holds.
 
     Args:
-        family: the names of the heads.
         data: their configuration.
         names: of the file's tensors, without the family's prefix.
         activation: of the network, by our name.
-        rates: the dropout of the heads.
     """
     heads = []
     if f"{family.dense}.weight" in names and family.matrix:

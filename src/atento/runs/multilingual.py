@@ -45,8 +45,6 @@ def network_of_run(
     """Return the initial model with the rows of new languages, and the network, whose outputs are in the target's.
 
     Args:
-        loaded: the recipe.
-        initial: the model.
         tokenizer: that of the run.
         report: takes a line of the log.
         begins: whether the model is not a checkpoint of the run, which has these rows.

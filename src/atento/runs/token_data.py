@@ -79,7 +79,6 @@ def is_stored(loaded: LoadedRecipe, begun: str | None = None) -> bool:
     """Whether training reads the texts of a recipe from a store.
 
     Args:
-        loaded: the recipe.
         begun: the fingerprint of the data of a run that has begun, which goes on as it began.
 
     Raises:
@@ -131,12 +130,10 @@ def make_store(
     """Return the store of a recipe's training texts; make it, or what is missing of it, if needed.
 
     Args:
-        loaded: the recipe.
         report: called with a line about the progress.
         tokenizer_from: folder of the tokenizer, instead of the recipe's.
         force: delete a store that was made from something else.
         processes: number of processes that encode text; None: one for each CPU, or none for little text.
-        shard_tokens: tokens of a shard.
         workers: starts workers that encode text, given the folder of the tokenizer, in place of processes.
 
     Raises:
@@ -191,7 +188,6 @@ def data_of(
     """Return the splits of a recipe; its training texts are read from a store, or all records into memory.
 
     Args:
-        loaded: the recipe.
         report: called with each warning.
         memory: the records passed in Python, by name.
         begun: the fingerprint of the data of a run that has begun.

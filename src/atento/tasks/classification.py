@@ -105,7 +105,6 @@ def classify(
     result is a list of labels for type checkers too.
 
     Args:
-        model: the model.
         text: a text, a pair, or a list of these.
         threshold: return, for each text, the list of the labels whose probability is at least this, most probable
             first; it may be empty. A model of several labels returns such lists anyway, of 0.5 where this is None.

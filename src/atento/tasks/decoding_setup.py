@@ -203,7 +203,6 @@ def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Uti
     """Return the strategy of a decoding configuration.
 
     Args:
-        config: the decoding configuration.
         text: ids -> text, where a utility compares outputs.
         utility: a function that compares outputs, in place of the metric that the configuration names.
     """
@@ -260,7 +259,6 @@ def rules_of(
     """Return the rules of a configuration, which change scores before a choice; those that force a token are last.
 
     Args:
-        config: the decoding configuration.
         constraints: its words and tokens, as ids: those of all rows, or those of each; the banned ones are the same.
         eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
         writing: the rules of the network.
@@ -299,7 +297,6 @@ def constraints_of(
     """The words and tokens that a configuration names, as ids.
 
     Args:
-        config: the decoding configuration.
         tokenizer: of the outputs (`Tokenizer.target`).
         writing: the rules of the network, which may have a first token.
         behind: whether outputs stand behind a prompt: a prefix that begins with a space begins a new word there.

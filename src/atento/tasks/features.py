@@ -42,7 +42,6 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
 
     Args:
         folder: the folder of the cache.
-        network: the network.
         pooling: how a text is reduced to one vector; None: it has one vector a token.
         layer: the layer, counted from 0; None: what the heads read, which is the last layer or all layers to mix.
     """
@@ -81,8 +80,6 @@ def features(
     float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
 
     Args:
-        model: the model.
-        text: a text or texts.
         layer: 0 is the first layer and -1 the last one; the embeddings below it have no number. "mix" is the learned
             mix of the embeddings (weight w_0) and all layers (layer l has w_{l+1}), in a model that was trained with
             `init.layer_mix`.

@@ -165,7 +165,6 @@ def writer_of(
     """What writes the outputs of one call of a model.
 
     Args:
-        model: the model.
         task: the task to do. Its texts are sources, or prompts; prompts may be ids, special tokens included.
         n_best: outputs of each text; None: those of the model's decoding.
         options: they change the model's decoding, or `usual` in its place.
@@ -273,7 +272,6 @@ def score(
     """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
 
     Args:
-        model: the model.
         source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
         target: the output; a list if `source` is one.
         top: how many of the most probable tokens are returned for each place, as `top` of the result.

@@ -87,7 +87,6 @@ def answer_questions(
 
     Args:
         network: a network with an answer head, in evaluation mode.
-        tokenizer: its tokenizer.
         questions, contexts: N of each.
         search: how answers are chosen.
         template: the special tokens around a question and its context; None: the tokenizer's own.
@@ -219,7 +218,6 @@ def answer(
     share among all spans of its context and, where the model may give none, "no answer".
 
     Args:
-        model: the model.
         question: a question, or a list.
         context: its context, or a list.
         n_best: return a list of that many answers for each question, the best first; fewer where there are fewer.

@@ -81,7 +81,6 @@ def tag(
     a word is read at its first token. A sentence longer than the model reads is tagged in windows with overlap.
 
     Args:
-        model: the model.
         text: a text, or a list of texts, which gives a list for each.
         words: instead of `text`, a sentence that is split into words already, or a list of such sentences. Offsets
             are then those of the words joined by single spaces.
@@ -220,7 +219,6 @@ def tag_probabilities(
 
     Args:
         network: a network with a tagging head, in evaluation mode.
-        tokenizer: its tokenizer.
         sentences: the words of each sentence.
         template: the special tokens around a sentence; None: the tokenizer's own.
         longest: most tokens that are read at a time, special ones included; a longer sentence is read in windows.

@@ -224,7 +224,6 @@ def warn_of_context(prompts: Iterable[int], outputs: Iterable[int], network: Net
     Args:
         prompts: the number of tokens of each prompt.
         outputs: the most tokens of an output of each.
-        network: the configuration of the network.
     """
     limit = context_limit(network)
     ends = [prompt + output for prompt, output in zip(prompts, outputs) if output]

@@ -62,7 +62,6 @@ def embed_texts(
 
     Args:
         network: a Transformer.
-        tokenizer: its tokenizer.
         texts: any strings.
         config: layer, pooling, normalisation, limit of length.
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.

@@ -25,7 +25,6 @@ def exported_files(
     never does.
 
     Args:
-        tokenizer: the tokenizer.
         template: the special tokens around one text and around two.
         model_type: the family of the network, as in its `config.json`.
         settings: further keys of `tokenizer_config.json`.

@@ -299,7 +299,6 @@ def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> toke
 
     Args:
         definition: the parsed `tokenizer.json`.
-        specials: its special tokens.
     """
     hidden = {text for text in specials.ids if text == specials.roles.get("mask") or is_sentinel(text)}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

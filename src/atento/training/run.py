@@ -132,7 +132,6 @@ def save(run: Run, *, beside: bool = False) -> None:
     """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
 
     Args:
-        run: the run.
         beside: copy the tensors and write them in a thread, while training continues, if writing the last one took
             more than a hundredth of the time since. Events are held back until the checkpoint is written, so that
             `metrics.jsonl` is the same as without.

@@ -156,7 +156,6 @@ def within_positions(
 
     Args:
         split: validation or test data; one without sources and targets is returned as it is.
-        network: configuration of the network.
         tokenizer: encodes the pairs.
         truncate: `data.truncate`; a side that it names is cut, and leaves out no pair.
 

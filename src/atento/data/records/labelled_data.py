@@ -24,7 +24,6 @@ def source_of(
     """Return the source for files of labelled data: one file with columns, or two parallel files.
 
     Args:
-        data: the paths.
         task: the task of the records.
         columns: the column of each field, by name or number, as in a recipe; None: the columns of a table have the
             names of the task's fields in its first line, or their order. An optional field is read if it is named, or

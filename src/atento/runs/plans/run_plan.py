@@ -117,8 +117,6 @@ def plan_run(
     """Return the plan of a prepared run. PyTorch's random numbers are the same before and after.
 
     Args:
-        recipe: the recipe.
-        config: configuration of its network.
         batches: its training data.
         precision: "float32", "bfloat16" or "float16".
         device: "cpu", "cuda" or a device with its number.

@@ -95,7 +95,6 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
     """Parse the bytes of a `.model` file.
 
     Args:
-        data: the bytes.
         path: the file, for messages.
 
     Raises:

@@ -206,11 +206,7 @@ class DividedWeights:
 
 
 class DividedSum:
-    """The gradients of the shards, which the backward passes have summed over all processes.
-
-    Args:
-        weights: the divided weights.
-    """
+    """The gradients of the shards, which the backward passes have summed over all processes."""
 
     def __init__(self, weights: DividedWeights) -> None:
         self.weights = weights
