@@ -62,8 +62,7 @@ def load(
     allow_missing: bool = False,
     allow_unused: bool = False,
 ) -> Model:
-    """Load a model in evaluation mode. Returns the model; its `load_report` says what became of the weights of another
-    layout.
+    """Load a model in evaluation mode.
 
     Args:
         model: a run folder (its best checkpoint, else its last), a model folder of our layout or Hugging Face's, one
@@ -75,6 +74,9 @@ def load(
             widest type in the file.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
+
+    Returns:
+        The model; its `load_report` says what became of the weights of another layout.
 
     Raises:
         UsageError, ModelError: nothing that can be loaded. CheckpointError: truncated or altered; names the file.
@@ -117,9 +119,11 @@ class Model(TaskModel):
 
     def to(self, device: str | torch.device | None = None, precision: str | None = None) -> Model:
         """Move the model to a device ("auto", "cpu", "cuda" ...) or change its precision, as `load` does; in place.
-        Returns the model itself.
 
         Digits lost in a lower precision are not restored by a higher one; load the model again for those.
+
+        Returns:
+            The model itself.
 
         Raises:
             UsageError: no such device or precision here. CapabilityError: int8 for a network that has none.
@@ -336,7 +340,6 @@ class Model(TaskModel):
         max_shard_size: int | str = MAX_SHARD_SIZE,
     ) -> Path:
         """Write a folder that `load` reads: config.json, model.safetensors, tokenizer files, model card, manifest.
-        Returns the folder.
 
         Args:
             directory: the folder; it must be empty or not exist.
@@ -344,6 +347,9 @@ class Model(TaskModel):
             precision: "float32", "bfloat16", "float16" or "float64" for every weight. None: the type that each weight
                 had in the file that it was loaded from where that loses nothing, else the type of the network.
             max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files with an index.
+
+        Returns:
+            The folder.
 
         Raises:
             CapabilityError: that layout cannot represent this network; says why. UsageError: no such layout, type or

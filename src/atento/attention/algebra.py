@@ -245,10 +245,12 @@ class Mask:
         return "\n".join(" ".join("■" if cell else "·" for cell in line) for line in matrix.tolist())
 
     def blocks(self, query_len: int, key_len: int | None = None, size: int = 64) -> Tensor:
-        """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend: boolean (B or 1, H or
-        1, ⌈T/size⌉, ⌈S/size⌉).
+        """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend.
 
         It is computed strip by strip, so that the full matrix is never in memory.
+
+        Returns:
+            Boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉).
         """
         key_len = query_len if key_len is None else key_len
         keys, strips = torch.arange(key_len), []

@@ -43,8 +43,7 @@ def attention_weights(
     rows: Tensor | slice | None = None,
     relative: RelativeTerms | None = None,
 ) -> Tensor:
-    """Attention weights: softmax(q kᵀ · scale + bias) over the allowed keys (docs/notes.md#a3). Returns (B,H,T,S) in
-    float32 (float64 if q is). Each row sums to 1; a row that may attend to nothing is 0.
+    """Attention weights: softmax(q kᵀ · scale + bias) over the allowed keys (docs/notes.md#a3).
 
     Args:
         q: queries (B,H,T,K).
@@ -54,6 +53,9 @@ def attention_weights(
         scale: 1/√K if not given; 1 gives the plain dot product.
         rows: the queries to compute weights for, as a slice or a tensor of indices; all if not given.
         relative: relative position schemes, which add to the scores.
+
+    Returns:
+        (B,H,T,S) in float32 (float64 if q is). Each row sums to 1; a row that may attend to nothing is 0.
 
     Raises:
         TypeError: an argument has the wrong type, or the mask is not boolean.
@@ -327,8 +329,7 @@ def attend(
     relative: RelativeTerms | None = None,
     kernel: str = "auto",
 ) -> Tensor:
-    """Scaled dot-product attention (docs/notes.md#a3, #a6, #a7, #a9). Returns (B,H,T,Kv); a row that may attend to
-    nothing gives 0.
+    """Scaled dot-product attention (docs/notes.md#a3, #a6, #a7, #a9).
 
     With T queries and S keys, query i is at key position S - T + i, as in a cached step.
 
@@ -344,6 +345,9 @@ def attend(
         random: the randomness of dropout; PyTorch's global generator if not given.
         relative: relative position schemes, which add to scores and values.
         kernel: "auto", or a name in `KERNELS`.
+
+    Returns:
+        (B,H,T,Kv); a row that may attend to nothing gives 0.
 
     Raises:
         TypeError: the mask is not boolean, or q, k and v are not tensors of one dtype.

@@ -42,7 +42,7 @@ def sinusoids(
     interleaved: bool = True,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Sinusoidal position vectors (Vaswani et al. 2017, section 3.5; docs/notes.md#b1). Returns (...,D).
+    """Sinusoidal position vectors (Vaswani et al. 2017, section 3.5; docs/notes.md#b1).
 
     Even dimensions are sines and odd dimensions cosines; the angle of pair i is position / base^(2i/d). The angles are
     computed in float64 and the result is rounded once, so that far positions are exact.
@@ -53,6 +53,9 @@ def sinusoids(
         base: the base of the angles.
         interleaved: False puts all sines first, then all cosines, as Marian and the code of the paper do.
         dtype: dtype of the result.
+
+    Returns:
+        (...,D).
     """
     angles = positions.double().unsqueeze(-1) * _rates(d_model, base, positions.device)  # (..., ceil(D/2))
     table = torch.zeros(*positions.shape, d_model, dtype=torch.float64, device=positions.device)
@@ -107,14 +110,16 @@ class Sinusoidal(nn.Module):
     def vectors(
         self, length: int, offset: int = 0, position_ids: Tensor | None = None, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """The vectors to add, in the dtype of the table, or in float64 if `dtype` is float64. Returns (L,D), or (B,L,D)
-        with `position_ids`.
+        """The vectors to add, in the dtype of the table, or in float64 if `dtype` is float64.
 
         Args:
             length: number of positions L.
             offset: the first position.
             position_ids: (B,L), the positions, instead of `offset`.
             dtype: dtype of the input.
+
+        Returns:
+            (L,D), or (B,L,D) with `position_ids`.
         """
         table = self.table  # read once: another thread may replace it by a longer table
         exact = dtype if dtype == torch.float64 else table.dtype

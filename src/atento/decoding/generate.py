@@ -112,11 +112,8 @@ def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, input
 
 
 def draftable(draft: Draft, strategy: Strategy) -> Greedy | Sample:
-    """The strategy, for which there may be a draft.
-
-    Raises:
-        TypeError: `draft` is no Draft. ValueError: the strategy searches among several outputs.
-    """
+    """The strategy, for which there may be a draft. Raises TypeError: `draft` is no Draft. ValueError: the strategy
+    searches among several outputs."""
     if not isinstance(draft, Draft):
         raise TypeError(f"`draft` must be a Draft: got {type(draft).__name__}")
     if not isinstance(strategy, Greedy | Sample):

@@ -30,7 +30,6 @@ def accuracy(predictions: Labels, references: Labels) -> Score:
 
 def f1(predictions: Labels, references: Labels, *, average: str = "macro", positive: Label | None = None) -> Score:
     """F1 of classes, 0 to 1: the harmonic mean of precision and recall, averaged over labels (docs/notes.md#i4).
-    Returns a Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted` and `f1[LABEL]` of each label.
 
     The labels are those of the predictions and the references. A label that is never right has F1 0.
 
@@ -40,6 +39,9 @@ def f1(predictions: Labels, references: Labels, *, average: str = "macro", posit
         average: "macro": the mean over labels; "micro": of the summed counts, which is the accuracy where each example
             has one label; "weighted": each label weighted by its examples; "binary": that of the label `positive`.
         positive: the label that "binary" scores.
+
+    Returns:
+        A Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted` and `f1[LABEL]` of each label.
 
     Raises:
         UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.
@@ -52,11 +54,13 @@ def f1(predictions: Labels, references: Labels, *, average: str = "macro", posit
 
 def matthews(predictions: Labels, references: Labels) -> Score:
     """Matthews correlation of two or more classes, -1 to 1; 0 if the predictions or the references are constant.
-    Returns a Score whose `settings` say which side is constant, if one is.
 
     Args:
         predictions: one label an example: a string, a whole number, or True or False.
         references: the right labels.
+
+    Returns:
+        A Score whose `settings` say which side is constant, if one is.
 
     Raises:
         UsageError: unequal lengths, nothing to score, or a value that is no label.
@@ -143,8 +147,7 @@ def subset_accuracy(predictions: Sets, references: Sets) -> Score:
 def multilabel_f1(
     predictions: Sets, references: Sets, *, average: str = "micro", positive: str | None = None, sides: bool = False
 ) -> Score:
-    """F1 of sets of labels, 0 to 1. Returns a Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted`, and
-    `f1[LABEL]` of each label.
+    """F1 of sets of labels, 0 to 1.
 
     Args:
         predictions: the labels of each example, in any order.
@@ -152,6 +155,9 @@ def multilabel_f1(
         average: "micro", "macro", "weighted", or "binary" for the label `positive`, as in `f1`.
         positive: the label that "binary" scores.
         sides: add the parts of `report` that `report_table` prints (the metric `multilabel-report`).
+
+    Returns:
+        A Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted`, and `f1[LABEL]` of each label.
 
     Raises:
         UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.

@@ -11,12 +11,14 @@ _ROUNDING = 1e-12  # a variance below this share of the mean square is that of a
 
 
 def pearson(predictions: Sequence[float], references: Sequence[float]) -> Score:
-    """Pearson correlation, -1 to 1; 0 if the predictions or the references are constant (docs/notes.md#i4). Returns a
-    Score whose `settings` say which side is constant, if one is.
+    """Pearson correlation, -1 to 1; 0 if the predictions or the references are constant (docs/notes.md#i4).
 
     Args:
         predictions: one number an example.
         references: the right numbers.
+
+    Returns:
+        A Score whose `settings` say which side is constant, if one is.
 
     Raises:
         UsageError: unequal lengths, fewer than 2 examples, or a value that is no finite number.
@@ -30,14 +32,16 @@ def pearson(predictions: Sequence[float], references: Sequence[float]) -> Score:
 
 
 def spearman(predictions: Sequence[float], references: Sequence[float]) -> Score:
-    """Spearman correlation, -1 to 1: the Pearson correlation of the ranks; equal numbers share their mean rank. Returns
-    a Score whose `settings` say which side is constant, if one is. Its interval ranks each sample anew.
+    """Spearman correlation, -1 to 1: the Pearson correlation of the ranks; equal numbers share their mean rank.
 
     It is 0 if the predictions or the references are constant.
 
     Args:
         predictions: one number an example.
         references: the right numbers.
+
+    Returns:
+        A Score whose `settings` say which side is constant, if one is. Its interval ranks each sample anew.
 
     Raises:
         UsageError: unequal lengths, fewer than 2 examples, or a value that is no finite number.

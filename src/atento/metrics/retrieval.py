@@ -13,8 +13,7 @@ _BLOCK = 4_000_000  # similarities in memory at once: 32 MB
 def retrieval(
     similarities: object, relevant: Sequence[int | Sequence[int]] | None = None, *, cutoffs: Sequence[int] = (1, 5, 10)
 ) -> Score:
-    """Mean reciprocal rank and recall at k of a matrix of similarities, 0 to 1. Returns a Score whose value is the mean
-    reciprocal rank of the first right document, with the parts `recall@K`.
+    """Mean reciprocal rank and recall at k of a matrix of similarities, 0 to 1.
 
     A document that ties with a right one counts as ranked before it, so that equal similarities earn nothing.
 
@@ -23,6 +22,9 @@ def retrieval(
         relevant: for each query the number of the right document, from 0, or the numbers of several; None: document q
             is the right one of query q.
         cutoffs: the k of recall@k: the share of a query's right documents among the first k, as a mean over queries.
+
+    Returns:
+        A Score whose value is the mean reciprocal rank of the first right document, with the parts `recall@K`.
 
     Raises:
         UsageError: no matrix, a similarity that is not finite, or `relevant` does not fit it.

@@ -38,13 +38,15 @@ class Score:
     digits: int = field(default=2, repr=False, compare=False)
 
     def interval(self, level: float = 0.95, samples: int = 1000, seed: int = 1) -> tuple[float, float]:
-        """The bootstrap percentile interval, from segments that are resampled with replacement. Returns the lower and
-        the upper bound.
+        """The bootstrap percentile interval, from segments that are resampled with replacement.
 
         Args:
             level: the share of resampled scores inside the interval, between 0 and 1.
             samples: number of bootstrap samples.
             seed: random seed.
+
+        Returns:
+            The lower and the upper bound.
 
         Raises:
             UsageError: `level` or `samples` is out of range.

@@ -10,7 +10,6 @@ from atento.metrics.text import References, bleu, reference_streams
 
 def token_f1(predictions: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
     """Token F1, 0-100: the F-score of the words that a prediction and its reference have in common, in any order.
-    Returns a Score with the parts `precision`, `recall` and `f1`, which are means.
 
     Words are separated by white space. With several references the best one counts. Two texts without words agree, as
     in the SQuAD script. The score is the mean over texts.
@@ -19,6 +18,9 @@ def token_f1(predictions: Sequence[str], references: References, *, lowercase: b
         predictions: the texts.
         references: a list of texts, or a list of reference sets.
         lowercase: whether to ignore case.
+
+    Returns:
+        A Score with the parts `precision`, `recall` and `f1`, which are means.
 
     Raises:
         UsageError: the lengths differ, or there is nothing to score.
@@ -37,8 +39,7 @@ def token_f1(predictions: Sequence[str], references: References, *, lowercase: b
 def f1_bleu_rouge(
     predictions: Sequence[str], references: References, *, tokenize: str = "unicode", stem: str = "none"
 ) -> Score:
-    """F1 of BLEU and ROUGE, 0-100: 2BR / (B + R) of corpus BLEU and mean ROUGE-1 recall; 0 if both are 0. Returns a
-    Score with the parts `bleu` and `rouge1_recall`.
+    """F1 of BLEU and ROUGE, 0-100: 2BR / (B + R) of corpus BLEU and mean ROUGE-1 recall; 0 if both are 0.
 
     This is the definition of the lecture notes (error 43, docs/notes.md#i3). BLEU is used as precision although it is a
     geometric mean with a penalty, so the result differs from token F1.
@@ -48,6 +49,9 @@ def f1_bleu_rouge(
         references: a list of texts, or a list of reference sets.
         tokenize: tokenizer of ROUGE, as in `rouge`; BLEU has its default.
         stem: stemmer of ROUGE, as in `rouge`.
+
+    Returns:
+        A Score with the parts `bleu` and `rouge1_recall`.
 
     Raises:
         UsageError: the lengths differ, there is nothing to score, or an option is not valid.

@@ -64,8 +64,7 @@ class Network(nn.Module, ABC):
     def replaced(
         self, head: str, inputs: Mapping[str, Tensor], labels: Tensor, random: Randomness | None = None
     ) -> Output:
-        """Sample a token for each mask from the generator `head`, and read the text with these tokens. Returns an
-        Output without logits, whose state is a `Replaced`.
+        """Sample a token for each mask from the generator `head`, and read the text with these tokens.
 
         No gradient passes through the samples. Without `random` they are the same every time (Clark et al. 2020).
 
@@ -74,6 +73,9 @@ class Network(nn.Module, ABC):
             inputs: as for `forward`; `ids` (B,L) are masked texts.
             labels: (B,L) the masked tokens, -1 elsewhere.
             random: the random numbers of dropout and samples.
+
+        Returns:
+            Output without logits, whose state is a `Replaced`.
 
         Raises:
             CapabilityError: the network has no generator.
@@ -160,11 +162,8 @@ def mask_of(network: Network, mask: Mask | RowMask | None) -> dict[str, object]:
 
 
 def layer_count(layer: int, n_layers: int) -> int:
-    """How many layers to run for the vectors of `layer`, which counts from 0 or, below 0, from the end.
-
-    Raises:
-        UsageError: no such layer.
-    """
+    """How many layers to run for the vectors of `layer`, which counts from 0 or, below 0, from the end. Raises
+    UsageError: no such layer."""
     if not -n_layers <= layer < n_layers:
         raise UsageError(f"`layer` must lie between {-n_layers} and {n_layers - 1}: got {layer}")
     return layer % n_layers + 1  # -1 is `n_layers` - 1, and so all of them

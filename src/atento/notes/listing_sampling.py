@@ -17,8 +17,7 @@ from atento.notes.listing_search import LanguageModelSteps, token_named
 def random_sampling_with_temperature(
     model: Any, input_seq: Tensor, max_length: int, temperature: float = 1.0, *, seed: int | None = None
 ) -> list[int] | list[list[int]]:
-    """Draw tokens from softmax(scores / temperature) until EOS, or `max_length` tokens including EOS (H2, H3). Returns
-    the new ids without EOS: one list for (L,) and (1,L), as in the notes; B lists for (B,L) with B > 1.
+    """Draw tokens from softmax(scores / temperature) until EOS, or `max_length` tokens including EOS (H2, H3).
 
     Args:
         model: a language model: a callable from ids (B,L) to logits or log-probabilities, (B,L,V) or (B,V), with
@@ -28,6 +27,9 @@ def random_sampling_with_temperature(
         temperature: 1 leaves the distribution unchanged, lower values sharpen it, higher ones flatten it; 0 is greedy
             search.
         seed: None uses PyTorch's global generator.
+
+    Returns:
+        The new ids without EOS: one list for (L,) and (1,L), as in the notes; B lists for (B,L) with B > 1.
 
     Raises:
         UsageError: a model without `eos_token`, ids of another shape, or an invalid temperature.

@@ -86,8 +86,7 @@ def train(
     from_: str | None = None,
     share: Fraction = Fraction(1),
 ) -> TrainedRun:
-    """Train a recipe in a run folder; an unfinished run is resumed bit-exactly. Returns the finished run: its folder,
-    steps and scores.
+    """Train a recipe in a run folder; an unfinished run is resumed bit-exactly.
 
     Args:
         recipe: a file, the name of a shipped recipe, a run folder to resume, or a mapping with the keys of a recipe
@@ -105,6 +104,9 @@ def train(
         from_: "RUN@STEP": the new run begins at that checkpoint of another run.
         share: above 0 to 1; below 1, the run pauses with a checkpoint at the first validation after this share of its
             updates. The next call resumes it. The learning-rate schedule has its whole length all the same.
+
+    Returns:
+        The finished run: its folder, steps and scores.
 
     Raises:
         RecipeError, DataError, UsageError: before any long work.

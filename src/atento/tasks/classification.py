@@ -69,11 +69,8 @@ def gives_label_sets(network: Network) -> bool:
 
 
 def label_head(network: Network) -> HeadConfig:
-    """The head that gives labels: the multi-label head if there is one, else the classification head.
-
-    Raises:
-        CapabilityError: there is neither.
-    """
+    """The head that gives labels: the multi-label head if there is one, else the classification head. Raises
+    CapabilityError: there is neither."""
     return text_head(network.config, SETS if gives_label_sets(network) else KIND)
 
 

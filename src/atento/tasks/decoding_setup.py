@@ -93,11 +93,8 @@ def embedding_for(saved: Mapping[str, object], position: str, options: Embedding
 
 
 def kept_dimensions(options: EmbeddingOptions, width: int) -> int | None:
-    """How many numbers of each vector a call keeps; None: all.
-
-    Raises:
-        UsageError: `dimensions` is no whole number from 1 to the width of a vector.
-    """
+    """How many numbers of each vector a call keeps; None: all. Raises UsageError: `dimensions` is no whole number from
+    1 to the width of a vector."""
     kept = plain(options.get("dimensions"))
     if kept is None or (isinstance(kept, int) and 1 <= kept <= width):
         return kept

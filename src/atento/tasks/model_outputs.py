@@ -104,11 +104,8 @@ def source_writer(
 
 
 def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
-    """The draft that a decoding configuration names; None if it names none.
-
-    Raises:
-        CapabilityError: the model that is named has another vocabulary, or is of another architecture.
-    """
+    """The draft that a decoding configuration names; None if it names none. Raises CapabilityError: the model that is
+    named has another vocabulary, or is of another architecture."""
     if not decoding.draft:
         return None
     tokenizer = model.tokenizer
@@ -236,11 +233,8 @@ def stream_output(model: TaskModel, task: str, text: str, row: int, options: Dec
 
 
 def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
-    """The scores of given outputs, with `top` of the most probable tokens at each place.
-
-    Raises:
-        CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
-    """
+    """The scores of given outputs, with `top` of the most probable tokens at each place. Raises CapabilityError: the
+    network writes nothing. UsageError: the lists are not equally long."""
     network = model.network
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Continuing) or (
         isinstance(network, Encoder) and not can_continue(network, model.config)

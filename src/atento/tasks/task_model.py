@@ -133,11 +133,8 @@ def tokenizer_of(model: TaskModel) -> Tokenizer:
 
 
 def head_of(model: TaskModel, kind: str) -> HeadConfig:
-    """The model's head of that kind.
-
-    Raises:
-        CapabilityError: it has none; says what the model was trained for, and how to give it one.
-    """
+    """The model's head of that kind. Raises CapabilityError: it has none; says what the model was trained for, and how
+    to give it one."""
     head = next((head for head in model.network.config.heads if head.kind == kind), None)
     if head is None:
         raise CapabilityError(

@@ -37,8 +37,7 @@ def perplexity(
     window: int | None = None,
     stride: int | None = None,
 ) -> Score:
-    """Token-weighted perplexity of texts: exp of the mean negative log-probability of a token. Returns a Score with a
-    segment for each text, lower is better. A text without tokens has none to score.
+    """Token-weighted perplexity of texts: exp of the mean negative log-probability of a token.
 
     A language model predicts each token from those before it. If it was trained here, the texts begin with BOS and EOS
     is scored, as in its validation; else the first token counts only if a special token stands before it. A masked
@@ -53,6 +52,9 @@ def perplexity(
             language model reads texts as a whole.
         stride: in a longer text, the number of tokens from one window to the next; None: half a window. Each token is
             scored once, with as much context as its windows have.
+
+    Returns:
+        A Score with a segment for each text, lower is better. A text without tokens has none to score.
 
     Raises:
         CapabilityError: the model predicts no tokens. UsageError: there is no token to score, `targets` are missing or
@@ -117,11 +119,7 @@ class Windows:
 
 
 def _windows_of(model: TaskModel, window: int | None, stride: int | None) -> Windows:
-    """The windows of a model.
-
-    Raises:
-        UsageError: `window` or `stride` is out of range.
-    """
+    """The windows of a model. Raises UsageError: `window` or `stride` is out of range."""
     network, limit = model.network, model.network.config.position_limit
     if isinstance(network, RecurrentLM) and window is None:
         if stride is not None:

@@ -286,8 +286,7 @@ class Tokenizer:
     def with_specials(
         self, ids: Sequence[int], pair: Sequence[int] | None = None, *, template: str | None = None
     ) -> tuple[list[int], list[int]]:
-        """Add the special tokens of the model to one text or two (docs/notes.md#d5). Returns the ids, and the segment
-        of each id.
+        """Add the special tokens of the model to one text or two (docs/notes.md#d5).
 
         Tokenizers trained by Atento add none unless a template is named.
 
@@ -295,6 +294,9 @@ class Tokenizer:
             ids: the first text, from `encode`.
             pair: the second text, if there is one.
             template: a row of `atento.text.specials.TEMPLATES`, instead of that of the model.
+
+        Returns:
+            The ids, and the segment of each id.
 
         Raises:
             TokenizerError: there is no such template, or the tokenizer lacks one of its tokens.

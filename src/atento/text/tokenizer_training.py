@@ -48,8 +48,7 @@ class TokenizerSettings(Protocol):
 def train_tokenizer(
     config: TokenizerSettings, texts: Iterable[str], *, extra_specials: Iterable[str] = (), markers: Sequence[str] = ()
 ) -> Tokenizer:
-    """Train a tokenizer on lines of text (docs/notes.md#d1, #d2, #d3, #d5). Returns the tokenizer. If the text has too
-    few pieces for `vocab_size` or needs more, its `notes` and a logged warning report it.
+    """Train a tokenizer on lines of text (docs/notes.md#d1, #d2, #d3, #d5).
 
     Args:
         config: kind, `vocab_size` (with special tokens and byte pieces; a maximum for word, character and byte) and
@@ -57,6 +56,10 @@ def train_tokenizer(
         texts: lines of text, read once.
         extra_specials: further special tokens after the standard five: `sentinels(100)`, language tags.
         markers: special tokens after those, which texts may spell (`with_markers`); pieces are learned without.
+
+    Returns:
+        The tokenizer. If the text has too few pieces for `vocab_size` or needs more, its `notes` and a logged warning
+        report it.
 
     Raises:
         DataError: the text is empty.

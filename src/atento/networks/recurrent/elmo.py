@@ -76,11 +76,7 @@ class CharacterCNN(nn.Module):
                 nn.init.constant_(parameter, -2.0 if "gate" in name else 0.0)  # -2: g = 0.12
 
     def forward(self, characters: Tensor) -> Tensor:
-        """characters (B,L,C) -> (B,L,D), C = `max_characters`.
-
-        Raises:
-            ValueError: another shape.
-        """
+        """characters (B,L,C) -> (B,L,D), C = `max_characters`. Raises ValueError: another shape."""
         if characters.dim() != 3 or characters.shape[-1] != self.config.max_characters:
             raise ValueError(
                 f"characters must be (B,L,{self.config.max_characters}), ids from `atento.text.characters`: "
@@ -226,8 +222,7 @@ class ELMo(Network):
     def forward(
         self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None, project: bool = False
     ) -> Output:
-        """One pass over complete sentences. Returns an Output with hidden (B,L,2D), the mix of all layers; 0 at
-        padding.
+        """One pass over complete sentences.
 
         Args:
             ids: characters (B,L,C), C = 50 as published, from `atento.text.characters`; or word ids (B,L) for a
@@ -235,6 +230,9 @@ class ELMo(Network):
             token_mask: boolean (B,L), True = a real word; None: all are.
             random: the random numbers of dropout in training.
             project: no effect: the logits of each direction are those of `loss`.
+
+        Returns:
+            Output with hidden (B,L,2D), the mix of all layers; 0 at padding.
         """
         return Output(self.mix(self.layers(ids, token_mask=token_mask, random=random)))  # (N+1,B,L,2D) -> (B,L,2D)
 

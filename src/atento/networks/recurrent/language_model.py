@@ -70,8 +70,7 @@ class RecurrentLM(Network):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or the next tokens of a cached one. Returns an Output with hidden (B,T,D), logits (B,T,V)
-        and state.
+        """One forward pass, or the next tokens of a cached one.
 
         Args:
             ids: (B,T) tokens; the output at position t predicts the token at t + 1.
@@ -81,6 +80,9 @@ class RecurrentLM(Network):
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V) and state.
 
         Raises:
             CapabilityError: a mask is given.

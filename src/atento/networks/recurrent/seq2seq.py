@@ -308,8 +308,7 @@ class RecurrentSeq2Seq(Network):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or one cached step of it. Returns an Output with hidden (B,T,D), logits (B,T,V), encoded
-        (B,S,D) and state.
+        """One forward pass, or one cached step of it.
 
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
@@ -321,6 +320,9 @@ class RecurrentSeq2Seq(Network):
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None, for losses that do their own projection.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V), encoded (B,S,D) and state.
 
         Raises:
             CapabilityError: a mask is given.

@@ -65,8 +65,7 @@ class Encoder(OneStack):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass. Returns an Output with hidden (B,L,D), of the last layer or the mix of layers; pooled (B,D)
-        where there is a pooler; logits of the first head.
+        """One forward pass.
 
         Args:
             ids: (B,L). token_mask: boolean (B,L), True = a real token.
@@ -74,6 +73,10 @@ class Encoder(OneStack):
             mask: replaces the bidirectional mask (a list: one a layer); the padding mask is always joined to it.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None.
+
+        Returns:
+            Output with hidden (B,L,D), of the last layer or the mix of layers; pooled (B,D) where there is a pooler;
+            logits of the first head.
         """
         hidden = self.hidden(
             ids, token_mask=token_mask, position_ids=position_ids, mask=mask, random=random, segment_ids=segment_ids

@@ -36,8 +36,7 @@ class Decoder(OneStack):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or one cached step of it. Returns an Output with hidden (B,T,D), of the last layer or the
-        mix of layers, logits (B,T,V) and state.
+        """One forward pass, or one cached step of it.
 
         Args:
             ids: (B,T); with a `state` only the new ones.
@@ -47,6 +46,9 @@ class Decoder(OneStack):
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None, for losses that do their own projection.
+
+        Returns:
+            Output with hidden (B,T,D), of the last layer or the mix of layers, logits (B,T,V) and state.
 
         Raises:
             CapabilityError: a mask that looks ahead, with a state: cached keys and values are not recomputed.
@@ -111,8 +113,7 @@ class EncoderDecoder(StackNetwork):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or one cached step of it. Returns an Output with hidden (B,T,D), logits (B,T,V), encoded
-        (B,S,D) and state.
+        """One forward pass, or one cached step of it.
 
         Args:
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
@@ -125,6 +126,9 @@ class EncoderDecoder(StackNetwork):
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None, for losses that do their own projection.
+
+        Returns:
+            Output with hidden (B,T,D), logits (B,T,V), encoded (B,S,D) and state.
         """
         has_source = state is not None and (state.length > 0 or state.memory_mask is not None)
         if encoded is None and not has_source:

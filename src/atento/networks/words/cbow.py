@@ -57,14 +57,16 @@ class CBOW(Network):
     def forward(
         self, ids: Tensor, *, token_mask: Tensor | None = None, random: Randomness | None = None, project: bool = True
     ) -> Output:
-        """What a set of words predicts; their order does not count. Returns an Output with hidden (B,L,D), each word's
-        vector, pooled (B,D), their mean, and logits (B,V).
+        """What a set of words predicts; their order does not count.
 
         Args:
             ids: (B,L): the words of a window, or the one word of skip-gram.
             token_mask: boolean (B,L), True = a real word; None: all are.
             random: the random numbers of dropout in training.
             project: False leaves `logits` None.
+
+        Returns:
+            Output with hidden (B,L,D), each word's vector, pooled (B,D), their mean, and logits (B,V).
         """
         hidden = F.embedding(ids, self.input_weight)  # (B,L) -> (B,L,D)
         if token_mask is None:

@@ -74,8 +74,7 @@ def search(
     precision: str | None = None,
     threads: int | None = None,
 ) -> SearchResult:
-    """Search the values of recipe keys; an unfinished search is resumed exactly. Returns the trials with their scores,
-    the best one, and what each key explains.
+    """Search the values of recipe keys; an unfinished search is resumed exactly.
 
     Each trial is an ordinary run, `out/trial-0001` and so on, trained in a process of its own. A trial that fails is
     recorded, and the search continues.
@@ -94,6 +93,9 @@ def search(
         device: "auto", "cpu" or "cuda".
         precision: "auto", "float32", "bfloat16" or "float16"; replaces `training.precision`.
         threads: number of CPU threads.
+
+    Returns:
+        The trials with their scores, the best one, and what each key explains.
 
     Raises:
         RecipeError, UsageError: wrong recipe, space or options, before any work; or the folder holds another search.
@@ -147,11 +149,8 @@ def _plan(
 def _refused(
     recipe: str | Path | Mapping[str, object], texts: list[str], dimensions: list[Dimension], values: list[Values]
 ) -> dict[int, str]:
-    """Return why the recipe refuses the values of a trial, by the number of the trial.
-
-    Raises:
-        RecipeError: a value that the recipe refuses alone and in each trial that has it; or every trial is refused.
-    """
+    """Return why the recipe refuses the values of a trial, by the number of the trial. Raises RecipeError: a value that
+    the recipe refuses alone and in each trial that has it; or every trial is refused."""
     refused: dict[int, str] = {}
     accepted: set[tuple[str, str]] = set()
     for number, nodes in enumerate(values, start=1):
@@ -204,12 +203,8 @@ class _Search:
         self.data_varies = any(dimension.key.startswith("data") for dimension in plan.dimensions)
 
     def run(self) -> SearchResult:
-        """Run the trials rung by rung, then write the result.
-
-        Raises:
-            TrainingStopped: a signal.
-            AtentoError: every trial failed.
-        """
+        """Run the trials rung by rung, then write the result. Raises TrainingStopped: a signal. AtentoError: every
+        trial failed."""
         for number, reason in self.plan.refused.items():
             trial = self.trials[number - 1]
             if trial.state == "waiting":
