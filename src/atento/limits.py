@@ -62,8 +62,11 @@ def open_plain(path: str | Path) -> io.BufferedReader:
 
 
 def read_plain(path: str | Path, limit: int = SMALL) -> bytes:
-    """The content of a plain file of at most `limit` bytes. Raises OSError: it cannot be read, is no plain file, or is
-    longer; its `strerror` says which."""
+    """The content of a plain file of at most `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is longer; its `strerror` says which.
+    """
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -72,14 +75,20 @@ def read_plain(path: str | Path, limit: int = SMALL) -> bytes:
 
 
 def read_plain_text(path: str | Path, limit: int = SMALL) -> str:
-    """The content of such a file as text; line ends become newlines, as `Path.read_text` has them. Raises OSError: as
-    `read_plain`. UnicodeDecodeError: it is not UTF-8."""
+    """The content of such a file as text; line ends become newlines, as `Path.read_text` has them.
+
+    Raises:
+        OSError: as `read_plain`. UnicodeDecodeError: it is not UTF-8.
+    """
     return io.TextIOWrapper(io.BytesIO(read_plain(path, limit)), encoding="utf-8").read()
 
 
 class LimitedReader(io.RawIOBase):
-    """The bytes of a file, decompressed if it is gzip or Zstandard, with a check every 32 MiB. Raises DataError: the
-    data were compressed more than 200 times, or more was read than memory is free."""
+    """The bytes of a file, decompressed if it is gzip or Zstandard, with a check every 32 MiB.
+
+    Raises:
+        DataError: the data were compressed more than 200 times, or more was read than memory is free.
+    """
 
     def __init__(self, packed: BinaryIO, name: str, kind: str, *, streamed: bool) -> None:
         super().__init__()
@@ -127,8 +136,12 @@ class LimitedReader(io.RawIOBase):
 
 
 class ZstandardReader(io.RawIOBase):
-    """The bytes of a file that Zstandard compressed, of one frame or several. Raises MissingPartError: the package
-    `zstandard` is not installed. DataError: while reading, the data are damaged or cut short."""
+    """The bytes of a file that Zstandard compressed, of one frame or several.
+
+    Raises:
+        MissingPartError: the package `zstandard` is not installed.
+        DataError: while reading, the data are damaged or cut short.
+    """
 
     def __init__(self, packed: BinaryIO, name: str) -> None:
         super().__init__()
@@ -202,7 +215,10 @@ def refuse_swelling(name: str, parts: Iterable[tuple[str, int, int]]) -> None:
 
 def refuse_swelling_rows(name: str, footer: Any) -> None:
     """Refuse a Parquet file whose groups of rows are too large, by the sizes in its footer; a row has 8 bytes or more.
-    Raises DataError: as `refuse_swelling`."""
+
+    Raises:
+        DataError: as `refuse_swelling`.
+    """
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         columns = [group.column(place) for place in range(group.num_columns)]

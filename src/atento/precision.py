@@ -49,8 +49,11 @@ def best_precision(device: str) -> Precision:
 
 
 def training_precision(setting: str, device: str) -> str:
-    """The precision to train in, for `training.precision` on a device. Raises UsageError: this processor computes in
-    float16 only by converting each number."""
+    """The precision to train in, for `training.precision` on a device.
+
+    Raises:
+        UsageError: this processor computes in float16 only by converting each number.
+    """
     import torch
 
     native = device != "cpu" or bool(getattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)())
@@ -63,8 +66,11 @@ def training_precision(setting: str, device: str) -> str:
 
 
 def resolve_device(device: str) -> str:
-    """The device for `device`, where "auto" is CUDA if it is available, else the CPU. Raises UsageError: this machine
-    has no such device."""
+    """The device for `device`, where "auto" is CUDA if it is available, else the CPU.
+
+    Raises:
+        UsageError: this machine has no such device.
+    """
     import torch
 
     if device == "auto":
@@ -102,8 +108,11 @@ def available_cores() -> int:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Use `count` CPU threads inside this context; None changes nothing. Raises UsageError: `count` is no integer from
-    1 to 1,024."""
+    """Use `count` CPU threads inside this context; None changes nothing.
+
+    Raises:
+        UsageError: `count` is no integer from 1 to 1,024.
+    """
     import torch
 
     if count is not None and (not isinstance(count, int) or not 1 <= count <= 1024):

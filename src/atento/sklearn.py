@@ -231,8 +231,11 @@ class Embedder(TransformerMixin, _Texts):
 
 
 def _rows(X: Inputs) -> list[dict[str, object]]:
-    """The texts or pairs of X, as records. Raises TypeError: something else than texts. ValueError: other columns than
-    one text, or two."""
+    """The texts or pairs of X, as records.
+
+    Raises:
+        TypeError: something else than texts. ValueError: other columns than one text, or two.
+    """
     if isinstance(X, str) or not (is_frame(X) or isinstance(X, Sequence | np.ndarray) or hasattr(X, "__array__")):
         raise TypeError(f"X must be texts, or pairs of texts: got {type(X).__name__}")
     table: Column = np.asarray(X, dtype=object)

@@ -213,12 +213,15 @@ class Mask:
         return not self.looks_ahead
 
     def dense(self, query_len: int, key_len: int | None = None, device: torch.device | str | None = None) -> Tensor:
-        """The mask as a boolean matrix (B or 1, H or 1, T, S), True = may attend.
+        """The mask as a boolean matrix.
 
         Args:
             query_len: number of queries T.
             key_len: number of keys S; T if not given.
             device: device of the result.
+
+        Returns:
+            Boolean (B or 1, H or 1, T, S), True = may attend.
         """
         key_len = query_len if key_len is None else key_len
         queries = torch.arange(key_len - query_len, key_len, device=device)  # their positions among the keys, (T,)

@@ -110,7 +110,7 @@ class BlockRouter(nn.Module):
         return chosen if lowered.allowed is None else chosen & lowered.allowed
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, mask: AnyMask = None, scale: float | None = None) -> Tensor:
-        """Exact attention over the chosen blocks (docs/notes.md#a17): (B,H,T,Kv).
+        """Exact attention over the chosen blocks (docs/notes.md#a17).
 
         Time and memory grow with T · n · size; no (T,S) tensor is made, forward or backward.
 
@@ -120,6 +120,9 @@ class BlockRouter(nn.Module):
             v: values (B,H,S,Kv).
             mask: as in `attend`.
             scale: 1/√K if not given.
+
+        Returns:
+            (B,H,T,Kv).
 
         Raises:
             ValueError: keys have another number of heads than queries, or there are more queries than keys.

@@ -23,7 +23,7 @@ from atento.attention.strips import Part, Strip, StripCall, parts, strips
 
 
 def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
-    """The plain equation, strip by strip: (B,H,T,Kv).
+    """The plain equation, strip by strip.
 
     float16 is computed in float32, as in the plain equation, and rounded at the end.
 
@@ -32,6 +32,9 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
         k: keys (B,H,S,K).
         v: values (B,H,S,Kv).
         args: the other arguments of `attend`.
+
+    Returns:
+        (B,H,T,Kv).
 
     Raises:
         ValueError: `value_bias` is given.

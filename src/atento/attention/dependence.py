@@ -165,14 +165,17 @@ def _run_with_graph(
 def measure(
     tested: NetworkUnderTest, size: int, trials: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Measure the dependence of each output on each input. Returns the largest gradients (B,T,B,S), the largest changes
-    (B,T,B,S), and True for outputs that are not a number or have such a gradient (B,T).
+    """Measure the dependence of each output on each input.
 
     Args:
         tested: the network and its inputs.
         size: number of outputs T.
         trials: number of inputs to test.
         generator: random generator.
+
+    Returns:
+        The largest gradients (B,T,B,S), the largest changes (B,T,B,S), and True for outputs that are not a number or
+        have such a gradient (B,T).
     """
     bases = [tested.inputs, *(tested.random_inputs(generator) for _ in range(trials - 1))]
     n_rows, keys = tested.inputs.shape[:2]

@@ -142,8 +142,7 @@ def _pair_counter(
     words: range | Tensor,
     device: torch.device,
 ) -> Tensor:
-    """The number of each (row, head, query) and then of each word of eight keys, times the increment. Returns int64,
-    (rows x heads x queries x words,).
+    """The number of each (row, head, query) and then of each word of eight keys, times the increment.
 
     Args:
         rows: the first batch row, and how many.
@@ -152,6 +151,9 @@ def _pair_counter(
         all_words: the words of all keys.
         words: those of the part.
         device: of the result.
+
+    Returns:
+        int64, (rows x heads x queries x words,).
     """
     (row, n_rows), (head, n_heads, all_heads), (query, t, query_len) = rows, heads, queries
     lines = torch.arange(row, row + n_rows, device=device).view(-1, 1) * all_heads + head
@@ -173,8 +175,7 @@ def pair_dropout(
     lengths: tuple[int, int] | None = None,
     heads: tuple[int, int] | None = None,
 ) -> Tensor:
-    """A dropout mask for attention weights, in which each pair depends on its (row, head, query, key) alone. Returns
-    the mask, (B,H,t,s).
+    """A dropout mask for attention weights, in which each pair depends on its (row, head, query, key) alone.
 
     A kernel that computes strips therefore drops the same pairs as one that computes all weights at once.
 
@@ -187,6 +188,9 @@ def pair_dropout(
         row: the first batch row of the part.
         lengths: T and S of all weights; t and s if not given.
         heads: the first head of the part, and the number of heads of all weights.
+
+    Returns:
+        The mask, (B,H,t,s).
     """
     n_rows, n_heads, t, s = weights.shape
     query_len, key_len = (t, s) if lengths is None else lengths

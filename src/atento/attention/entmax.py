@@ -25,7 +25,7 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
-    """Keep the k highest scores of the last dimension and set the others to -inf (docs/notes.md#a17). Returns (...,S).
+    """Keep the k highest scores of the last dimension and set the others to -inf (docs/notes.md#a17).
 
     Of equal scores the first are kept. Only kept scores get a gradient. Explicit Sparse Transformer (Zhao et al.
     2019).
@@ -33,6 +33,9 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     Args:
         scores: (...,S).
         k: how many to keep; with k >= S nothing changes.
+
+    Returns:
+        (...,S).
 
     Raises:
         ValueError: k is below 1.
@@ -69,8 +72,7 @@ def _tied(highest: Tensor) -> bool:
 
 
 def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
-    """α-entmax: p_i = [(α - 1) z_i - τ]₊^(1 / (α - 1)), with τ such that Σ p = 1 (Peters et al. 2019, eq. 10). Returns
-    weights of the shape and dtype of the scores.
+    """α-entmax: p_i = [(α - 1) z_i - τ]₊^(1 / (α - 1)), with τ such that Σ p = 1 (Peters et al. 2019, eq. 10).
 
     It is softmax at α = 1 and sparsemax at α = 2; with a higher α more weights are exactly 0 (docs/notes.md#a17). A
     score of -inf gets exactly 0; a row in which all are -inf gives 0 and has no gradient.
@@ -80,6 +82,9 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
         alpha: a number, or a tensor that broadcasts to the scores and has size 1 along `dim`, such as (H,1,1) for
             scores (B,H,T,S). A tensor gets a gradient (Correia et al. 2019, proposition 1).
         dim: the dimension that is normalised.
+
+    Returns:
+        Weights of the shape and dtype of the scores.
 
     Raises:
         ValueError: α is below 1, or a tensor of α varies along `dim`.
@@ -268,14 +273,16 @@ class Entmax(nn.Module):
 
 
 def soft_span(distance: Tensor, behind: Tensor, ahead: Tensor | None, ramp: float) -> Tensor:
-    """m(d) = clamp((R + z - d) / R, 0, 1): 1 up to span z, 0 from z + R on (Sukhbaatar et al. 2019, eq. 5). Returns
-    (H,...).
+    """m(d) = clamp((R + z - d) / R, 0, 1): 1 up to span z, 0 from z + R on (Sukhbaatar et al. 2019, eq. 5).
 
     Args:
         distance: (...), key minus query.
         behind: (H,), the spans for keys before the query.
         ahead: (H,), the spans for keys after the query; None for no limit.
         ramp: R, in positions.
+
+    Returns:
+        (H,...).
     """
     by_head = (-1, *[1] * distance.dim())  # (H,1,...): heads before distances
     d = distance.to(behind.dtype)  # in positions

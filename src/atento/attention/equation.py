@@ -22,7 +22,7 @@ def weigh(
     relative: RelativeTerms | None,
     scale: float | None,
 ) -> Tensor:
-    """Attention weights (B,H,T,S) in float32 (float64 if q is).
+    """Attention weights in float32 (float64 if q is).
 
     Scores of bfloat16 are rounded to it once; those of float16 are computed in float32, so that they do not overflow.
 
@@ -34,6 +34,9 @@ def weigh(
         bias: added to the scores after scaling.
         relative: relative position schemes, added after scaling; a sparsifier among them replaces softmax.
         scale: 1/√K if not given.
+
+    Returns:
+        (B,H,T,S).
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     q, k = widened(q) * scale, widened(k)  # the queries are scaled: fewer numbers than the scores

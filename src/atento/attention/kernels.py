@@ -112,7 +112,7 @@ def sdpa(
     grouped: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """PyTorch's fused attention; on a GPU any of its kernels but cuDNN's. Returns (B,H,T,Kv).
+    """PyTorch's fused attention; on a GPU any of its kernels but cuDNN's.
 
     In 16 bits PyTorch prefers cuDNN's on recent cards. It is compiled for each new shape, and batches of text have a
     new one each: on an H100, 8.8 ms a call forward and 7.2 ms backward, 0.9 of the time of an update.
@@ -126,6 +126,9 @@ def sdpa(
         scale: of the scores.
         grouped: several heads of queries share one of keys.
         dropout: probability with which a weight is dropped, by the numbers of the device's generator.
+
+    Returns:
+        (B,H,T,Kv).
     """
     options: dict[str, Any] = {"is_causal": causal, "scale": scale, "enable_gqa": grouped, "dropout_p": dropout}
     attend = partial(F.scaled_dot_product_attention, q, k, v, attn_mask=mask, **options)

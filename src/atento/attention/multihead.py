@@ -146,8 +146,7 @@ class MultiHeadAttention(nn.Module):
         random: Randomness | None = None,
         layer: int | None = None,
     ) -> tuple[Tensor, KeyValues]:
-        """Attend to x itself, or to `memory`. Returns the output (B,T,D), and the keys and values that were read, which
-        are the next `state`.
+        """Attend to x itself, or to `memory`.
 
         Args:
             x: queries (B,T,D); in self-attention also the keys and values.
@@ -157,6 +156,9 @@ class MultiHeadAttention(nn.Module):
             state: the cache of a self-attention, which the new keys and values are appended to.
             random: the randomness of dropout.
             layer: the layer number under which `observe` records the weights, where several layers share this module.
+
+        Returns:
+            The output (B,T,D), and the keys and values that were read, which are the next `state`.
         """
         terms = PositionTerms() if position_terms is None else position_terms
         if memory is None:
@@ -205,8 +207,11 @@ class MultiHeadAttention(nn.Module):
         return queries[0], by_head(keys, self.n_heads)[0]
 
     def head_weights(self) -> dict[str, Tensor]:
-        """The weight matrices by head, without biases. Returns "query" (H,D,K), "key" (Hkv,D,K), "value" (Hkv,D,K) and
-        "output" (H,K,D), for products X·W."""
+        """The weight matrices by head, without biases.
+
+        Returns:
+            "query" (H,D,K), "key" (Hkv,D,K), "value" (Hkv,D,K) and "output" (H,K,D), for products X·W.
+        """
         sizes = [self.n_heads * self.d_head, *[self.n_kv_heads * self.d_head] * 2]
         matrices = zip(("query", "key", "value"), self.input.weight.split(sizes, dim=0))
         named = {name: weight.unflatten(0, (-1, self.d_head)).transpose(1, 2) for name, weight in matrices}

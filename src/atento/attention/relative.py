@@ -10,8 +10,7 @@ from atento.attention.relative_terms import DistanceScheme, QueryKeyPositions, R
 
 
 def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    """The T5 bucket of each distance, key minus query (Raffel et al. 2020, section 2.1). Returns bucket numbers from 0,
-    (...).
+    """The T5 bucket of each distance, key minus query (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each. The others grow logarithmically up to `max_distance`; larger distances
     share the last bucket. With `bidirectional`, one half of all buckets is for later keys; otherwise later keys share
@@ -22,6 +21,9 @@ def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectiona
         n_buckets: number of buckets.
         max_distance: the distance from which all share one bucket.
         bidirectional: whether later keys have buckets of their own.
+
+    Returns:
+        Bucket numbers from 0, (...).
     """
     first = torch.zeros_like(distance)
     if bidirectional:

@@ -11,7 +11,6 @@ from atento.attention.relative_terms import ProjectedScheme, Projections, QueryK
 
 def log_buckets(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
     """The DeBERTa bucket of each distance, with the sign of the distance (He et al. 2021; the code of version 2).
-    Returns (...), integers.
 
     Distances up to half of `n_buckets` have a bucket each. The others grow logarithmically, so that the distance
     `max_distance` - 1 is in the last bucket, `n_buckets` - 1; larger distances are in later ones.
@@ -20,6 +19,9 @@ def log_buckets(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
         distance: (...), integers.
         n_buckets: number of buckets on each side.
         max_distance: number of distances on each side.
+
+    Returns:
+        (...), integers.
     """
     middle = n_buckets // 2
     length = distance.abs().clamp(min=middle)  # shorter ones are chosen below, and log stays finite

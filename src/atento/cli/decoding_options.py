@@ -87,8 +87,11 @@ def _by_flag(message: str) -> str:
 
 
 def _chosen(flags: dict[str, object]) -> dict[str, object]:
-    """Return the flags that were set, as options of a model's methods. Raises UsageError: flags that exclude each
-    other."""
+    """Return the flags that were set, as options of a model's methods.
+
+    Raises:
+        UsageError: flags that exclude each other.
+    """
     greedy, sample = bool(flags.pop("greedy")), bool(flags.pop("sample"))
     options = {name: value for name, value in flags.items() if value is not None and value != []}
     draws = ["--sample"] * sample + [f"--{name.replace('_', '-')}" for name in FILTERS if name in options]

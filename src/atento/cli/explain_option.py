@@ -61,8 +61,7 @@ class ExplainOptions(LineOptions):
         check: Check | None = None,
         **options: Any,
     ) -> bool:
-        """Print the explanation of each line, if one of the flags asks for it. Returns False if no explanation is asked
-        for, and nothing was done.
+        """Print the explanation of each line, if one of the flags asks for it.
 
         Args:
             command: its name, which is the verb.
@@ -71,6 +70,9 @@ class ExplainOptions(LineOptions):
             excluded: flags of the command that have no effect on explanations, with their values.
             check: as in `LineOptions.answer`.
             options: of `Model.explain`.
+
+        Returns:
+            False if no explanation is asked for, and nothing was done.
 
         Raises:
             UsageError: there is no such method, or a flag has no effect.

@@ -21,8 +21,7 @@ def convert(
     allow_missing: bool = False,
     allow_unused: bool = False,
 ) -> str:
-    """Write a model to another folder. Returns the load report of a model of another layout as text; "" for one of
-    ours.
+    """Write a model to another folder.
 
     Args:
         model: a run, a model folder or a hub name.
@@ -33,6 +32,9 @@ def convert(
         calibrate: texts, one a line, of the kind that the model will read; for int8, which needs it.
         max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files.
         allow_missing, allow_unused: as in `atento.load`.
+
+    Returns:
+        The load report of a model of another layout as text; "" for one of ours.
 
     Raises:
         UsageError: no such layout or type, or `out` is not empty. ModelError: weights are missing or unused, or a file

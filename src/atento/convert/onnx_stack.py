@@ -98,13 +98,16 @@ class GraphStack(nn.Module):
         memory: list[Cache] | None = None,
         memory_real: Tensor | None = None,
     ) -> tuple[list[Tensor], list[Cache]]:
-        """Run the blocks. Returns x and the output of each block, the last behind the final norm; and the new cache.
+        """Run the blocks.
 
         Args:
             x: (B,T,D), the new tokens.
             read: their positions and masks.
             past: keys and values of the cached tokens, a layer.
             memory: keys and values of the source, a layer; `memory_real` boolean (B,M), its real tokens.
+
+        Returns:
+            x and the output of each block, the last behind the final norm; and the new cache.
         """
         stack, inputs = self.stack, x
         layers, present = [x], []

@@ -65,8 +65,11 @@ def safe_name(older: Path) -> str:
 
 
 def bounded(files: Sequence[Path]) -> None:
-    """Limit the memory of this process by the size of the files, which may swell when they are unpacked. Raises
-    OSError: one of them is no plain file."""
+    """Limit the memory of this process by the size of the files, which may swell when they are unpacked.
+
+    Raises:
+        OSError: one of them is no plain file.
+    """
     size = 0
     for file in files:
         with open_plain(file) as opened:

@@ -53,8 +53,11 @@ def _keep_base(folder: Path, copy: Path) -> None:
 
 
 def unpickle_into(folder: Path, out: Path) -> None:
-    """Write the weights of older files as safetensors, by a child process. Raises ModelError: a file is damaged, or
-    holds more than weights."""
+    """Write the weights of older files as safetensors, by a child process.
+
+    Raises:
+        ModelError: a file is damaged, or holds more than weights.
+    """
     files = older_files(folder)
     for file in filter(Path.is_file, files):
         with open_plain(file) as opened:

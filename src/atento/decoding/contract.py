@@ -102,8 +102,11 @@ class Rewinding(Protocol):
         """How far a logit of `step_all` may be from that of `step`, as a share of the highest logit's size."""
 
     def rewindable(self, state: State) -> State:
-        """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `take_back`. Raises
-        CapabilityError: tokens of this network's states cannot be taken back."""
+        """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `take_back`.
+
+        Raises:
+            CapabilityError: tokens of this network's states cannot be taken back.
+        """
 
     def step_all(self, tokens: Tensor, counts: Sequence[int], state: State) -> tuple[Tensor, State]:
         """tokens (R,T) -> logits (R,T,V) of what comes after each, and the state after the first `counts` (R) of a row.

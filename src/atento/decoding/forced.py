@@ -25,8 +25,7 @@ def forced_scores(
     eos_id: int | None = None,
     finished: Sequence[bool] | bool = True,
 ) -> list[list[float]]:
-    """log p of each token of given outputs, given those before it; their sum is log p of the output. Returns for each
-    row a list of log-probabilities (nats), one for each token, that of EOS last.
+    """log p of each token of given outputs, given those before it; their sum is log p of the output.
 
     See docs/notes.md#h11.
 
@@ -41,6 +40,9 @@ def forced_scores(
         prefix_ids: (B,P) tokens that every output begins with; they are not scored.
         eos_id: None = the network's own.
         finished: whether EOS follows each output and is scored too; of `Hypothesis.ids` where it is `finished`.
+
+    Returns:
+        For each row a list of log-probabilities (nats), one for each token, that of EOS last.
 
     Raises:
         AtentoError: logits that are NaN or infinite. ValueError: a token that is not in the vocabulary.

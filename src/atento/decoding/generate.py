@@ -50,8 +50,7 @@ def generate(
     seed: int | Sequence[int] | None = None,
     draft: Draft | None = None,
 ) -> list[list[Hypothesis]]:
-    """Write an output for each row of `ids`. Returns a list of hypotheses for each row, best first; samples in the
-    order drawn.
+    """Write an output for each row of `ids`.
 
     Args:
         network: a network, a loaded model, or anything with `begin` and `step` (a `contract.StepFunction`).
@@ -71,6 +70,9 @@ def generate(
             PyTorch's generator. A row's samples depend on nothing else of the batch.
         draft: for `Greedy` and `Sample`: what proposes tokens, several of which the network verifies in one step.
             Greedy search writes the same tokens, sampling draws from the same distribution (`atento.decoding.drafted`).
+
+    Returns:
+        A list of hypotheses for each row, best first; samples in the order drawn.
 
     Raises:
         TypeError: ids that are no tensor. ValueError: an unknown strategy; an argument of the wrong shape or length, or
@@ -112,8 +114,11 @@ def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, input
 
 
 def draftable(draft: Draft, strategy: Strategy) -> Greedy | Sample:
-    """The strategy, for which there may be a draft. Raises TypeError: `draft` is no Draft. ValueError: the strategy
-    searches among several outputs."""
+    """The strategy, for which there may be a draft.
+
+    Raises:
+        TypeError: `draft` is no Draft. ValueError: the strategy searches among several outputs.
+    """
     if not isinstance(draft, Draft):
         raise TypeError(f"`draft` must be a Draft: got {type(draft).__name__}")
     if not isinstance(strategy, Greedy | Sample):

@@ -26,8 +26,11 @@ Source = NetworkOrModel | AnyStepFunction
 
 
 def step_function_of(network: Source) -> AnyStepFunction:
-    """The step function of a network or a loaded model; a step function itself. Raises TypeError: it is none of
-    these."""
+    """The step function of a network or a loaded model; a step function itself.
+
+    Raises:
+        TypeError: it is none of these.
+    """
     if isinstance(network, WritingNetwork):
         return PlainStepFunction(network)
     step_function = network.step_function() if isinstance(network, HasStepFunction) else network

@@ -136,12 +136,15 @@ class AttentionRecord:
         return self.kinds[kind]
 
     def weights(self, layer: int, head: Head, kind: str | None = None) -> Matrix:
-        """The weights of a layer and a head (docs/notes.md#a11). Returns (rows,columns) float32.
+        """The weights of a layer and a head (docs/notes.md#a11).
 
         Args:
             layer: layer number from 0; -1 is the last.
             head: head number from 0 (-1 is the last), or "mean" or "max" over heads.
             kind: "encoder", "decoder" or "cross"; `default_kind` if not given.
+
+        Returns:
+            (rows,columns) float32.
 
         Raises:
             UsageError: there is no such layer, head or kind.

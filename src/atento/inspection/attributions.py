@@ -119,8 +119,11 @@ class EmbeddedNetwork:
 
     @torch.no_grad()
     def vectors(self, reading: Reading, inputs: Inputs) -> dict[str, Tensor]:
-        """The vectors (1,L,E) of each input of ids, of one row. Raises CapabilityError: the network does not embed
-        them."""
+        """The vectors (1,L,E) of each input of ids, of one row.
+
+        Raises:
+            CapabilityError: the network does not embed them.
+        """
         self.run(reading, inputs, {})
         if any(id(inputs[name]) not in self._seen for name in reading.groups):
             raise CapabilityError(f"a network of type {type(self.network).__name__} has no vectors to differentiate by")

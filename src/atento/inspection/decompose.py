@@ -75,8 +75,7 @@ def decompose(
 def parts_by_word(
     parts: Mapping[str, Tensor], rows: Sequence[int | None], columns: Sequence[int | None] | None = None
 ) -> dict[str, Tensor]:
-    """Sum the terms of the scores over the tokens of words. Returns the same names; (B,H,W,W') each, for W words of the
-    queries and W' words of the keys.
+    """Sum the terms of the scores over the tokens of words.
 
     The terms of a pair of words sum to the sum of its scores. Words of many tokens have large sums; divide by the
     number of token pairs for a mean.
@@ -86,6 +85,9 @@ def parts_by_word(
         rows: the word of each query's token, numbered from 0 as in `Encoded.word_ids`; None for a token outside words,
             such as a special token, which is left out.
         columns: the same for the keys; `rows` if not given.
+
+    Returns:
+        The same names; (B,H,W,W') each, for W words of the queries and W' words of the keys.
 
     Raises:
         ValueError: the number of words is not the number of tokens, or a word is negative.

@@ -87,8 +87,11 @@ class Explanation:
         return plain | {"parts": [{name: getattr(part, name) for name in own} for part in self.parts]}
 
     def save(self, path: str | Path) -> None:
-        """Write the explanation to a file: a page (.html), a drawing (.svg) or the numbers (.json). Raises UsageError:
-        another extension. AtentoError: the file cannot be written."""
+        """Write the explanation to a file: a page (.html), a drawing (.svg) or the numbers (.json).
+
+        Raises:
+            UsageError: another extension. AtentoError: the file cannot be written.
+        """
         path, ending = Path(path), Path(path).suffix.lower()
         if ending not in ENDINGS:
             raise UsageError(f"the file must end in {', '.join(ENDINGS)}: got {str(path)!r}")
@@ -136,8 +139,11 @@ def colour(share: float) -> str:
 
 
 def explanation_page(explanations: Sequence[Explanation]) -> str:
-    """Explanations below one another as a page, without scripts and external resources. Raises UsageError: there is
-    none, or their tables have more than 40,000 cells."""
+    """Explanations below one another as a page, without scripts and external resources.
+
+    Raises:
+        UsageError: there is none, or their tables have more than 40,000 cells.
+    """
     if not explanations:
         raise UsageError("a page needs at least one explanation: got none")
     cells = sum(len(one.parts) * len(one.words) for one in explanations)

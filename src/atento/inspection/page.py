@@ -27,7 +27,7 @@ def attention_page(
     *,
     words: bool = False,
 ) -> str:
-    """Attention records as an HTML page. Returns the page as text.
+    """Attention records as an HTML page.
 
     The page contains its style, script and data, so that it works offline. Its content security policy allows only
     that style and that script, by hash.
@@ -38,6 +38,9 @@ def attention_page(
         head: head that the page shows first: a number, "mean" or "max".
         kind: kind that the page shows first; the record's default if not given.
         words: whether the page begins with subwords merged into words.
+
+    Returns:
+        The page as text.
 
     Raises:
         UsageError: there is no record, or there are more than 48 million weights.

@@ -56,8 +56,7 @@ Link = TypeVar("Link")
 
 
 def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]) -> list[tuple[int, int, float]]:
-    """The source word with the largest weight for each target word. Returns (source word, target word, weight) in
-    target order.
+    """The source word with the largest weight for each target word.
 
     Special tokens are ignored on both sides. Of equal weights the first wins. A target word with no weight on any
     source word gives no link.
@@ -66,6 +65,9 @@ def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[
         weights: (T,S), merged by word.
         rows: the target words.
         columns: the source words.
+
+    Returns:
+        (source word, target word, weight) in target order.
     """
     words = [position for position, column in enumerate(columns) if not column.special and column.word >= 0]
     links = []
@@ -80,13 +82,15 @@ def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[
 
 
 def alignment_error_rate(predicted: Set[Link], gold: Set[Link], possible: Set[Link] | None = None) -> float:
-    """Alignment error rate: 1 - (|A∩S| + |A∩P|) / (|A| + |S|) (Och & Ney 2003; docs/notes.md#b14). Returns the rate
-    from 0 (correct) to 1; without `possible` it is 1 - F1 of the links. Two empty sets give 0.
+    """Alignment error rate: 1 - (|A∩S| + |A∩P|) / (|A| + |S|) (Och & Ney 2003; docs/notes.md#b14).
 
     Args:
         predicted: A, the set of predicted (source, target) links.
         gold: S, the set of sure links.
         possible: further links that are neither required nor wrong; P is `gold` and these.
+
+    Returns:
+        The rate from 0 (correct) to 1; without `possible` it is 1 - F1 of the links. Two empty sets give 0.
 
     Raises:
         UsageError: an argument is not a set.

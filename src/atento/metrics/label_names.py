@@ -34,7 +34,11 @@ def label_name(value: Any) -> str | None:
 
 
 def label_names(labels: Iterable[object]) -> list[str]:
-    """Return the names of labels. Raises UsageError: one is neither a string, a whole number nor True or False."""
+    """Return the names of labels.
+
+    Raises:
+        UsageError: one is neither a string, a whole number nor True or False.
+    """
     names = []
     for label in labels:
         name = label_name(label)

@@ -36,8 +36,11 @@ LEARNED: dict[str, LearnedMetric] = {
 
 
 def learned_name(metric: str) -> tuple[str, str] | None:
-    """The name and the folder of a learned metric `NAME:FOLDER`; None: a name without a colon. Raises UsageError: no
-    learned metric has that name, or no folder is named."""
+    """The name and the folder of a learned metric `NAME:FOLDER`; None: a name without a colon.
+
+    Raises:
+        UsageError: no learned metric has that name, or no folder is named.
+    """
     name, colon, folder = metric.partition(":")
     if not colon:
         return None

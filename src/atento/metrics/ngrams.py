@@ -86,8 +86,7 @@ def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
 
 
 def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
-    """The number of common n-grams of two texts, each counted as often as in the text that has fewer of it. Returns
-    (N,M).
+    """The number of common n-grams of two texts, each counted as often as in the text that has fewer of it.
 
     min(a, b) is the sum over k of [a >= k] and [b >= k]. With the k-th occurrence of an n-gram as a feature, the
     matches are a product of binary matrices, over the features that at least two texts have.
@@ -96,6 +95,9 @@ def clipped_matches(ngrams: NGrams, rows: Ints, columns: Ints) -> Floats:
         ngrams: n-grams of U texts.
         rows: (N), the texts of the rows, each at most once.
         columns: (M), the texts of the columns, each at most once.
+
+    Returns:
+        (N,M).
     """
     texts = len(ngrams.total)
     same_sides = len(rows) == len(columns) and bool((rows == columns).all())
@@ -138,13 +140,15 @@ def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
 
 
 def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats) -> tuple[Floats, Floats]:
-    """The clipped matches of each text with the weighted mean of the n-gram counts of all texts. Returns the matches
-    (U), and the number of n-grams of the mean (U), both 0 if no weight is left.
+    """The clipped matches of each text with the weighted mean of the n-gram counts of all texts.
 
     Args:
         ngrams: n-grams of U texts.
         weights: (U), the weight of each text in the mean, 0 or more.
         left_out: (U), how much of a text's own weight is left out of the mean that it is compared with.
+
+    Returns:
+        The matches (U), and the number of n-grams of the mean (U), both 0 if no weight is left.
     """
     remaining = weights.sum() - left_out  # (U): the sum of the other weights
     share = np.divide(1.0, remaining, out=np.zeros_like(remaining), where=remaining > 0)  # 0 where no weight is left

@@ -107,7 +107,10 @@ def outside_the_scheme(sentences: Sequence[Sequence[str]]) -> list[tuple[int, in
 
 def illegal(tags: Sequence[str], scheme: str) -> list[int]:
     """The numbers of the words whose tag cannot stand behind the tag before it, or not at the end of the sentence.
-    Raises UsageError: there is no such scheme."""
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
     _check_scheme(scheme)
     pairs = enumerate(pairwise(("O", *tags, "O")))  # the border of a sentence counts as O
     return [min(number, len(tags) - 1) for number, (before, tag) in pairs if not may_follow(before, tag, scheme)]
@@ -115,8 +118,11 @@ def illegal(tags: Sequence[str], scheme: str) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def may_follow(before: str, tag: str, scheme: str) -> bool:
-    """Whether a tag may stand directly behind another; O stands for the beginning and the end of a sentence too. Raises
-    UsageError: there is no such scheme."""
+    """Whether a tag may stand directly behind another; O stands for the beginning and the end of a sentence too.
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
     _check_scheme(scheme)
     (prefix_before, type_before), (prefix, kind) = _as_bioes(before), _as_bioes(tag)
     inside = prefix_before in "BI"  # an entity may go on
@@ -126,8 +132,11 @@ def may_follow(before: str, tag: str, scheme: str) -> bool:
 
 
 def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """The tags of a sentence in another scheme; the entities are the same. Raises UsageError: there is no such
-    scheme."""
+    """The tags of a sentence in another scheme; the entities are the same.
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
     _check_scheme(scheme)
     result = ["O"] * len(tags)
     end_before, type_before = 0, ""

@@ -279,7 +279,11 @@ UTILITIES: dict[str, Utility] = {
 
 
 def utility_named(name: str) -> Utility:
-    """The utility of this name. Raises UsageError: there is no such utility; the message lists the utilities."""
+    """The utility of this name.
+
+    Raises:
+        UsageError: there is no such utility; the message lists the utilities.
+    """
     if name not in UTILITIES:
         raise UsageError(
             f"unknown utility {name!r}{nearest(name, list(UTILITIES))}; embeddings:MODEL compares a model's vectors"

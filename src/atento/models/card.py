@@ -56,6 +56,7 @@ def model_card(
 
     Args:
         config: the model's configuration, ours.
+        network: its network.
         layout: of the folder that the card is for.
         existing: the card of the folder that the model was read from. It is preserved, and our section is added to it
             or replaces an earlier one.

@@ -29,8 +29,11 @@ _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
-    """The model that `init` names: a path relative to the recipe's folder, or a hub name. Raises ModelError: its
-    weights have 8 bits."""
+    """The model that `init` names: a path relative to the recipe's folder, or a hub name.
+
+    Raises:
+        ModelError: its weights have 8 bits.
+    """
     files = read_model(folder / init if (folder / init).exists() else init)
     if CALIBRATION in files.config:
         raise ModelError(f"{init} has weights of 8 bits, which are not trained: name the model that it was made from")
@@ -43,6 +46,8 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     A recipe that writes prompts alone leaves the rest to the initial model, and one that writes none its prompts.
 
     Args:
+        recipe: the recipe.
+        initial: the initial model.
         origins: where each key of the recipe comes from.
 
     Raises:
@@ -120,6 +125,7 @@ def with_new_tokens(initial: ModelFiles, neighbours: Mapping[int, int]) -> Model
     Rows that pad its matrices are taken first.
 
     Args:
+        initial: the model.
         neighbours: id -> the id whose rows the new ones are copies of.
     """
     config = initial.network_config
@@ -140,8 +146,11 @@ def with_new_tokens(initial: ModelFiles, neighbours: Mapping[int, int]) -> Model
 
 
 def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Recipe) -> None:
-    """Refuse new rows of a learned table of positions that the run would not train. Raises RecipeError: the recipe
-    makes the table longer by new rows, and `init.train` is not all."""
+    """Refuse new rows of a learned table of positions that the run would not train.
+
+    Raises:
+        RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
+    """
     limit = initial.network_config.position_limit
     train = "all" if recipe.init is None else recipe.init.train
     if limit is None or network.max_len <= limit or train == "all" or _longer(recipe.network) == "interpolated":

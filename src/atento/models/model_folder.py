@@ -162,8 +162,11 @@ OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there 
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The JSON object of a `config.json`, of any layout. Raises ModelError: it cannot be read or holds no object.
-    CheckpointError: it is not JSON."""
+    """The JSON object of a `config.json`, of any layout.
+
+    Raises:
+        ModelError: it cannot be read or holds no object. CheckpointError: it is not JSON.
+    """
     try:
         config = json.loads(read_plain_text(file))
     except OSError as error:
@@ -258,26 +261,38 @@ def _decoding_of(values: str, path: Path) -> DecodingConfig:
 
 
 def embedding_config(config: Mapping[str, object], path: Path) -> EmbeddingConfig:
-    """The embedding of a `config.json`, the defaults where it has none. Raises ModelError: an unknown key, or a value
-    of the wrong type."""
+    """The embedding of a `config.json`, the defaults where it has none.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type.
+    """
     return _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
 
 
 def answering_config(config: Mapping[str, object], path: Path) -> AnsweringConfig:
-    """The answering of a `config.json`, the defaults where it has none. Raises ModelError: an unknown key, or a value
-    of the wrong type or out of range."""
+    """The answering of a `config.json`, the defaults where it has none.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
     return _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
 
 
 def long_text_config(config: Mapping[str, object], path: Path) -> LongTextConfig:
-    """How a `config.json` says that long texts are read; cut at their end where it says nothing. Raises ModelError: an
-    unknown key, or a value of the wrong type or out of range."""
+    """How a `config.json` says that long texts are read; cut at their end where it says nothing.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
     return _fitted(config.get("long_texts", {}), LongTextConfig, "long_texts", path)
 
 
 def confidence_config(config: Mapping[str, object], path: Path) -> ConfidenceConfig:
-    """What a `config.json` says of the probabilities of a classifier; a temperature of 1 where it says nothing. Raises
-    ModelError: an unknown key, or a value of the wrong type or out of range."""
+    """What a `config.json` says of the probabilities of a classifier; a temperature of 1 where it says nothing.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
     return _fitted(config.get("confidence", {}), ConfidenceConfig, "confidence", path)
 
 
@@ -308,8 +323,11 @@ def confidence_file(path: Path) -> tuple[Path, str]:
 
 
 def lora_config(config: Mapping[str, object], path: Path) -> LoraConfig | None:
-    """The adapters in the weights of a checkpoint; None: there are none. Raises ModelError: an unknown key, or a value
-    of the wrong type or out of range."""
+    """The adapters in the weights of a checkpoint; None: there are none.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
     return None if config.get(LORA) is None else _fitted(config[LORA], LoraConfig, LORA, path)
 
 

@@ -55,14 +55,16 @@ _TASKS = {
 def read_peft(
     folder: Path, *, allow_missing: bool = False, allow_unused: bool = False, fetch: bool = True
 ) -> tuple[Path, dict[str, object], NetworkConfig, dict[str, Tensor], LoadReport]:
-    """Read an adapter and its base model, and join the adapter to the weights. Returns the base's folder, its
-    `config.json`, and the network, weights by our names, and load report of both.
+    """Read an adapter and its base model, and join the adapter to the weights.
 
     Args:
         folder: with `adapter_config.json`, whose `base_model_name_or_path` is a path (from this folder, or from the
             working directory) or a hub name; a folder that holds a whole model too is its own base.
         fetch: whether a base that is named so may be fetched; a folder does not cause requests that nobody asked for.
         allow_missing, allow_unused: as in `read_released`.
+
+    Returns:
+        The base's folder, its `config.json`, and the network, weights by our names, and load report of both.
 
     Raises:
         UsageError: there is no such base. ModelError: another kind of adapter, or one of maps that the base has not.
@@ -280,8 +282,11 @@ def _settings(
 
 
 def _base(checkpoint: Path, base: str | Path | None) -> str:
-    """The base model of a checkpoint, as PEFT will load it. Raises UsageError: it is a folder in another layout than
-    theirs."""
+    """The base model of a checkpoint, as PEFT will load it.
+
+    Raises:
+        UsageError: it is a folder in another layout than theirs.
+    """
     if base is None:
         recipe = checkpoint.parent.parent / "recipe.yaml"
         init = load_recipe(recipe, environment={}).recipe.init if recipe.exists() else None

@@ -172,8 +172,11 @@ def with_positions(
 
 
 def extended(network: Network, vocab_size: int) -> tuple[Network, LoadReport]:
-    """The same network with a longer vocabulary; new tokens begin at the mean of the old ones (Hewitt 2021). Raises
-    ValueError: it is not longer."""
+    """The same network with a longer vocabulary; new tokens begin at the mean of the old ones (Hewitt 2021).
+
+    Raises:
+        ValueError: it is not longer.
+    """
     old = network.config.vocab_size
     if vocab_size < old:
         raise ValueError(
@@ -188,8 +191,11 @@ def extended(network: Network, vocab_size: int) -> tuple[Network, LoadReport]:
 
 
 def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
-    """The same network with those tokens alone; token `ids[i]` becomes i. Raises ValueError: an id twice or out of
-    range, or one that the network needs (padding, start, end ...) left out."""
+    """The same network with those tokens alone; token `ids[i]` becomes i.
+
+    Raises:
+        ValueError: an id twice or out of range, or one that the network needs (padding, start, end ...) left out.
+    """
     config = network.config
     kept_ids = list(ids)
     if len(set(kept_ids)) < len(kept_ids) or not kept_ids or min(kept_ids) < 0 or max(kept_ids) >= config.vocab_size:

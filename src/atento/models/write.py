@@ -268,6 +268,7 @@ def _generation_settings(
     """`generation_config.json` of a network that writes, so that `generate()` decodes as `atento.load` does.
 
     Args:
+        network: the network.
         decoding: the default decoding of the model; None: it has none, or that of the settings.
         source: the settings of the folder that the model was read from.
     """

@@ -36,8 +36,11 @@ def parts_of(name: str, config: NetworkConfig) -> dict[str, tuple[int, int]]:
 
 
 def adapt(network: Network, lora: LoraConfig) -> None:
-    """Put adapters on the linear maps that `lora` names, with A from PyTorch's global generator and B of zeros. Raises
-    RecipeError: the network has no such linear map."""
+    """Put adapters on the linear maps that `lora` names, with A from PyTorch's global generator and B of zeros.
+
+    Raises:
+        RecipeError: the network has no such linear map.
+    """
     maps = [(name, module) for name, module in network.named_modules() if isinstance(module, Projection)]
     # the gate lies in the matrix of `inner`, and is adapted with it
     part_names = {"gate" if target == "inner" else target for target in lora.maps} | set(lora.maps)
@@ -68,6 +71,7 @@ def join_adapters(weights: Mapping[str, Tensor], lora: LoraConfig, config: Netwo
     Args:
         weights: those of a network with adapters, by name.
         lora: rank, factor and targets of the adapters.
+        config: the network.
     """
     plain = {name: value for name, value in weights.items() if not is_adapter(name)}
     for name, b in weights.items():

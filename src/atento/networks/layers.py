@@ -234,7 +234,7 @@ class Block(nn.Module):
         random: Randomness | None = None,
         layer: int | None = None,
     ) -> Tensor:
-        """Run the sublayers, one after the other. Returns (B,T,D).
+        """Run the sublayers, one after the other.
 
         Args:
             x: (B,T,D); with a `state` only the new positions.
@@ -245,6 +245,9 @@ class Block(nn.Module):
             state: the cache; updated in place.
             random: the randomness of dropout.
             layer: the number of the layer, for `observe`; None: that of the attention modules.
+
+        Returns:
+            (B,T,D).
         """
         cache = None if state is None else state.self_attention  # keys and values of earlier positions
         queries = self.self_attention_residual.before(x)

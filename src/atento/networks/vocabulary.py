@@ -228,7 +228,10 @@ def _to_gradients(
     logits: Tensor, targets: Tensor, smoothing: float, r_drop: float, d_bias: Tensor | None, *, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """Put p - (1-ε)·onehot(y) in place of the logits (passes,n,V) of targets (n,), if `keep`; add its sum to `d_bias`.
-    Returns the summed loss without the mean logits of smoothing, and the summed negative log-likelihood."""
+
+    Returns:
+        The summed loss without the mean logits of smoothing, and the summed negative log-likelihood.
+    """
     y = targets[:, None].repeat(len(logits), 1)  # (passes·n,1)
     scores = at_least_float32(logits).flatten(0, 1)  # (passes·n,V)
     largest, at_target = scores.amax(dim=-1, keepdim=True), scores.gather(1, y)  # (passes·n,1)
@@ -275,13 +278,15 @@ def cross_entropy(
     bias: Tensor | None = None,
     r_drop: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The same as `plain_cross_entropy`, with peak memory independent of N·V. Returns the summed loss, and the summed
-    negative log-likelihood without smoothing; float64 scalars in nats.
+    """The same as `plain_cross_entropy`, with peak memory independent of N·V.
 
     Args:
         hidden: (N,D), or (2,N,D) of two passes with other dropout. weight: (V,D). targets: (N,) int64. bias: (V,).
         smoothing: label smoothing ε.
         r_drop: weight α of the divergence of two passes.
+
+    Returns:
+        The summed loss, and the summed negative log-likelihood without smoothing; float64 scalars in nats.
     """
     if hidden.dtype == torch.float16:
         return _scaled_cross_entropy(hidden, weight, targets, smoothing, bias, r_drop)

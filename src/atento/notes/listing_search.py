@@ -74,8 +74,11 @@ def beam_search(
 
 
 def token_named(model: Any, name: str) -> int:
-    """Return the id of a special token, an attribute of the model. Raises UsageError: the model has no such
-    attribute."""
+    """Return the id of a special token, an attribute of the model.
+
+    Raises:
+        UsageError: the model has no such attribute.
+    """
     token = getattr(model, name, None)
     if token is None:
         raise UsageError(f"the model must have the attribute `{name}`, an id: {type(model).__name__} does not")

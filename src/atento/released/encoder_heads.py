@@ -94,9 +94,11 @@ def read_heads(
     """The heads that a file holds.
 
     Args:
+        family: the names of the heads.
         data: their configuration.
         names: of the file's tensors, without the family's prefix.
         activation: of the network, by our name.
+        rates: the dropout of the heads.
     """
     heads = []
     if f"{family.dense}.weight" in names and family.matrix:
@@ -149,7 +151,11 @@ def labels_of(data: Settings, *, of_tokens: bool) -> tuple[Any, tuple[str, ...]]
 
 
 def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:
-    """The class and the labels under their keys. Raises ModelError: no class of the family has these heads."""
+    """The class and the labels under their keys.
+
+    Raises:
+        ModelError: no class of the family has these heads.
+    """
     kinds = [head.kind for head in config.heads]
     if kinds == ["masked-language-model", "next-sentence"]:
         ending = "ForPreTraining"
@@ -174,7 +180,11 @@ def head_dropout(config: NetworkConfig, kinds: tuple[str, ...] = _LABELLED) -> f
 
 
 def head_rows(family: HeadNames, config: NetworkConfig) -> list[Row]:
-    """The rows of all heads. Raises ModelError: the layout has no such head."""
+    """The rows of all heads.
+
+    Raises:
+        ModelError: the layout has no such head.
+    """
     return [row for head in config.heads for row in _rows(family, head, config.output.tied)]
 
 
@@ -215,7 +225,10 @@ def read_rereading_heads(data: Settings, names: Collection[str]) -> tuple[HeadCo
 
 def write_rereading_heads(classes: str, config: NetworkConfig) -> dict[str, object]:
     """The class and, of a head for classes or a number, the labels; `classes` is the start of the family's names.
-    Raises ModelError: no class of the family has these heads."""
+
+    Raises:
+        ModelError: no class of the family has these heads.
+    """
     if any(head.side != "both" for head in config.heads):
         raise ModelError(
             f"the heads of {classes} in the Hugging Face layout are on the decoder, which reads the text again: this "

@@ -90,8 +90,11 @@ _RANDOM = Initialization(refused=f"it changed the base by a decomposition with r
 
 
 def initialization(settings: Mapping[str, object], file: object) -> Initialization:
-    """The row of `init_lora_weights`. Raises ModelError: it is not known, or changed the base in a way that cannot be
-    computed again."""
+    """The row of `init_lora_weights`.
+
+    Raises:
+        ModelError: it is not known, or changed the base in a way that cannot be computed again.
+    """
     name = settings.get("init_lora_weights", True)
     key = str(name).lower()
     row = _RANDOM if re.fullmatch(r"pissa_niter_\d+", key) else _INITIALIZATIONS.get(key)

@@ -53,7 +53,11 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(data: Mapping[str, object], path: str) -> Family:
-    """The family that a `config.json` names. Raises ModelError: an unknown family; lists the known ones."""
+    """The family that a `config.json` names.
+
+    Raises:
+        ModelError: an unknown family; lists the known ones.
+    """
     name = data.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))  # a family with a similar name is another network
@@ -141,8 +145,12 @@ def read_released(
 def _lay_over(
     files: TensorFiles, over: Over, family: Family, data: Mapping[str, object], prefix: str
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Put the tensors of another file over those of the folder. Returns the names of the tensors that equal no other
-    after they are changed, and the names that were added for tensors of the folder that others repeated."""
+    """Put the tensors of another file over those of the folder.
+
+    Returns:
+        The names of the tensors that equal no other after they are changed, and the names that were added for tensors
+        of the folder that others repeated.
+    """
     names = {name: known if prefix else family.bare(known) for name, known in over.names.items()}
     changed = frozenset(name if prefix else family.bare(name) for name in over.changed)
     stored_names = family.tying(data, files.entries, prefix, files.equal).stored_names

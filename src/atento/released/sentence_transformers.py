@@ -64,8 +64,11 @@ class SentenceModules:
 
 
 def sentence_folder(path: Path) -> SentenceModules | None:
-    """The modules of a sentence-transformers folder; None for any other folder. Raises ModelError: the folder is
-    damaged, or has a module or a pooling that is not supported; names the file."""
+    """The modules of a sentence-transformers folder; None for any other folder.
+
+    Raises:
+        ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
+    """
     modules = path / MODULES
     if not modules.exists() or _object(path / _SETTINGS).get("model_type") == "CrossEncoder":  # the network alone
         return None

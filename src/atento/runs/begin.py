@@ -21,8 +21,12 @@ _ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate
 
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
-    """Start the run, or resume it from its newest good checkpoint; return False if it has already finished. Raises
-    CheckpointError: all checkpoints of the run are damaged. UsageError: the run has more steps than the recipe."""
+    """Start the run, or resume it from its newest good checkpoint; return False if it has already finished.
+
+    Raises:
+        CheckpointError: all checkpoints of the run are damaged.
+        UsageError: the run has more steps than the recipe.
+    """
     last = newest(run.checkpoints)
     if last is None:
         if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):

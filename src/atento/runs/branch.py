@@ -65,8 +65,11 @@ def branch_point(name: str) -> BranchPoint:
 
 
 def check_network(point: BranchPoint, network: NetworkConfig, lora: LoraConfig | None) -> None:
-    """Check that the checkpoint has the network of the recipe and its adapters; only dropout may differ. Raises
-    UsageError: another network; the message names the difference."""
+    """Check that the checkpoint has the network of the recipe and its adapters; only dropout may differ.
+
+    Raises:
+        UsageError: another network; the message names the difference.
+    """
     config = migrated(load_checkpoint(point.path).config, {}, str(point.path))[0]
     if lora_config(config, point.path) != lora:
         raise UsageError(f"--from {point.name}: its adapters are not those of the recipe's `init.lora`")
@@ -84,8 +87,11 @@ def check_network(point: BranchPoint, network: NetworkConfig, lora: LoraConfig |
 
 
 def check_optimizer(point: BranchPoint, optimizer: str) -> None:
-    """Check that the other run was trained with the same optimizer, whose state the new run continues. Raises
-    UsageError: another optimizer."""
+    """Check that the other run was trained with the same optimizer, whose state the new run continues.
+
+    Raises:
+        UsageError: another optimizer.
+    """
     before = load_recipe(point.path.parent.parent / "recipe.yaml", environment={}).recipe.training.optimizer
     if before != optimizer:
         raise UsageError(

@@ -53,7 +53,11 @@ def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterato
 
 
 def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -> None:
-    """Check that all splits have the columns of the training data. Raises DataError: one has others."""
+    """Check that all splits have the columns of the training data.
+
+    Raises:
+        DataError: one has others.
+    """
     only_training = {field.name for field in TASKS[task].fields if field.only_training}
     for name, split in splits.items():
         if split is None or split.columns.keys() <= train.columns.keys() <= split.columns.keys() | only_training:
@@ -63,8 +67,11 @@ def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -
 
 
 def doubtful_labels(train: Split, label: str) -> Iterator[str]:
-    """Yield warnings of labels that may be several in one, and of those with one example. Raises DataError: a label
-    joins others."""
+    """Yield warnings of labels that may be several in one, and of those with one example.
+
+    Raises:
+        DataError: a label joins others.
+    """
     counts = Counter(train[label])
     if (joint := joined_labels(counts)) is not None:
         where, others = train.where(train[label].index(joint[0])), " and ".join(map(repr, joint[1]))

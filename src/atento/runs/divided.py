@@ -51,6 +51,10 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
 
 
 def check_processes(recipe: Recipe, processes: int) -> None:
-    """Check that so many processes can train a recipe. Raises UsageError: they cannot."""
+    """Check that so many processes can train a recipe.
+
+    Raises:
+        UsageError: they cannot.
+    """
     if processes > 1 and recipe.init is not None and recipe.init.classifier is not None:
         raise UsageError(f"`init.classifier` is fitted by one process: got {processes}")

@@ -23,14 +23,16 @@ _EARLY_FILES = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json
 
 
 def clear_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | None:
-    """Check that the run folder is free or holds a run; `make_folder` makes it. Returns where the old folder was moved
-    to; None: nothing was moved.
+    """Check that the run folder is free or holds a run; `make_folder` makes it.
 
     Args:
         folder: the run folder.
         force: move an existing folder aside, to `FOLDER.old-1`.
         used: the files of the recipe and its data. A folder that holds one of them is never moved. The current
             directory is moved only if it is a run.
+
+    Returns:
+        Where the old folder was moved to; None: nothing was moved.
 
     Raises:
         UsageError: the folder cannot be moved, or holds something else than a run.

@@ -45,6 +45,7 @@ def torchrun(job: Job, node: str, run: str, head: str) -> list[str]:
     """Return the words of the shell command that starts the processes of one machine.
 
     Args:
+        job: the job.
         node: shell variable with the number of the machine.
         run: name of this run of the job, in shell syntax.
         head: address of the first machine, in shell syntax.
@@ -149,8 +150,11 @@ spec:
 
 
 def kubernetes(job: Job) -> str:
-    """Return a JobSet (jobset.x-k8s.io): one pod a machine, each of which runs torchrun; as YAML. Raises UsageError:
-    the job has no image or no volume claim, or its name is none in Kubernetes."""
+    """Return a JobSet (jobset.x-k8s.io): one pod a machine, each of which runs torchrun; as YAML.
+
+    Raises:
+        UsageError: the job has no image or no volume claim, or its name is none in Kubernetes.
+    """
     missing = [option for option, value in (("--image", job.image), ("--claim", job.claim)) if not value]
     if missing:
         raise UsageError(

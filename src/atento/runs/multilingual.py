@@ -20,8 +20,11 @@ _NEW, _SOURCE, _TARGET = "init.new_languages", "data.source_language", "data.tar
 
 
 def tokenizer_of_run(loaded: LoadedRecipe, tokenizer: Tokenizer) -> Tokenizer:
-    """Return the tokenizer of an initial model with the languages of the recipe. Raises RecipeError: the model has no
-    such languages, or is not told them; with the position in the recipe."""
+    """Return the tokenizer of an initial model with the languages of the recipe.
+
+    Raises:
+        RecipeError: the model has no such languages, or is not told them; with the position in the recipe.
+    """
     recipe = loaded.recipe
     if recipe.init is not None and recipe.init.new_languages:
         new = recipe.init.new_languages
@@ -42,6 +45,8 @@ def network_of_run(
     """Return the initial model with the rows of new languages, and the network, whose outputs are in the target's.
 
     Args:
+        loaded: the recipe.
+        initial: the model.
         tokenizer: that of the run.
         report: takes a line of the log.
         begins: whether the model is not a checkpoint of the run, which has these rows.

@@ -52,7 +52,11 @@ class Data:
 def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
-    """Read the records of each source of a split. Raises DataError, RecipeError: names file, line and rule."""
+    """Read the records of each source of a split.
+
+    Raises:
+        DataError, RecipeError: names file, line and rule.
+    """
     fields, skip_bad = TASKS[recipe.task].fields, recipe.data.skip_bad
     sources = _by_file(recipe, split, folder)
     return [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
@@ -78,7 +82,10 @@ def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
 
 def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str, MemoryRecords] | None = None) -> Data:
     """Read every split and warn of records that are left out; `memory` has the records passed in Python, by name.
-    Raises DataError, RecipeError: before any long work, naming file, line and rule."""
+
+    Raises:
+        DataError, RecipeError: before any long work, naming file, line and rule.
+    """
     splits: dict[str, Split | None] = {}
     records: dict[str, list[Records]] = {}
     for name in ("train", "valid", "test"):
@@ -288,8 +295,11 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:
-    """Add the heads that the objectives of the recipe need, if the network lacks them. Raises UsageError: the network
-    cannot learn an objective."""
+    """Add the heads that the objectives of the recipe need, if the network lacks them.
+
+    Raises:
+        UsageError: the network cannot learn an objective.
+    """
     heads = list(network.heads)
     for objective in objectives_of(recipe.task, recipe.objective):
         spec = OBJECTIVES[objective.kind]
@@ -338,8 +348,11 @@ def training_batches(
     report: Report,
     teach: Teach | None = None,
 ) -> Batches:
-    """Return the training data as batches of the objectives of the recipe, with what teachers say of them. Raises
-    DataError, RecipeError: no example is left, or an objective and the network do not fit."""
+    """Return the training data as batches of the objectives of the recipe, with what teachers say of them.
+
+    Raises:
+        DataError, RecipeError: no example is left, or an objective and the network do not fit.
+    """
     _warn_of_specials(recipe, tokenizer, train, report)
     template = template_for(recipe.task, tokenizer)
     preparation = Preparation(recipe, network, tokenizer, train, template, report=report, teach=teach)

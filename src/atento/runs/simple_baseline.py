@@ -160,6 +160,7 @@ def compared(result: Baseline, split: str, scores: Mapping[str, float]) -> list[
     """The best simple learner beside the final scores of a model, in a line; and a warning if the model is no better.
 
     Args:
+        result: the baseline.
         split: what the model was scored on.
         scores: those of the model by metric.
     """

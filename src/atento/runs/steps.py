@@ -75,8 +75,12 @@ from atento.training.step import Updater
 
 
 def train_run(setup: Setup) -> RunResult:
-    """Prepare a run, train it and score it; resume it if it has a checkpoint. Raises RecipeError, DataError,
-    UsageError: before any long work. TrainingStopped: a signal stopped training; a checkpoint was saved."""
+    """Prepare a run, train it and score it; resume it if it has a checkpoint.
+
+    Raises:
+        RecipeError, DataError, UsageError: before any long work.
+        TrainingStopped: a signal stopped training; a checkpoint was saved.
+    """
     run, unfinished = setup.replica.main_first(lambda: prepare_run(setup))
     return train_and_finish(setup, run) if unfinished else already_finished(run)
 
@@ -199,8 +203,11 @@ def make_tokenizer(setup: Setup) -> None:
 
 
 def configure_network(setup: Setup) -> None:
-    """Configure the network: by the recipe, or as the initial model with the heads of the task. Raises UsageError: the
-    task needs another architecture, or the machine has too little memory."""
+    """Configure the network: by the recipe, or as the initial model with the heads of the task.
+
+    Raises:
+        UsageError: the task needs another architecture, or the machine has too little memory.
+    """
     recipe, spec, init = setup.recipe, TASKS[setup.recipe.task], setup.recipe.init
     if setup.initial is None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
@@ -226,8 +233,11 @@ def configure_network(setup: Setup) -> None:
 
 
 def make_batches(setup: Setup) -> None:
-    """Make the batches of the training data; check validation and test data now, not at the first validation. Raises
-    DataError: a split has no usable example; the message names the split and the rule."""
+    """Make the batches of the training data; check validation and test data now, not at the first validation.
+
+    Raises:
+        DataError: a split has no usable example; the message names the split and the rule.
+    """
     recipe = setup.recipe
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
     if recipe.data.skip_bad and "question" in setup.data.train.columns:

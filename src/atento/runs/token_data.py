@@ -79,6 +79,7 @@ def is_stored(loaded: LoadedRecipe, begun: str | None = None) -> bool:
     """Whether training reads the texts of a recipe from a store.
 
     Args:
+        loaded: the recipe.
         begun: the fingerprint of the data of a run that has begun, which goes on as it began.
 
     Raises:
@@ -130,10 +131,12 @@ def make_store(
     """Return the store of a recipe's training texts; make it, or what is missing of it, if needed.
 
     Args:
+        loaded: the recipe.
         report: called with a line about the progress.
         tokenizer_from: folder of the tokenizer, instead of the recipe's.
         force: delete a store that was made from something else.
         processes: number of processes that encode text; None: one for each CPU, or none for little text.
+        shard_tokens: tokens of a shard.
         workers: starts workers that encode text, given the folder of the tokenizer, in place of processes.
 
     Raises:
@@ -188,6 +191,7 @@ def data_of(
     """Return the splits of a recipe; its training texts are read from a store, or all records into memory.
 
     Args:
+        loaded: the recipe.
         report: called with each warning.
         memory: the records passed in Python, by name.
         begun: the fingerprint of the data of a run that has begun.
@@ -225,8 +229,11 @@ def data_of(
 
 
 def data_of_run(setup: Setup) -> tuple[LoadedRecipe, Data]:
-    """Return the splits of a run, as `data_of`, and its recipe with the folder of the store. Raises TokenizerError: the
-    run has another tokenizer than the store."""
+    """Return the splits of a run, as `data_of`, and its recipe with the folder of the store.
+
+    Raises:
+        TokenizerError: the run has another tokenizer than the store.
+    """
     loaded, folder, branch = setup.loaded, setup.folder, setup.branch
     begun = data_fingerprint(folder) if has_begun(folder) else None
     tokenizer = None
@@ -356,7 +363,10 @@ def _write(
 
 def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> StoredTexts:
     """Hold out the texts for validation, those that `data.held_out` holds out in memory; they are kept in a file.
-    Raises DataError: nothing is left to train on."""
+
+    Raises:
+        DataError: nothing is left to train on.
+    """
     count = loaded.recipe.data.held_out
     path = store.folder / f"held-out-{count}.json"
     saved = read_json(path)  # the rows are drawn once: all runs hold out the same

@@ -17,8 +17,11 @@ _LISTED = 10  # problems in a message
 
 
 def collectable(path: Path) -> OutputFolder:
-    """The folder of a finished run whose parts are all there, bit for bit. Raises UsageError: it is no such folder.
-    DataError: parts are missing or altered; the message lists them."""
+    """The folder of a finished run whose parts are all there, bit for bit.
+
+    Raises:
+        UsageError: it is no such folder. DataError: parts are missing or altered; the message lists them.
+    """
     folder = OutputFolder(path)
     if folder.body is None:
         raise UsageError(f"{path} has no {MANIFEST}: give the --out folder of a command with --cluster")
@@ -37,8 +40,11 @@ def collectable(path: Path) -> OutputFolder:
 
 
 def contents(folder: OutputFolder) -> Iterator[bytes]:
-    """The bytes of the parts of a verified folder one after another; arrays become one array. Raises AtentoError: a
-    part cannot be read, or its array does not fit those before it."""
+    """The bytes of the parts of a verified folder one after another; arrays become one array.
+
+    Raises:
+        AtentoError: a part cannot be read, or its array does not fit those before it.
+    """
     paths = [folder.part_path(block.number) for block in folder.blocks]
     if folder.ending == ".npy":
         yield _header(paths)
@@ -59,8 +65,11 @@ def _content(path: Path, is_array: bool) -> Iterator[bytes]:
 
 
 def write_joined(folder: OutputFolder, out: Path) -> None:
-    """Write the joined parts to a file, which is replaced when it is whole. Raises AtentoError: it cannot be
-    written."""
+    """Write the joined parts to a file, which is replaced when it is whole.
+
+    Raises:
+        AtentoError: it cannot be written.
+    """
     try:
         with replacement(out) as partial, partial.open("wb") as stream:
             stream.writelines(contents(folder))

@@ -222,6 +222,7 @@ def text_of(line: str, position: str, parse: Parse | None, check: Check | None) 
     """The text of a line, which is parsed and checked; a blank line is not.
 
     Args:
+        line: a line.
         position: file:line, for messages.
         parse, check: as in `Reading`.
 

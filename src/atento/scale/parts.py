@@ -120,8 +120,11 @@ class OutputFolder:
         return self.path / PARTS / f"part-{number:05d}{self.ending}"
 
     def check(self) -> dict[int, str]:
-        """Compare the parts with their hashes and forget those that are missing or altered. Returns the number of each
-        of those, with what is wrong."""
+        """Compare the parts with their hashes and forget those that are missing or altered.
+
+        Returns:
+            The number of each of those, with what is wrong.
+        """
         wrong = {}
         for number, part in sorted(self.parts.items()):
             problem = self.problem(number, part)
@@ -143,7 +146,11 @@ class OutputFolder:
         return None if same else f"{path.name} was altered: its SHA-256 is not that of the manifest"
 
     def add(self, block: Block, content: bytes, bad: Sequence[str]) -> None:
-        """Write the part of a block, and its record. Raises AtentoError: it cannot be written."""
+        """Write the part of a block, and its record.
+
+        Raises:
+            AtentoError: it cannot be written.
+        """
         path = self.part_path(block.number)
         _write_whole(path, content)
         digest = hashlib.sha256(content).hexdigest()

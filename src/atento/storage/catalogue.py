@@ -37,9 +37,11 @@ class SelectedCheckpoint(NamedTuple):
 
 def select_checkpoint(run: Path) -> SelectedCheckpoint | None:
     """The checkpoint that `load` reads of a run: the best, else the last; the averaged one where its score is higher.
-    Returns None where no checkpoint verifies.
 
     Only verified checkpoints count. A damaged one is reported once and not renamed.
+
+    Returns:
+        None where no checkpoint verifies.
 
     Raises:
         CheckpointError: the system does not allow reading.
@@ -137,9 +139,11 @@ def list_checkpoints(folder: Path, run_id: str | None = None) -> list[Checkpoint
 
 def clean(folder: Path) -> list[str]:
     """Remove leftovers of killed processes, and complete an interrupted replacement; call it under the `RunLock`.
-    Returns the names removed.
 
     A directory that a living process still writes is locked by it and stays.
+
+    Returns:
+        The names removed.
     """
     removed = []
     for path in _directories(folder):
@@ -164,7 +168,11 @@ def clean(folder: Path) -> list[str]:
 
 def discard(path: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that no process reads a partly deleted one; `clean` removes
-    leftovers. Raises OSError: it cannot be renamed, and is unchanged."""
+    leftovers.
+
+    Raises:
+        OSError: it cannot be renamed, and is unchanged.
+    """
     trash = path.with_name(f".trash-{path.name}-{uuid.uuid4().hex}")
     path.rename(trash)
     try:

@@ -105,8 +105,11 @@ def save_checkpoint(
 
 
 def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
-    """Write, and try again if the disk fails for a moment or is full. Raises CheckpointError: it failed; the message
-    names path, bytes needed and the last valid step."""
+    """Write, and try again if the disk fails for a moment or is full.
+
+    Raises:
+        CheckpointError: it failed; the message names path, bytes needed and the last valid step.
+    """
     for attempt in range(len(_PAUSES) + 1):
         try:
             return write()
@@ -126,8 +129,11 @@ def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Verify a checkpoint and read it, with its tensors on the CPU. Never falls back to another checkpoint. Raises
-    CheckpointError: truncated, altered, incomplete or malformed; names the file and what is wrong."""
+    """Verify a checkpoint and read it, with its tensors on the CPU. Never falls back to another checkpoint.
+
+    Raises:
+        CheckpointError: truncated, altered, incomplete or malformed; names the file and what is wrong.
+    """
     with directory(path) as fd:
         with contextlib.suppress(OSError):  # a shared lock: retention does not delete what is being read
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -275,8 +281,11 @@ def temporary_folder(folder: Path, step: int) -> Iterator[tuple[Path, int]]:
 
 
 def commit(temporary: Path, fd: int, target: Path, step: int, run_id: str, entries: Sequence[FileEntry]) -> None:
-    """Write the manifest of all files, and let the folder have its name. Raises OSError: it failed; the checkpoint of
-    before is there."""
+    """Write the manifest of all files, and let the folder have its name.
+
+    Raises:
+        OSError: it failed; the checkpoint of before is there.
+    """
     old = target.with_name(target.name + ".old")
     try:
         write_manifest(temporary, step=step, run_id=run_id, entries=entries)

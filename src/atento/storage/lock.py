@@ -33,8 +33,11 @@ class RunLock:
         self._fd: int | None = None
 
     def __enter__(self) -> "RunLock":
-        """Acquire the lock. Raises UsageError: another process holds it (process, host and time are named), or the
-        folder cannot be written."""
+        """Acquire the lock.
+
+        Raises:
+            UsageError: another process holds it (process, host and time are named), or the folder cannot be written.
+        """
         path = self.folder / ".lock"
         fd = self._locked(path)
         for _ in range(

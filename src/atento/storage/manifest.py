@@ -75,8 +75,11 @@ def sync(fd: int) -> None:
 
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[int]:
-    """Open a directory, so that its files are opened relative to its descriptor. Raises CheckpointError: there is no
-    such directory, or it cannot be opened."""
+    """Open a directory, so that its files are opened relative to its descriptor.
+
+    Raises:
+        CheckpointError: there is no such directory, or it cannot be opened.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -90,8 +93,11 @@ def directory(path: Path) -> Iterator[int]:
 
 
 def write_file(directory_fd: int, name: str, chunks: Iterable[bytes | memoryview]) -> FileEntry:
-    """Write a new file in a directory, fsync it, and return its entry, hashed from the bytes given. Raises OSError: the
-    system's error, with the file's name."""
+    """Write a new file in a directory, fsync it, and return its entry, hashed from the bytes given.
+
+    Raises:
+        OSError: the system's error, with the file's name.
+    """
     digest, size = hashlib.sha256(), 0
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # never over a file, never through a link
     try:
@@ -144,8 +150,11 @@ def write_manifest(
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a directory, verified by its own hash; the files are not read. Raises CheckpointError: it is
-    missing, malformed or altered, or has a file name that is not allowed."""
+    """The manifest of a directory, verified by its own hash; the files are not read.
+
+    Raises:
+        CheckpointError: it is missing, malformed or altered, or has a file name that is not allowed.
+    """
     with directory(path) as fd:
         return _read_manifest(path, fd)
 
@@ -178,8 +187,11 @@ def verify(path: Path) -> Manifest:
 
 
 def read_verified(path: Path, entry: FileEntry, limit: int) -> bytes:
-    """The content of one small file, verified against its entry. Raises CheckpointError: it is missing, altered, or
-    longer than `limit` bytes."""
+    """The content of one small file, verified against its entry.
+
+    Raises:
+        CheckpointError: it is missing, altered, or longer than `limit` bytes.
+    """
     if entry.size > limit:
         raise CheckpointError(f"checkpoint {path}: {entry.name} has {entry.size} bytes, more than the {limit} allowed")
     with directory(path) as fd, _plain_file(path, fd, entry.name) as file:
@@ -190,8 +202,11 @@ def read_verified(path: Path, entry: FileEntry, limit: int) -> bytes:
 
 
 def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
-    """One JSON object of a checkpoint, verified against the manifest. Raises CheckpointError: it is missing, altered or
-    malformed."""
+    """One JSON object of a checkpoint, verified against the manifest.
+
+    Raises:
+        CheckpointError: it is missing, altered or malformed.
+    """
     entry = manifest.entry(name)
     if entry is None:
         raise CheckpointError(f"checkpoint {path}: {name} is not part of it")
@@ -205,8 +220,11 @@ def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
 
 
 def strict_json(text: bytes) -> Any:
-    """Parse JSON by the standard alone: UTF-8, no NaN or infinity, no key twice. Raises ValueError: says what is
-    wrong."""
+    """Parse JSON by the standard alone: UTF-8, no NaN or infinity, no key twice.
+
+    Raises:
+        ValueError: says what is wrong.
+    """
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON number")

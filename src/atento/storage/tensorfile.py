@@ -205,8 +205,11 @@ class TensorFiles:
         self._open.clear()
 
     def read(self, name: str, into: Tensor | None = None) -> Tensor:
-        """The tensor of that name, or `into`, a contiguous tensor of its dtype and shape, filled with it. Raises
-        CheckpointError: the file ends early."""
+        """The tensor of that name, or `into`, a contiguous tensor of its dtype and shape, filled with it.
+
+        Raises:
+            CheckpointError: the file ends early.
+        """
         entry = self.entries[name]
         return entry.read(name, self._descriptor(entry.file), into)
 
@@ -246,8 +249,11 @@ class TensorFiles:
         return self.read(name, space[:count].view(entry.shape)).t().contiguous()
 
     def joined(self, names: Sequence[str]) -> Tensor:
-        """Several tensors concatenated along the first dimension. Raises CheckpointError: their widths or dtypes
-        differ."""
+        """Several tensors concatenated along the first dimension.
+
+        Raises:
+            CheckpointError: their widths or dtypes differ.
+        """
         entries = [self.entries[name] for name in names]
         if len({(entry.dtype, entry.shape[1:]) for entry in entries}) > 1 or not entries[0].shape:
             raise CheckpointError(f"{self.folder}: {', '.join(names)} cannot be concatenated: shapes differ")
@@ -260,8 +266,11 @@ class TensorFiles:
 
 
 def _weights_file(folder: Path, single: str) -> Path | None:
-    """The index of a folder, or its single file, or the only variant of them (`model.fp16.safetensors`). Raises
-    ModelError: there are several variants."""
+    """The index of a folder, or its single file, or the only variant of them (`model.fp16.safetensors`).
+
+    Raises:
+        ModelError: there are several variants.
+    """
     for name in (INDEX, single):
         if (folder / name).exists():
             return folder / name
@@ -310,8 +319,11 @@ def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
 
 
 def read_safetensors(path: Path, directory_fd: int, name: str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file of the open directory of a checkpoint, on the CPU. Raises CheckpointError: the
-    file is no plain one, or is not of this format, or a tensor is not finite."""
+    """The tensors of a safetensors file of the open directory of a checkpoint, on the CPU.
+
+    Raises:
+        CheckpointError: the file is no plain one, or is not of this format, or a tensor is not finite.
+    """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory_fd)
         with os.fdopen(fd, "rb") as file:

@@ -44,8 +44,11 @@ def read_vectors(path: Path) -> Vectors:
 
 
 def write_vectors(path: Path, vectors: Vectors) -> None:
-    """Write vectors to a file, which is replaced at once or not at all. Raises CheckpointError: the file cannot be
-    written."""
+    """Write vectors to a file, which is replaced at once or not at all.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
     if not vectors:
         return
     tensors: dict[str, NDArray[np.generic]] = {

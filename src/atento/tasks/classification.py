@@ -69,8 +69,11 @@ def gives_label_sets(network: Network) -> bool:
 
 
 def label_head(network: Network) -> HeadConfig:
-    """The head that gives labels: the multi-label head if there is one, else the classification head. Raises
-    CapabilityError: there is neither."""
+    """The head that gives labels: the multi-label head if there is one, else the classification head.
+
+    Raises:
+        CapabilityError: there is neither.
+    """
     return text_head(network.config, SETS if gives_label_sets(network) else KIND)
 
 
@@ -102,6 +105,7 @@ def classify(
     result is a list of labels for type checkers too.
 
     Args:
+        model: the model.
         text: a text, a pair, or a list of these.
         threshold: return, for each text, the list of the labels whose probability is at least this, most probable
             first; it may be empty. A model of several labels returns such lists anyway, of 0.5 where this is None.

@@ -93,8 +93,11 @@ def embedding_for(saved: Mapping[str, object], position: str, options: Embedding
 
 
 def kept_dimensions(options: EmbeddingOptions, width: int) -> int | None:
-    """How many numbers of each vector a call keeps; None: all. Raises UsageError: `dimensions` is no whole number from
-    1 to the width of a vector."""
+    """How many numbers of each vector a call keeps; None: all.
+
+    Raises:
+        UsageError: `dimensions` is no whole number from 1 to the width of a vector.
+    """
     kept = plain(options.get("dimensions"))
     if kept is None or (isinstance(kept, int) and 1 <= kept <= width):
         return kept
@@ -200,6 +203,7 @@ def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Uti
     """Return the strategy of a decoding configuration.
 
     Args:
+        config: the decoding configuration.
         text: ids -> text, where a utility compares outputs.
         utility: a function that compares outputs, in place of the metric that the configuration names.
     """
@@ -256,6 +260,7 @@ def rules_of(
     """Return the rules of a configuration, which change scores before a choice; those that force a token are last.
 
     Args:
+        config: the decoding configuration.
         constraints: its words and tokens, as ids: those of all rows, or those of each; the banned ones are the same.
         eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
         writing: the rules of the network.
@@ -294,6 +299,7 @@ def constraints_of(
     """The words and tokens that a configuration names, as ids.
 
     Args:
+        config: the decoding configuration.
         tokenizer: of the outputs (`Tokenizer.target`).
         writing: the rules of the network, which may have a first token.
         behind: whether outputs stand behind a prompt: a prefix that begins with a space begins a new word there.

@@ -42,6 +42,7 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
 
     Args:
         folder: the folder of the cache.
+        network: the network.
         pooling: how a text is reduced to one vector; None: it has one vector a token.
         layer: the layer, counted from 0; None: what the heads read, which is the last layer or all layers to mix.
     """
@@ -76,10 +77,11 @@ def features(
     cache: str | Path | None = None,
     batch_tokens: int = 4096,
 ) -> object:
-    """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6). Returns
-    float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
+    """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6).
 
     Args:
+        model: the model.
+        text: a text or texts.
         layer: 0 is the first layer and -1 the last one; the embeddings below it have no number. "mix" is the learned
             mix of the embeddings (weight w_0) and all layers (layer l has w_{l+1}), in a model that was trained with
             `init.layer_mix`.
@@ -88,6 +90,9 @@ def features(
         cache: a folder for the vectors: a text whose vectors it has is not read again. The vectors of another model,
             layer or pooling are in another file. It may be the folder of `init.cache`.
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
+
+    Returns:
+        float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
 
     Raises:
         UsageError: no such layer or pooling. CapabilityError: a model of words, or no mix. CheckpointError: the cache

@@ -104,8 +104,11 @@ def source_writer(
 
 
 def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
-    """The draft that a decoding configuration names; None if it names none. Raises CapabilityError: the model that is
-    named has another vocabulary, or is of another architecture."""
+    """The draft that a decoding configuration names; None if it names none.
+
+    Raises:
+        CapabilityError: the model that is named has another vocabulary, or is of another architecture.
+    """
     if not decoding.draft:
         return None
     tokenizer = model.tokenizer
@@ -162,6 +165,7 @@ def writer_of(
     """What writes the outputs of one call of a model.
 
     Args:
+        model: the model.
         task: the task to do. Its texts are sources, or prompts; prompts may be ids, special tokens included.
         n_best: outputs of each text; None: those of the model's decoding.
         options: they change the model's decoding, or `usual` in its place.
@@ -233,8 +237,11 @@ def stream_output(model: TaskModel, task: str, text: str, row: int, options: Dec
 
 
 def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
-    """The scores of given outputs, with `top` of the most probable tokens at each place. Raises CapabilityError: the
-    network writes nothing. UsageError: the lists are not equally long."""
+    """The scores of given outputs, with `top` of the most probable tokens at each place.
+
+    Raises:
+        CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
+    """
     network = model.network
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Continuing) or (
         isinstance(network, Encoder) and not can_continue(network, model.config)
@@ -266,6 +273,7 @@ def score(
     """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
 
     Args:
+        model: the model.
         source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
         target: the output; a list if `source` is one.
         top: how many of the most probable tokens are returned for each place, as `top` of the result.

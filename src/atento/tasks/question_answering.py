@@ -87,6 +87,7 @@ def answer_questions(
 
     Args:
         network: a network with an answer head, in evaluation mode.
+        tokenizer: its tokenizer.
         questions, contexts: N of each.
         search: how answers are chosen.
         template: the special tokens around a question and its context; None: the tokenizer's own.
@@ -132,13 +133,15 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
 def span_scores(
     windows: Sequence[tuple[int, NDArray[np.float64]]], valid: NDArray[np.bool_], max_answer: int
 ) -> NDArray[np.float64]:
-    """The score of each span of a context: the highest of its scores in the windows that hold it. Returns
-    (min(max_answer, n), n): row k, column i has the score of tokens i to i + k; -inf where no window holds them.
+    """The score of each span of a context: the highest of its scores in the windows that hold it.
 
     Args:
         windows: the number of each window's first context token, and the logits of start and end of its tokens, (T,2).
         valid: (n,) whether an answer may begin or end with this token of the context.
         max_answer: maximum tokens of a span.
+
+    Returns:
+        (min(max_answer, n), n): row k, column i has the score of tokens i to i + k; -inf where no window holds them.
     """
     scores = np.full((min(max_answer, len(valid)), len(valid)), -np.inf)
     for first, logits in windows:
@@ -218,6 +221,7 @@ def answer(
     share among all spans of its context and, where the model may give none, "no answer".
 
     Args:
+        model: the model.
         question: a question, or a list.
         context: its context, or a list.
         n_best: return a list of that many answers for each question, the best first; fewer where there are fewer.
@@ -275,8 +279,11 @@ def answers(
 def readable_questions(
     split: Split, tokenizer: Tokenizer, template: str | None, network: NetworkConfig, longest: int | None, stride: int
 ) -> tuple[Split, str]:
-    """Return a split without the questions that leave no room for their context, and a warning that counts them. Raises
-    DataError: none is left."""
+    """Return a split without the questions that leave no room for their context, and a warning that counts them.
+
+    Raises:
+        DataError: none is left.
+    """
     rows: list[int] = []
     first, special_tokens = "", tokenizer.template(template)
     for row, (question, context) in enumerate(zip(split["question"], split["context"])):

@@ -33,8 +33,11 @@ def scheme_of_labels(labels: Iterable[str]) -> str | None:
 
 
 def transitions(labels: Sequence[str], scheme: str) -> Transitions:
-    """The legal transitions between labels under a scheme (`atento.metrics.tag_schemes`). Raises UsageError: there is
-    no such scheme."""
+    """The legal transitions between labels under a scheme (`atento.metrics.tag_schemes`).
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
     return Transitions(
         np.array([may_follow(OUTSIDE, label, scheme) for label in labels]),
         np.array([[may_follow(left, right, scheme) for right in labels] for left in labels]),
@@ -43,12 +46,16 @@ def transitions(labels: Sequence[str], scheme: str) -> Transitions:
 
 
 def best_sequence(log_probs: NDArray[np.float64], legal: Transitions) -> list[int]:
-    """The legal sequence of tags with the largest sum of log-probabilities (Viterbi 1967). Returns N numbers of tags.
+    """The legal sequence of tags with the largest sum of log-probabilities (Viterbi 1967).
 
     Where no sequence is legal, it has as few illegal transitions as possible.
 
     Args:
         log_probs: (N,C), finite, of each tag of each word.
+        legal: the legal transitions.
+
+    Returns:
+        N numbers of tags.
     """
     if not len(log_probs):
         return []

@@ -75,12 +75,13 @@ def tag(
     constrained: bool | None = None,
 ) -> list[Any]:
     """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words
-    (docs/notes.md#g4). Returns the entities in their order; offsets are characters of the text as it was passed.
+    (docs/notes.md#g4).
 
     A text is split into words at spaces; each punctuation mark and each Han character is a word of its own. The tag of
     a word is read at its first token. A sentence longer than the model reads is tagged in windows with overlap.
 
     Args:
+        model: the model.
         text: a text, or a list of texts, which gives a list for each.
         words: instead of `text`, a sentence that is split into words already, or a list of such sentences. Offsets
             are then those of the words joined by single spaces.
@@ -88,6 +89,9 @@ def tag(
             of the most probable tag of each word. None: where the scheme of the training data is known, `tag_scheme` in
             `config.json`, as it is of models trained here. True for other models: the scheme that the labels suggest,
             BIOES, BILOU, or IOB2, or IOB1 where no label has B.
+
+    Returns:
+        The entities in their order; offsets are characters of the text as it was passed.
 
     Raises:
         CapabilityError: the model has no tagging head. UsageError: neither a text nor words, or both; `constrained`
@@ -219,6 +223,7 @@ def tag_probabilities(
 
     Args:
         network: a network with a tagging head, in evaluation mode.
+        tokenizer: its tokenizer.
         sentences: the words of each sentence.
         template: the special tokens around a sentence; None: the tokenizer's own.
         longest: most tokens that are read at a time, special ones included; a longer sentence is read in windows.

@@ -133,8 +133,11 @@ def tokenizer_of(model: TaskModel) -> Tokenizer:
 
 
 def head_of(model: TaskModel, kind: str) -> HeadConfig:
-    """The model's head of that kind. Raises CapabilityError: it has none; says what the model was trained for, and how
-    to give it one."""
+    """The model's head of that kind.
+
+    Raises:
+        CapabilityError: it has none; says what the model was trained for, and how to give it one.
+    """
     head = next((head for head in model.network.config.heads if head.kind == kind), None)
     if head is None:
         raise CapabilityError(
@@ -221,6 +224,7 @@ def warn_of_context(prompts: Iterable[int], outputs: Iterable[int], network: Net
     Args:
         prompts: the number of tokens of each prompt.
         outputs: the most tokens of an output of each.
+        network: the configuration of the network.
     """
     limit = context_limit(network)
     ends = [prompt + output for prompt, output in zip(prompts, outputs) if output]

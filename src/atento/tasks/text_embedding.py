@@ -33,8 +33,11 @@ def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
 
 
 def text_pooling(name: str, skip: int = 0) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The pooling of that name: hidden vectors (B,L,D) and their token mask (B,L) -> (B,P·D), as `pool_text`. Raises
-    UsageError: there is no such pooling; names the nearest."""
+    """The pooling of that name: hidden vectors (B,L,D) and their token mask (B,L) -> (B,P·D), as `pool_text`.
+
+    Raises:
+        UsageError: there is no such pooling; names the nearest.
+    """
     for part in name.split("+"):
         if part not in TEXT_POOLINGS:
             raise UsageError(f"unknown pooling {part!r}{nearest(part, list(TEXT_POOLINGS))}")
@@ -59,6 +62,7 @@ def embed_texts(
 
     Args:
         network: a Transformer.
+        tokenizer: its tokenizer.
         texts: any strings.
         config: layer, pooling, normalisation, limit of length.
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.

@@ -89,8 +89,11 @@ def text_outputs(
 
 
 def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str] | None]:
-    """As `texts_and_pairs`, for a model that was trained on texts or on pairs. Raises UsageError: texts for a model of
-    pairs, or pairs for a model of texts."""
+    """As `texts_and_pairs`, for a model that was trained on texts or on pairs.
+
+    Raises:
+        UsageError: texts for a model of pairs, or pairs for a model of texts.
+    """
     first, second = texts_and_pairs(given)
     pairs = model.config.get("pairs")
     if first and pairs is not None and pairs != (second is not None):
@@ -101,8 +104,11 @@ def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str
 
 
 def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
-    """Texts; or, of tuples of two texts, the first ones and the second ones. Raises UsageError: something else.
-    DataError: a text with a NUL character."""
+    """Texts; or, of tuples of two texts, the first ones and the second ones.
+
+    Raises:
+        UsageError: something else. DataError: a text with a NUL character.
+    """
     if is_frame(given):
         given = frame_texts(given)
     records: Any = list(given) if isinstance(given, Iterator) else given

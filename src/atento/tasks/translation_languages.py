@@ -36,6 +36,8 @@ def in_languages(
     """The special tokens of a source in the language that the options name, and the options of decoding.
 
     Args:
+        config: the network.
+        tokenizer: its tokenizer.
         options: those of the call.
 
     Returns:
@@ -83,6 +85,8 @@ def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None
     """The network whose outputs begin with a language.
 
     Args:
+        config: the network.
+        tokenizer: its tokenizer.
         language: the name of the language; None: as `kept` says.
         kept: the first token of outputs until now, which stays if it is a language.
 

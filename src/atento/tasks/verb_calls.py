@@ -140,8 +140,11 @@ def strings(outputs: Sequence[Sequence[WrittenText]], n_best: int | None) -> lis
 
 
 def listed(value: object) -> list[str]:
-    """A text or texts as a list. Raises UsageError: something else than texts. DataError: a text with a NUL
-    character."""
+    """A text or texts as a list.
+
+    Raises:
+        UsageError: something else than texts. DataError: a text with a NUL character.
+    """
     if is_frame(value):
         value = frame_texts(value)
     shape = (0,) if isinstance(value, str) else getattr(value, "shape", (0,))  # texts of NumPy have one too

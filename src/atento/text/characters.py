@@ -20,8 +20,11 @@ MAX_CHARACTERS = 50
 
 
 def word_characters(word: str, max_characters: int = MAX_CHARACTERS) -> list[int]:
-    """A word as `max_characters` ids; bytes beyond max_characters - 2 are cut, as in the published model. Raises
-    DataError: the word is empty, or has half of a surrogate pair, which is not valid Unicode."""
+    """A word as `max_characters` ids; bytes beyond max_characters - 2 are cut, as in the published model.
+
+    Raises:
+        DataError: the word is empty, or has half of a surrogate pair, which is not valid Unicode.
+    """
     if not word:
         raise DataError("a word must have at least one character: got ''")
     try:
@@ -55,8 +58,11 @@ def sentence_characters(
 def character_batch(
     sentences: Sequence[Sequence[str]], *, boundaries: bool = True, max_characters: int = MAX_CHARACTERS
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sentences as ids (B,L,C), padded with words of zeros, and the token mask (B,L), True = a real word. Raises
-    DataError: as `word_characters`, with the numbers of sentence and word."""
+    """Sentences as ids (B,L,C), padded with words of zeros, and the token mask (B,L), True = a real word.
+
+    Raises:
+        DataError: as `word_characters`, with the numbers of sentence and word.
+    """
     rows: list[NDArray[np.int64]] = []
     for number, words in enumerate(sentences):
         try:

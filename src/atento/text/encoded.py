@@ -53,6 +53,7 @@ class Encoded:
         """The same ids with these words, which the encoded text joins by single spaces, as their words.
 
         Args:
+            words: the words.
             spaces: whether a space that is a piece of its own belongs to the word behind it.
         """
         visible: list[tuple[Span, int]] = []  # the characters of words that are not blank
@@ -94,6 +95,7 @@ def walk(spellings: Iterable[bytes | str], text: str, *, prefixed: bool) -> list
 
     Args:
         spellings: the text of each piece, or its bytes.
+        text: the text.
         prefixed: whether the first piece begins with a space that the text does not have.
     """
     spans: list[Span] = []

@@ -18,16 +18,20 @@ _OTHERS = {"mbart": ("mbart50",), "m2m_100": ("nllb",)}  # further families of t
 def exported_files(
     tokenizer: Tokenizer, template: Template, model_type: str, settings: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """The files of a tokenizer with `template` as its post-processor. Returns file name -> bytes.
+    """The files of a tokenizer with `template` as its post-processor.
 
     The files of a released model are returned unchanged if they already have this template. Otherwise `transformers`
     reads `tokenizer.json` with its generic class, which converts special strings in a text to special tokens; Atento
     never does.
 
     Args:
+        tokenizer: the tokenizer.
         template: the special tokens around one text and around two.
         model_type: the family of the network, as in its `config.json`.
         settings: further keys of `tokenizer_config.json`.
+
+    Returns:
+        File name -> bytes.
 
     Raises:
         CapabilityError: the tokenizer runs SentencePiece, which the layout of this family does not support.

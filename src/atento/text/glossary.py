@@ -82,8 +82,11 @@ GlossaryLike = Glossary | str | Path | Mapping[str, str | Sequence[str]] | Seque
 
 
 def glossary_of_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Glossary:
-    """A glossary of (place, columns): a source term, its target term, and other allowed forms of that. Raises
-    DataError: a row has fewer than two columns, or an empty one; a term stands twice. Says the place."""
+    """A glossary of (place, columns): a source term, its target term, and other allowed forms of that.
+
+    Raises:
+        DataError: a row has fewer than two columns, or an empty one; a term stands twice. Says the place.
+    """
     terms = []
     for place, columns in rows:
         cells = [cell.strip() for cell in columns]

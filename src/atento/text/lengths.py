@@ -12,8 +12,7 @@ from atento.errors import TokenizerError
 def truncate(
     ids: Sequence[int], pair: Sequence[int] | None, room: int, *, side: Literal["right", "left"] = "right"
 ) -> tuple[list[int], list[int] | None, int]:
-    """Truncate one text or two to `room` ids in total. Returns the first text, the second text or None, and the number
-    of ids that were cut.
+    """Truncate one text or two to `room` ids in total.
 
     The longer text is cut to the length of the shorter one, then both are cut by the same number. An odd id stays in
     the text that was longer, or by the second of two texts of the same length.
@@ -25,6 +24,9 @@ def truncate(
         pair: the second text; None for one text.
         room: how many ids remain in total, 0 or more.
         side: the side that is cut, "right" or "left".
+
+    Returns:
+        The first text, the second text or None, and the number of ids that were cut.
 
     Raises:
         TokenizerError: `room` is negative, or `side` is not valid.
@@ -53,13 +55,15 @@ def truncate(
 def pad_batch(
     batch: Sequence[Sequence[int]], pad_id: int, *, side: Literal["right", "left"] = "right"
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Pad sequences of ids to the length of the longest. Returns ids (B,L) and the token mask (B,L), True = a real
-    token.
+    """Pad sequences of ids to the length of the longest.
 
     Args:
         batch: B sequences.
         pad_id: the id of padding.
         side: the side that is padded, "right" or "left"; a language model that generates needs "left".
+
+    Returns:
+        ids (B,L) and the token mask (B,L), True = a real token.
 
     Raises:
         TokenizerError: `side` is not valid.

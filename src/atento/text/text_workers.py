@@ -19,8 +19,11 @@ class TextWorkers(Protocol):
     """Workers that answer blocks of texts, wherever they are."""
 
     def answers(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], Answer]]:
-        """Yield each block with its answer, in order; only a few blocks are in memory at a time. Raises AtentoError: a
-        worker ended, and its block could not be answered."""
+        """Yield each block with its answer, in order; only a few blocks are in memory at a time.
+
+        Raises:
+            AtentoError: a worker ended, and its block could not be answered.
+        """
         ...
 
     def close(self) -> None:

@@ -239,6 +239,7 @@ class Tokenizer:
         """The ids of many texts, in order.
 
         Args:
+            texts: the texts.
             dropout: in [0, 1]; above 0 the segmentation of each text is sampled (see `atento.text.sampling`).
             seed: seed of the sampling; a sequence gives each text its own, independent of the batch.
 

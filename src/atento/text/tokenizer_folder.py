@@ -59,8 +59,11 @@ def as_settings(files: Mapping[str, bytes]) -> dict[str, object]:
 
 
 def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files to a folder, which is created if it does not exist: all of them, or none on a full disk. Raises
-    AtentoError: the folder cannot be written; the message has the reason of the system."""
+    """Write the files to a folder, which is created if it does not exist: all of them, or none on a full disk.
+
+    Raises:
+        AtentoError: the folder cannot be written; the message has the reason of the system.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -75,8 +78,11 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """Read the bytes of a tokenizer file. Raises TokenizerError: the file cannot be read, is no plain file, or is
-    larger than any tokenizer."""
+    """Read the bytes of a tokenizer file.
+
+    Raises:
+        TokenizerError: the file cannot be read, is no plain file, or is larger than any tokenizer.
+    """
     try:
         content = read_plain(path, _MAX_BYTES)
     except OSError as error:
@@ -87,8 +93,11 @@ def read_file(path: Path) -> bytes:
 
 
 def as_text(content: bytes, path: Path) -> str:
-    """Decode the bytes of a file as UTF-8, with unchanged line ends. Raises TokenizerError: the bytes are not UTF-8;
-    the message names file and byte."""
+    """Decode the bytes of a file as UTF-8, with unchanged line ends.
+
+    Raises:
+        TokenizerError: the bytes are not UTF-8; the message names file and byte.
+    """
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -96,8 +105,11 @@ def as_text(content: bytes, path: Path) -> str:
 
 
 def as_object(text: str, path: Path) -> dict[str, Any]:
-    """Parse the text of a file as a JSON object. Raises TokenizerError: it is not a JSON object; the message names the
-    file."""
+    """Parse the text of a file as a JSON object.
+
+    Raises:
+        TokenizerError: it is not a JSON object; the message names the file.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -133,8 +145,11 @@ def token_text(named: object) -> str | None:
 
 
 def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) -> SpecialTokens:
-    """The special tokens of tokenizer files, of Atento or of other projects. Raises TokenizerError: a declared token is
-    not in the vocabulary, or a token of Atento is not at its fixed id."""
+    """The special tokens of tokenizer files, of Atento or of other projects.
+
+    Raises:
+        TokenizerError: a declared token is not in the vocabulary, or a token of Atento is not at its fixed id.
+    """
     ids: dict[str, int] = {}
     vocabulary = _vocabulary(data["model"], where)
     added = data.get("added_tokens")
@@ -262,7 +277,11 @@ class Parts:
 
 def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:
     """The library's tokenizer of a `tokenizer.json`, without truncation and padding, and with
-    `protect_special_strings`. Raises TokenizerError: the library cannot read it."""
+    `protect_special_strings`.
+
+    Raises:
+        TokenizerError: the library cannot read it.
+    """
     try:
         backend = tokenizers.Tokenizer.from_str(definition)
     except (KeyboardInterrupt, SystemExit):
@@ -280,6 +299,7 @@ def mask_backend(definition: Mapping[str, Any], specials: SpecialTokens) -> toke
 
     Args:
         definition: the parsed `tokenizer.json`.
+        specials: its special tokens.
     """
     hidden = {text for text in specials.ids if text == specials.roles.get("mask") or is_sentinel(text)}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

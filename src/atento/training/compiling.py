@@ -11,7 +11,11 @@ _COMPILERS = ("g++", "clang++", "c++")
 
 
 def check_compiler(device: str) -> None:
-    """Check that this machine can compile. Raises UsageError: there is no C++ compiler, or on a GPU no Triton."""
+    """Check that this machine can compile.
+
+    Raises:
+        UsageError: there is no C++ compiler, or on a GPU no Triton.
+    """
     if device != "cpu" and find_spec("triton") is None:
         raise UsageError("`training.compile` needs the package triton on a GPU: pip install triton, or set it to false")
     named = os.environ.get("CXX")
@@ -23,8 +27,11 @@ def check_compiler(device: str) -> None:
 
 
 def compile_blocks(network: Network) -> None:
-    """Let every stack of a network run its blocks with `torch.compile` while it trains. Raises RecipeError: the network
-    has no stack of blocks. UsageError: this machine cannot compile."""
+    """Let every stack of a network run its blocks with `torch.compile` while it trains.
+
+    Raises:
+        RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
+    """
     check_compiler(next(network.parameters()).device.type)
     stacks = stacks_of(network)
     if not stacks:

@@ -29,8 +29,11 @@ class Mark(TypedDict):
 
 
 class Journal:
-    """Writes the events of a run. An incomplete last line, as a power cut leaves it, is removed on opening. Raises
-    UsageError: the file cannot be opened for another reason than a full disk."""
+    """Writes the events of a run. An incomplete last line, as a power cut leaves it, is removed on opening.
+
+    Raises:
+        UsageError: the file cannot be opened for another reason than a full disk.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -245,8 +248,11 @@ def changed_since(path: Path, mark: Mark | None) -> str:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Read every event of a `metrics.jsonl`, oldest first; an incomplete last line is skipped. Raises DataError: the
-    file cannot be read, or a line is no event; names file and line."""
+    """Read every event of a `metrics.jsonl`, oldest first; an incomplete last line is skipped.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no event; names file and line.
+    """
     try:
         lines = read_plain(path, _MOST).split(b"\n")
     except OSError as error:

@@ -132,6 +132,7 @@ def save(run: Run, *, beside: bool = False) -> None:
     """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
 
     Args:
+        run: the run.
         beside: copy the tensors and write them in a thread, while training continues, if writing the last one took
             more than a hundredth of the time since. Events are held back until the checkpoint is written, so that
             `metrics.jsonl` is the same as without.
@@ -211,8 +212,11 @@ def _save(run: Run, beside: bool) -> None:
 
 
 def finish_writing(run: Run, *, wait: bool = False) -> None:
-    """Write the event of the checkpoint that was written in a thread, once it is; with `wait`, wait for it. Raises
-    CheckpointError: it could not be written."""
+    """Write the event of the checkpoint that was written in a thread, once it is; with `wait`, wait for it.
+
+    Raises:
+        CheckpointError: it could not be written.
+    """
     if run.writer.step is None or not (wait or run.writer.done):
         return
     step = run.writer.step
@@ -230,8 +234,11 @@ def append_event(run: Run, step: int) -> None:
 
 
 def delete_old(run: Run, step: int) -> None:
-    """Delete old checkpoints beyond `keep`; `step` is that of the newest. Raises CheckpointError: a checkpoint cannot
-    be read."""
+    """Delete old checkpoints beyond `keep`; `step` is that of the newest.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
     config, every = run.config, run.config.checkpoint_every
     # the checkpoints to average at the end are kept, in addition to those of signals and best scores
     averaged = {(step // every - back) * every for back in range(config.average)}  # the last `average` scheduled ones
@@ -240,15 +247,20 @@ def delete_old(run: Run, step: int) -> None:
 
 def finish_save(run: Run) -> None:
     """Make up for what a kill may have cut off behind the newest checkpoint: its event and the deletion of old ones.
-    Raises CheckpointError: a checkpoint cannot be read."""
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
     if run.updater.replica.main:
         append_event(run, run.progress.step)
         delete_old(run, run.progress.step)
 
 
 def restore(run: Run, path: Path) -> dict[str, Any]:
-    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step. Returns
-    the state of the checkpoint.
+    """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
+
+    Returns:
+        The state of the checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -282,8 +294,11 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
 
 
 def restore_weights(run: Run, path: Path) -> int:
-    """Load weights and optimizer state alone from a checkpoint of the run, and return its step. Raises CheckpointError:
-    the checkpoint is damaged."""
+    """Load weights and optimizer state alone from a checkpoint of the run, and return its step.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
     checkpoint = load_checkpoint(path)
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
     return checkpoint.step

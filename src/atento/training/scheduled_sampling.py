@@ -133,6 +133,7 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
         seed: seed of the run.
         step: number of the update, from 1.
         progress: share of the run that is done after it, 0 to 1; 0 if the run has no known end.
+        part: the part.
     """
     share = own_share(config, step, round(step / progress) if progress else step)  # progress = step / steps
     if share <= 0:
@@ -142,11 +143,13 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
 
 
 def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomness | None) -> Output:
-    """Run a network on a batch in which some inputs are its own tokens; the labels stay those of the batch. Returns an
-    Output with `hidden` (B,T,D), the vectors that the labels are predicted from, and `encoded`.
+    """Run a network on a batch in which some inputs are its own tokens; the labels stay those of the batch.
 
     An input may be replaced if it is the label of the position before: not the start token, padding, a prefix that is
     given, nor the beginning of a packed text. Both passes of a Transformer have the same dropout.
+
+    Returns:
+        Output with `hidden` (B,T,D), the vectors that the labels are predicted from, and `encoded`.
     """
     name = "target_ids" if "target_ids" in batch.inputs else "ids"
     ids, labels = batch.inputs[name], batch.labels[HEAD]

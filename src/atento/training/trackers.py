@@ -183,8 +183,11 @@ _MADE: Mapping[str, Callable[[TrackedRun], Tracker]] = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Check that the packages of the trackers are installed. Raises MissingPartError: one is not; the message has the
-    command that installs it."""
+    """Check that the packages of the trackers are installed.
+
+    Raises:
+        MissingPartError: one is not; the message has the command that installs it.
+    """
     for name in names:
         if find_spec(name) is None:
             raise MissingPartError(f"`training.report_to` {name} needs the package {name}: {install_hint(name)}")

@@ -106,8 +106,11 @@ def _work(
     per_text: bool,
     as_json: bool,
 ) -> Work:
-    """What the command does with a block of lines: a number for each text. Raises UsageError: an option of the score of
-    all texts."""
+    """What the command does with a block of lines: a number for each text.
+
+    Raises:
+        UsageError: an option of the score of all texts.
+    """
     from atento.data.files.source_lines import display_name
 
     for option, is_set in (("TARGETS", targets is not None), ("--interval", interval), ("--fail-under", fail_under)):
@@ -146,8 +149,11 @@ def _records(score: "Score") -> list[dict[str, Any]]:
 
 
 def _read(shared: LineOptions, targets: str | None, pairs: bool) -> tuple[list[str], list[str] | None]:
-    """Texts; or sources and targets, of one file with a tab on each line, or of two. Raises DataError: names file and
-    line. UsageError: TARGETS for a model that reads no source."""
+    """Texts; or sources and targets, of one file with a tab on each line, or of two.
+
+    Raises:
+        DataError: names file and line. UsageError: TARGETS for a model that reads no source.
+    """
     from atento.data.files.source_lines import display_name
 
     lines, name = list(shared.lines(None, (lambda *_: None) if pairs else None)), display_name(shared.file)
@@ -183,8 +189,11 @@ def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[
 
 
 def _sides(lines: list[str], name: str, number: Callable[[int], int]) -> tuple[list[str], list[str]]:
-    """The sources and targets of lines with a tab between them; `number` is that of the line with an index. Raises
-    DataError: a line has not one tab, or one side of it is blank."""
+    """The sources and targets of lines with a tab between them; `number` is that of the line with an index.
+
+    Raises:
+        DataError: a line has not one tab, or one side of it is blank.
+    """
     for index, line in enumerate(lines):
         if line.strip() and line.count("\t") != 1:
             raise DataError(

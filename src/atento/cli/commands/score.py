@@ -213,8 +213,11 @@ def _scored(
 
 
 def _row(name: str, references: int, options: dict[str, object]) -> "Metric":
-    """The row of a metric whose function has the options of the command. Raises UsageError: there is no such metric, it
-    has no such option, or a file that it reads is missing."""
+    """The row of a metric whose function has the options of the command.
+
+    Raises:
+        UsageError: there is no such metric, it has no such option, or a file that it reads is missing.
+    """
     from atento.metrics.learned_table import LEARNED, check_inputs
     from atento.metrics.metric_table import METRICS, Metric, metric_named
 
@@ -250,8 +253,11 @@ def _read(
     name: str,
     tables: "Mapping[int, Rows]",
 ) -> tuple[Any, list[list[Any]]]:
-    """The references as the metric takes them, and the predictions of one system or two. Raises UsageError: several
-    files of references for a metric that takes one. DataError: names file and line."""
+    """The references as the metric takes them, and the predictions of one system or two.
+
+    Raises:
+        UsageError: several files of references for a metric that takes one. DataError: names file and line.
+    """
     from atento.tasks.ranking_files import read_rankings
     from atento.tasks.score_files import check_tags, in_order_of, read_items, where_all_say
 
@@ -292,8 +298,11 @@ def _read(
 
 
 def _tables(names: list[str], columns: list[str] | None, reading: dict[str, Any]) -> "dict[int, Rows]":
-    """The rows of the files that are tables, by the number of the file. Raises UsageError: no file is a table, or the
-    columns are not one, or one for each table. DataError: as `table_rows`."""
+    """The rows of the files that are tables, by the number of the file.
+
+    Raises:
+        UsageError: no file is a table, or the columns are not one, or one for each table. DataError: as `table_rows`.
+    """
     from atento.cli.table_columns import is_table, table_rows
 
     if not columns and not reading:

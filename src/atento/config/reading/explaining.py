@@ -69,8 +69,11 @@ def field_texts(cls: type) -> dict[str, str]:
 
 
 def explain(key: str) -> KeyHelp:
-    """Return the help of a dotted key. Raises RecipeError: no such key; names the nearest one and all that are known
-    there."""
+    """Return the help of a dotted key.
+
+    Raises:
+        RecipeError: no such key; names the nearest one and all that are known there.
+    """
     hint: object = Recipe
     help: KeyHelp | None = None
     path = ""

@@ -117,8 +117,7 @@ def load_recipe(
 
 
 def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tuple[Node, list[str]]:
-    """Leave out validation and test data of another kind than a `data.train` from a higher layer. Returns the recipe,
-    with `data.held_out` if validation data were left out; and the warnings.
+    """Leave out validation and test data of another kind than a `data.train` from a higher layer.
 
     The kinds are the micro-world and files. A shipped recipe validates on the micro-world; if the command line, or a
     recipe that extends it, names other training data, these scores do not measure that data. Validation and test data
@@ -128,6 +127,9 @@ def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tup
         tree: the recipe as written, all layers joined.
         files: the labels of the recipe's file and then of those that it extends.
         command_line: the position of overrides of the command line; other positions are environment variables.
+
+    Returns:
+        The recipe, with `data.held_out` if validation data were left out; and the warnings.
     """
     data = tree.value.get("data")
     if data is None or not isinstance(data.value, dict) or "train" not in data.value:

@@ -42,8 +42,11 @@ def shipped() -> dict[str, Any]:
 
 
 def shipped_text(name: str) -> str:
-    """Return the text of a shipped recipe with its comments. Raises RecipeError: no such recipe; names the nearest and
-    all known ones."""
+    """Return the text of a shipped recipe with its comments.
+
+    Raises:
+        RecipeError: no such recipe; names the nearest and all known ones.
+    """
     known = shipped()
     if name not in known:
         raise RecipeError(f"no recipe named {name!r}{nearest(name, list(known))}; {_RULE}")
@@ -102,7 +105,10 @@ def decoded(content: bytes, label: str) -> str:
 
 def read_files(first: RecipeFile) -> tuple[Node, dict[str, Path]]:
     """Merge a recipe with all recipes that it extends; return the tree, and the home folder of each file by its label.
-    Raises RecipeError: broken YAML, a file that is not there, or files that extend one another in a circle."""
+
+    Raises:
+        RecipeError: broken YAML, a file that is not there, or files that extend one another in a circle.
+    """
     layers: list[Node] = []
     homes: dict[str, Path] = {}
     identities: list[str] = []
@@ -237,8 +243,11 @@ def _set(parts: dict[Any, Node], head: object, remaining: str, value: Node | Non
 
 
 def settings(overrides: Sequence[str] | Mapping[str, object], position: str) -> list[tuple[str, Node | None]]:
-    """Overrides as dotted keys and written values; the value of `key=value` is YAML, `~key` removes the key. Raises
-    RecipeError: no `=`, an empty key, or a value that is not YAML."""
+    """Overrides as dotted keys and written values; the value of `key=value` is YAML, `~key` removes the key.
+
+    Raises:
+        RecipeError: no `=`, an empty key, or a value that is not YAML.
+    """
     if isinstance(overrides, Mapping):
         overrides = dict(overrides)  # values of Python, not texts of YAML
         for key in overrides:
@@ -286,8 +295,12 @@ def environment(variables: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
 
 
 def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str) -> Node:
-    """The tree after these overrides. Raises RecipeError: an unknown key, with the position, the nearest known key and
-    all known ones; null (or nothing after the `=`) for a type without null."""
+    """The tree after these overrides.
+
+    Raises:
+        RecipeError: an unknown key, with the position, the nearest known key and all known ones; null (or nothing after
+            the `=`) for a type without null.
+    """
     for key, value in changes:
         hint = type_at(key, position)
         if value is not None and value.value is None and type(None) not in schema.arms(hint):
@@ -297,8 +310,11 @@ def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str)
 
 
 def type_at(key: str, position: str) -> object:
-    """Return the type of the value at a dotted key of a recipe. Raises RecipeError: an unknown key; begins with
-    `position` and names the nearest known key."""
+    """Return the type of the value at a dotted key of a recipe.
+
+    Raises:
+        RecipeError: an unknown key; begins with `position` and names the nearest known key.
+    """
     hint: object = Recipe
     path = ""
     for head in key.split("."):

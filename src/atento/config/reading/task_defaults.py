@@ -38,6 +38,7 @@ def with_objective_heads(recipe: Recipe, *, written: bool) -> Recipe:
     """Return the recipe with the heads that its objectives need in its encoder, so that its run folder names them.
 
     Args:
+        recipe: the recipe.
         written: whether it names heads itself; otherwise the task's default heads that no objective trains are removed.
     """
     network = recipe.network

@@ -48,8 +48,11 @@ class EmbeddingConfig:
         return "".join(map(str.lower, text)) if self.lowercase else text
 
     def named(self, name: str) -> "EmbeddingConfig":
-        """The configuration with the prompt of that name. Raises UsageError: there is none; names those that there
-        are."""
+        """The configuration with the prompt of that name.
+
+        Raises:
+            UsageError: there is none; names those that there are.
+        """
         if name not in self.prompts:
             known = nearest(name, list(self.prompts)) if self.prompts else ": the model has none"
             raise UsageError(f"unknown prompt {name!r}{known}")

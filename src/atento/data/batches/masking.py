@@ -73,7 +73,6 @@ class Masking:
         words: NDArray[np.int64] | None = None,
     ) -> list[NDArray[np.int64]]:
         """Hide tokens, words or spans of a batch: what is hidden of a row is a function of seed, epoch and its number.
-        Returns the spans of each row as ranges of its positions that may be chosen (ranges,2); nothing for other units.
 
         Args:
             ids: (B,L), changed in place.
@@ -82,6 +81,9 @@ class Masking:
             rows: (B,) numbers of the examples.
             draw: seed and epoch.
             words: (B,L) the number of the word of each position; not read where the unit is the token.
+
+        Returns:
+            The spans of each row as ranges of its positions that may be chosen (ranges,2); nothing for other units.
         """
         may = may_be_chosen.numpy()
         counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()  # (B,)
@@ -242,7 +244,11 @@ def _treated(
 def masking_of(
     tokenizer: Tokenizer, config: ObjectiveConfig, unit: Literal["tokens", "words", "spans"] | None = None
 ) -> Masking:
-    """Return the masking for a tokenizer. Raises TokenizerError: it has no mask, or nothing but special tokens."""
+    """Return the masking for a tokenizer.
+
+    Raises:
+        TokenizerError: it has no mask, or nothing but special tokens.
+    """
     mask_id, ordinary_ids = tokenizer.mask_id, np.array(tokenizer.ordinary_ids, dtype=np.int64)
     if not len(ordinary_ids):
         raise TokenizerError("masking needs a tokenizer with pieces that are not special: all are special tokens")

@@ -13,6 +13,8 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
     """The template of a model's input; of an encoder-decoder, that of its source, which always ends with EOS.
 
     Args:
+        config: the network.
+        tokenizer: its tokenizer.
         stated: the template that the model's configuration names; None: the tokenizer's own.
 
     Raises:

@@ -62,8 +62,11 @@ def similarity(first: Shingles, second: Shingles) -> float:
 
 
 class _Candidates:
-    """Sets of n-grams by key, of which those that may be similar to a new one are found (MinHash, LSH). Raises
-    MissingPartError: `datasketch` is not installed."""
+    """Sets of n-grams by key, of which those that may be similar to a new one are found (MinHash, LSH).
+
+    Raises:
+        MissingPartError: `datasketch` is not installed.
+    """
 
     def __init__(self, threshold: float) -> None:
         try:

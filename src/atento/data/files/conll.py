@@ -64,7 +64,10 @@ def sentences_in(
 
 def without_marks(sentences: Sequence[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str | None]:
     """Words without the mark of a language that stands before each of them in the files of WikiANN, such as `pt:casa`.
-    Returns the sentences, and the mark; None: not every word has the same one, and the sentences are unchanged."""
+
+    Returns:
+        The sentences, and the mark; None: not every word has the same one, and the sentences are unchanged.
+    """
     match = _MARK.match(sentences[0][0]) if sentences else None
     if match is None:
         return list(sentences), None
@@ -84,8 +87,11 @@ def _is_comment(line: str, fields: list[str], width: int, tabs: bool) -> bool:
 
 
 def _numbers(columns: Sequence[int], width: int, where: str) -> list[int]:
-    """The columns from 0, in a file with `width` columns. Raises DataError: there is no such column, or it is the same
-    for two fields."""
+    """The columns from 0, in a file with `width` columns.
+
+    Raises:
+        DataError: there is no such column, or it is the same for two fields.
+    """
     count = f"{width} column{'s'[: width > 1]}"
     for column in columns:
         if not -width <= column < width:

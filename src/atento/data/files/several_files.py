@@ -60,8 +60,11 @@ def labelled_files(
 def two_files(
     source: Column | None, target: Column | None, folder: Path, files: ExitStack, encoding: str | None = None
 ) -> tuple[tuple[str, ...], Iterator[Row]]:
-    """Return the names of the two files and their rows; the files are open until `files` closes them. Raises
-    RecipeError: a side is missing. DataError: while reading, a bad line, or files of unequal length."""
+    """Return the names of the two files and their rows; the files are open until `files` closes them.
+
+    Raises:
+        RecipeError: a side is missing. DataError: while reading, a bad line, or files of unequal length.
+    """
     if not isinstance(source, str) or not isinstance(target, str):
         raise RecipeError(
             "a data source needs `source` and `target` (two parallel files), or `file` with two columns, or `world`: "

@@ -22,8 +22,11 @@ _DECODED = 1 << 16  # bytes that are decoded at once
 
 
 class Recoded(io.RawIOBase):
-    """The text of a binary stream in UTF-8; a byte order mark is left out. Raises DataError: while reading, bytes that
-    are no text in the encoding; names the file, the line and the byte."""
+    """The text of a binary stream in UTF-8; a byte order mark is left out.
+
+    Raises:
+        DataError: while reading, bytes that are no text in the encoding; names the file, the line and the byte.
+    """
 
     def __init__(self, stream: BinaryIO, name: str, encoding: str) -> None:
         super().__init__()
@@ -272,8 +275,11 @@ def display_name(path: str | Path) -> str:
 
 
 def read_text(stream: BinaryIO, name: str) -> str:
-    """A whole file as one string, under the rules of `scan` but for the length of a line. Raises DataError: not UTF-8,
-    a NUL, or not readable to its end."""
+    """A whole file as one string, under the rules of `scan` but for the length of a line.
+
+    Raises:
+        DataError: not UTF-8, a NUL, or not readable to its end.
+    """
     try:
         raw = stream.read()
     except (OSError, EOFError, zlib.error) as error:
@@ -303,8 +309,11 @@ def unreadable(name: str, error: Exception) -> DataError:
 
 
 def read_bytes(stream: BinaryIO, name: str, count: int) -> bytes:
-    """Up to `count` bytes of a file that is not read line by line; none at its end. Raises DataError: the file cannot
-    be read to its end."""
+    """Up to `count` bytes of a file that is not read line by line; none at its end.
+
+    Raises:
+        DataError: the file cannot be read to its end.
+    """
     try:
         return stream.read(count)
     except (OSError, EOFError, zlib.error) as error:

@@ -94,7 +94,10 @@ def columns_of(
     form: str, stream: BinaryIO, name: str, *, delimiter: str | None = None, sheet: str | None = None
 ) -> list[str]:
     """The fields of a table's first line, keys of the first object, or languages; none where they cannot be read.
-    Raises DataError: an error of the whole file."""
+
+    Raises:
+        DataError: an error of the whole file.
+    """
     if form in _DELIMITERS:
         row = next(_table_rows(form, stream, name, delimiter, sheet), None)
         return [] if row is None or isinstance(row, DataError) else row[1]

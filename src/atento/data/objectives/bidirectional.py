@@ -72,8 +72,11 @@ def word_batch(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
 
 
 def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches for bidirectional language modelling; texts longer than `data.max_len` words are split. Raises
-    DataError: no text has a word. RecipeError: a sampled and an adaptive softmax together."""
+    """Return batches for bidirectional language modelling; texts longer than `data.max_len` words are split.
+
+    Raises:
+        DataError: no text has a word. RecipeError: a sampled and an adaptive softmax together.
+    """
     tokenizer, recipe = preparation.tokenizer, preparation.recipe
     texts = words_of(tokenizer, preparation.split["text"])
     room = recipe.data.max_len

@@ -138,8 +138,7 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
 
 
 def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
-    """Concatenate texts and cut them into rows of `longest` inputs (docs/notes.md#e1). Returns a store with the columns
-    "ids" and "document".
+    """Concatenate texts and cut them into rows of `longest` inputs (docs/notes.md#e1).
 
     Rows overlap by one token: the last target of a row is the first input of the next. A text may continue in the next
     row, where it does not attend to its beginning. All rows except the last are full. A row without a target is left
@@ -148,6 +147,9 @@ def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:
     Args:
         texts: ids of each text, from BOS to EOS.
         longest: inputs of a row.
+
+    Returns:
+        A store with the columns "ids" and "document".
     """
     stream = Ragged(texts)
     document_ids = np.repeat(np.arange(len(texts), dtype=np.int32), stream.lengths)  # the text of each token

@@ -11,8 +11,11 @@ from atento.errors import DataError, RecipeError
 
 
 def cosent(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:
-    """Return batches of scored pairs, whole updates; long texts are cut, with a counted warning. Raises DataError:
-    records without a score or with a negative; scores that are all equal. RecipeError: a batch of one."""
+    """Return batches of scored pairs, whole updates; long texts are cut, with a counted warning.
+
+    Raises:
+        DataError: records without a score or with a negative; scores that are all equal. RecipeError: a batch of one.
+    """
     split, training = preparation.split, preparation.recipe.training
     scores = split.columns.get("score", [])
     store = scored_pairs(preparation, config, list(scores))

@@ -172,8 +172,11 @@ def sentence_numbers(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[i
 
 
 def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches for denoising; texts longer than `data.max_len` tokens are split. Raises DataError: no text is
-    left. TokenizerError: the tokenizer has no mask."""
+    """Return batches for denoising; texts longer than `data.max_len` tokens are split.
+
+    Raises:
+        DataError: no text is left. TokenizerError: the tokenizer has no mask.
+    """
     network, tokenizer, training = preparation.network, preparation.tokenizer, preparation.recipe.training
     template = special_tokens_of(network, tokenizer)
     room = preparation.longest - template.added(False)  # room without the special tokens

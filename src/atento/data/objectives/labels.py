@@ -71,7 +71,11 @@ class Labels(OneText):
 
 
 def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
-    """Return the head of that kind. Raises CapabilityError: the network has none."""
+    """Return the head of that kind.
+
+    Raises:
+        CapabilityError: the network has none.
+    """
     head = next((head for head in network.heads if head.kind == kind), None)
     if head is None:
         raise CapabilityError(f"this model has no {kind} head")
@@ -166,8 +170,11 @@ def report_windows(preparation: Preparation, store: MemoryStore, name: str = "id
 
 
 def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
-    """Return the number of the label of each record. Raises DataError: a label that is not among `names`; the message
-    names file and line."""
+    """Return the number of the label of each record.
+
+    Raises:
+        DataError: a label that is not among `names`; the message names file and line.
+    """
     numbers = {name: number for number, name in enumerate(names)}
     for row, label in enumerate(split["label"]):
         if label not in numbers:
@@ -176,8 +183,11 @@ def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
 
 
 def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of labelled texts; texts longer than `data.max_len` tokens are cut, with a counted warning. Raises
-    DataError: a label that the training data does not have."""
+    """Return batches of labelled texts; texts longer than `data.max_len` tokens are cut, with a counted warning.
+
+    Raises:
+        DataError: a label that the training data does not have.
+    """
     head = text_head(preparation.network)
     numbers = label_numbers(preparation.split, head.labels)
     weights: tuple[float, ...] = ()

@@ -78,6 +78,7 @@ def ranked_documents(
 
     Args:
         preparation: the split.
+        config: the objective.
         targets: makes the labels of its loss.
         compares: whether the loss compares documents of a query; in training, queries whose documents all have one
             grade are then left out, else grades are mapped from `score_range` to 0 to 1.

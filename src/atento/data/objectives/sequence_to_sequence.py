@@ -151,13 +151,16 @@ def _fitting(source: list[list[int]], target: list[list[int]], preparation: Prep
 def within_positions(
     split: Split, network: NetworkConfig, tokenizer: Tokenizer, truncate: str = "none"
 ) -> tuple[Split, str | None]:
-    """Leave out the pairs of a held-out split that the learned positions of a network cannot hold. Returns the pairs
-    that are left, and a warning that counts the others; None: none is left out.
+    """Leave out the pairs of a held-out split that the learned positions of a network cannot hold.
 
     Args:
         split: validation or test data; one without sources and targets is returned as it is.
+        network: configuration of the network.
         tokenizer: encodes the pairs.
         truncate: `data.truncate`; a side that it names is cut, and leaves out no pair.
+
+    Returns:
+        The pairs that are left, and a warning that counts the others; None: none is left out.
 
     Raises:
         DataError: no pair is left.

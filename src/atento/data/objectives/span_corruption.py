@@ -115,8 +115,11 @@ def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[i
 
 
 def sentinel_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of a tokenizer's sentinels in order, `<extra_id_0>` first. Raises TokenizerError: it has fewer
-    than two."""
+    """Return the ids of a tokenizer's sentinels in order, `<extra_id_0>` first.
+
+    Raises:
+        TokenizerError: it has fewer than two.
+    """
     known_ids = (tokenizer.specials.get(text) for text in sentinels(SENTINELS))
     ids = tuple(token for token in known_ids if token is not None)
     if len(ids) < 2:
@@ -128,7 +131,10 @@ def sentinel_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 def span_corruption(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for span corruption; texts longer than `data.max_len` tokens are split, single tokens left out.
-    Raises DataError: no text of two tokens is left. TokenizerError: the tokenizer has no sentinels."""
+
+    Raises:
+        DataError: no text of two tokens is left. TokenizerError: the tokenizer has no sentinels.
+    """
     network, training = preparation.network, preparation.recipe.training
     rows = [piece for piece in preparation.pieces(preparation.encoded(), preparation.longest - 1) if len(piece) > 1]
     if not rows:

@@ -54,8 +54,11 @@ class Spans(OneText):
 
 
 def answer_head(network: NetworkConfig) -> HeadConfig:
-    """Return the head that gives the start and the end of an answer. Raises CapabilityError: the network has none, or
-    it stands on the decoder of a network that reads a source."""
+    """Return the head that gives the start and the end of an answer.
+
+    Raises:
+        CapabilityError: the network has none, or it stands on the decoder of a network that reads a source.
+    """
     head = next((head for head in network.heads if head.kind == KIND), None)
     if head is None:
         raise CapabilityError(f"this model has no {KIND} head, so it answers no questions")
@@ -80,6 +83,7 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
     """Return the label of each window: the positions of the answer's first and last token in its row.
 
     Args:
+        windows: the windows.
         answers: of each record, the first and the last token of the answer in the context; None: it has no answer.
 
     Returns:
@@ -145,7 +149,10 @@ def _leave_out(
     labels: list[tuple[int, int]],
 ) -> None:
     """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
-    Raises DataError: there is such a question, and `data.skip_bad` is false."""
+
+    Raises:
+        DataError: there is such a question, and `data.skip_bad` is false.
+    """
     split = preparation.split
     bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
     if not bad:
@@ -175,8 +182,11 @@ def _warn(
     answers: Sequence[tuple[int, int] | None],
     labels: Sequence[tuple[int, int]],
 ) -> None:
-    """Report how many windows there are, and warn of answers that cannot be learned or predicted. Raises DataError: no
-    window is left to learn from."""
+    """Report how many windows there are, and warn of answers that cannot be learned or predicted.
+
+    Raises:
+        DataError: no window is left to learn from.
+    """
     data, total = preparation.recipe.data, counted(len(answers), "question")
     lost = {int(windows.records[row]) for row, label in enumerate(labels) if label[0] < 0}
     cut = sum(answers[record] is not None for record in lost)  # the others have been reported

@@ -90,7 +90,11 @@ class Tags(OneText):
 
 
 def tagging_head(network: NetworkConfig) -> HeadConfig:
-    """Return the tagging head. Raises CapabilityError: the network has none."""
+    """Return the tagging head.
+
+    Raises:
+        CapabilityError: the network has none.
+    """
     head = next((head for head in network.heads if head.kind == KIND), None)
     if head is None:
         raise CapabilityError(f"this model has no {KIND} head, so it gives no tags")
@@ -144,8 +148,11 @@ def windows_as_store(
 
 
 def room_for(longest: int | None, template: Template) -> int | None:
-    """Return how many tokens of a sentence stand in a row of `longest` tokens; None: any number. Raises DataError:
-    none."""
+    """Return how many tokens of a sentence stand in a row of `longest` tokens; None: any number.
+
+    Raises:
+        DataError: none.
+    """
     if longest is None:
         return None
     room = longest - template.added(False)
@@ -155,8 +162,11 @@ def room_for(longest: int | None, template: Template) -> int | None:
 
 
 def tag_numbers(split: Split, names: Sequence[str]) -> list[list[int]]:
-    """Return the number of the tag of each word of each record. Raises DataError: a tag that is not among `names`; the
-    message names file, line and word."""
+    """Return the number of the tag of each word of each record.
+
+    Raises:
+        DataError: a tag that is not among `names`; the message names file, line and word.
+    """
     numbers = {name: number for number, name in enumerate(names)}
     for row, (words, tags) in enumerate(zip(split["tokens"], split["tags"])):
         for position, (word, tag) in enumerate(zip(words, tags, strict=True), 1):
@@ -168,7 +178,10 @@ def tag_numbers(split: Split, names: Sequence[str]) -> list[list[int]]:
 
 def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of tagged sentences; those longer than `data.max_len` tokens are cut, with a counted warning.
-    Raises DataError: a tag that the training data does not have."""
+
+    Raises:
+        DataError: a tag that the training data does not have.
+    """
     network, split, training = preparation.network, preparation.split, preparation.recipe.training
     head, template = tagging_head(network), preparation.text_template()
     numbers = tag_numbers(split, head.labels)

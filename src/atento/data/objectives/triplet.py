@@ -11,8 +11,11 @@ from atento.errors import DataError
 
 
 def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of triplets; long texts are cut, with a counted warning. Raises DataError: records without a
-    negative, or with a score."""
+    """Return batches of triplets; long texts are cut, with a counted warning.
+
+    Raises:
+        DataError: records without a negative, or with a score.
+    """
     columns, training = preparation.split.columns, preparation.recipe.training
     if "negative" not in columns or "score" in columns:
         raise DataError(

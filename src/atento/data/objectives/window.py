@@ -80,8 +80,11 @@ class WindowBatches:
 
 
 def window(preparation: Preparation, config: ObjectiveConfig) -> WindowBatches:
-    """Return batches of windows over the words of each text, unknown words included. Raises DataError: no text has two
-    words, or subsampling leaves fewer than two words an epoch on average."""
+    """Return batches of windows over the words of each text, unknown words included.
+
+    Raises:
+        DataError: no text has two words, or subsampling leaves fewer than two words an epoch on average.
+    """
     tokenizer, recipe = preparation.tokenizer, preparation.recipe
     rows = [word_ids(tokenizer, words) for words in words_of(tokenizer, preparation.split["text"])]
     options = preparation.network.cbow or CBOWConfig()

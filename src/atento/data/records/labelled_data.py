@@ -24,6 +24,7 @@ def source_of(
     """Return the source for files of labelled data: one file with columns, or two parallel files.
 
     Args:
+        data: the paths.
         task: the task of the records.
         columns: the column of each field, by name or number, as in a recipe; None: the columns of a table have the
             names of the task's fields in its first line, or their order. An optional field is read if it is named, or
@@ -70,8 +71,11 @@ def source_of(
 
 
 def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of `reading` that are for the format of a file. Raises UsageError: a key that says nothing of how
-    a file is read."""
+    """Return the keys of `reading` that are for the format of a file.
+
+    Raises:
+        UsageError: a key that says nothing of how a file is read.
+    """
     if wrong := sorted(reading.keys() - {*READING, "sheet"}):
         raise UsageError(f"`reading` takes {', '.join(READING)}, sheet: got {', '.join(wrong)}")
     cells = {"csv": ("sheet",), "tsv": ("sheet",), "xlsx": ("delimiter", "encoding")}

@@ -136,7 +136,11 @@ def read_records(
 
 
 def _with_prefix(records: Records, prefix: str) -> Records:
-    """The records with a prefix before each source, or before each text. Raises RecipeError: they have neither."""
+    """The records with a prefix before each source, or before each text.
+
+    Raises:
+        RecipeError: they have neither.
+    """
     name = next((name for name in ("source", "text") if name in records.columns), None)
     if name is None:
         raise RecipeError(f"`prefix` is for data with `source` or `text`: got {' and '.join(records.columns)}")
@@ -185,8 +189,11 @@ def _read(
 def records_in_memory(
     records: MemoryRecords, fields: Sequence[Field], name: str, count: int | None = None, *, skip_bad: bool = False
 ) -> Records:
-    """Check records passed from Python by the rules for files; messages call them `name`. Raises UsageError, DataError:
-    as `records_in`, and where no record is left."""
+    """Check records passed from Python by the rules for files; messages call them `name`.
+
+    Raises:
+        UsageError, DataError: as `records_in`, and where no record is left.
+    """
     records, present = with_optional(records, fields)
     return collect(records_in(records, present, name), present, (name,), count, skip_bad)
 

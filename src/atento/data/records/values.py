@@ -69,8 +69,11 @@ class Converter:
         return f"query {shortened(str(values[0]))!r} without a document: `{blank[0]}` is blank" if blank else None
 
     def cells(self, cells: list[str]) -> list[Value]:
-        """Convert the cells of a row of a table to values; a row that is left out is unchanged. Raises ValueError: a
-        cell is not of its kind, or a rule between values is violated."""
+        """Convert the cells of a row of a table to values; a row that is left out is unchanged.
+
+        Raises:
+            ValueError: a cell is not of its kind, or a rule between values is violated.
+        """
         if self.plain or self.blank(cells):
             return list(cells)
         values = [_from_cell(field, cell, self.separator, self.decimal) for field, cell in zip(self.fields, cells)]
@@ -108,8 +111,11 @@ class Converter:
         return values
 
     def check(self, values: Sequence[Any]) -> None:
-        """Check the rules between values. Raises ValueError: unequal numbers of words and tags; a span that is not in
-        the context."""
+        """Check the rules between values.
+
+        Raises:
+            ValueError: unequal numbers of words and tags; a span that is not in the context.
+        """
         if self._pair is not None:
             words, tags = (len(values[number]) for number in self._pair)
             if words != tags:
@@ -123,8 +129,11 @@ class Converter:
 
 
 def check_span(span: Span, context: str) -> None:
-    """Check that a span is in a context. Raises ValueError: it is empty, or the context has another text at this
-    position."""
+    """Check that a span is in a context.
+
+    Raises:
+        ValueError: it is empty, or the context has another text at this position.
+    """
     if not span.text:
         raise ValueError("an answer is empty; a question without an answer has an empty list of answers")
     text = context[span.start : span.start + len(span.text)] if span.start >= 0 else ""
@@ -173,8 +182,11 @@ def as_written(name: str, known: Iterable[object]) -> str:
 
 
 def at_key(record: object, key: str) -> object:
-    """Return the value of a key; if the record lacks the key, its dots separate the keys of nested objects. Raises
-    ValueError: the record is no object, or lacks the key."""
+    """Return the value of a key; if the record lacks the key, its dots separate the keys of nested objects.
+
+    Raises:
+        ValueError: the record is no object, or lacks the key.
+    """
     if not isinstance(record, Mapping):
         raise ValueError(f"each record must be an object, not {kind_of(record)}")
     value: object = record
@@ -186,8 +198,11 @@ def at_key(record: object, key: str) -> object:
 
 
 def string_of(value: object, subject: str, *, is_class: bool = False) -> str:
-    """Return a string of a record, checked; a class may be a whole number, or true or false, and is its name. Raises
-    ValueError: something else, a NUL character, or half of a surrogate pair."""
+    """Return a string of a record, checked; a class may be a whole number, or true or false, and is its name.
+
+    Raises:
+        ValueError: something else, a NUL character, or half of a surrogate pair.
+    """
     if is_class and (name := label_name(value)) is not None:
         value = name
     if not isinstance(value, str):
@@ -227,7 +242,11 @@ def several_labels() -> str:
 
 
 def number_of(value: object, subject: str) -> float:
-    """Return a finite number. Raises ValueError: something else."""
+    """Return a finite number.
+
+    Raises:
+        ValueError: something else.
+    """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{subject} must hold a number, not {kind_of(value)}")
     return _finite(float(value), subject)

@@ -162,8 +162,11 @@ class TokenWriter:
         report(sum(record.texts for record in self.records), sum(record.characters for record in self.records))
 
     def _write(self, path: Path, data: bytes) -> None:
-        """`write_durably`. Raises AtentoError: it cannot be written; where the disk is full, the message says what to
-        do."""
+        """`write_durably`.
+
+        Raises:
+            AtentoError: it cannot be written; where the disk is full, the message says what to do.
+        """
         try:
             write_durably(path, data)
         except OSError as error:
@@ -176,8 +179,11 @@ class TokenWriter:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even after a power cut. Raises OSError: it cannot be
-    written."""
+    """Write a file so that it is there whole or not at all, even after a power cut.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:

@@ -214,12 +214,14 @@ class BeamSearch:
 
     def extend(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """Do one step of the search: rank the candidates, store finished outputs, and choose the live hypotheses.
-        Returns the slot that each slot continues (U,w), and its token (U,w).
 
         The outputs of sentences whose search has ended are stored in their request; their groups are over.
 
         Args:
             log_probs: (U*w,V) of the next token.
+
+        Returns:
+            The slot that each slot continues (U,w), and its token (U,w).
         """
         self.previous_scores, trace = self.scores, self.trace
         if trace is not None:
@@ -268,8 +270,11 @@ class BeamSearch:
         return chosen.parents, chosen.tokens
 
     def leave(self, parents: Tensor, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Drop the groups that are over, after `extend`, whose value is given. Returns the row whose state each slot
-        continues (U'*w), None if each continues its own; and its token (U'*w)."""
+        """Drop the groups that are over, after `extend`, whose value is given.
+
+        Returns:
+            The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
+        """
         rows = parents + self.slot_rows[:, :1]  # (U,w): numbers of slots in a group -> rows of the state
         if not any(group.is_over for group in self.groups):
             return None if torch.equal(rows, self.slot_rows) else rows.flatten(), tokens.flatten()

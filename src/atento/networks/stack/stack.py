@@ -154,7 +154,7 @@ class Stack(nn.Module):
         depth: int | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """Run the blocks, one after the other. Returns (B,T,D).
+        """Run the blocks, one after the other.
 
         Args:
             x: (B,T,D); with a `state` only the new positions.
@@ -167,6 +167,9 @@ class Stack(nn.Module):
             random: the randomness of dropout.
             depth: how many blocks to run; with fewer than all, the output of the last of them, without the final norm.
             layers: a list that gets x and the output of each block, (B,T,D); of the last one behind the final norm.
+
+        Returns:
+            (B,T,D).
         """
         depth = self.n_layers if depth is None else depth
         alone = state is None and memory is None and layers is None and depth == self.n_layers

@@ -149,12 +149,14 @@ class LayerPositions(nn.Module):
         return QueryKeyPositions.arange(query_len, key_len, device) if reads else None
 
     def terms(self, positions: QueryKeyPositions | None, dtype: torch.dtype) -> list[PositionTerms | None]:
-        """The position terms of each layer's self-attention, computed once for all layers. Returns the terms of each
-        layer; None if a layer has none.
+        """The position terms of each layer's self-attention, computed once for all layers.
 
         Args:
             positions: positions of the queries and the keys; None: nothing reads them.
             dtype: dtype of the queries and the keys.
+
+        Returns:
+            The terms of each layer; None if a layer has none.
         """
         if positions is None:
             return [None] * len(self.rotary)

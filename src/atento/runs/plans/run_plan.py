@@ -89,8 +89,11 @@ class Plan:
 
 
 def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callable[[str], None]) -> Plan:
-    """Return the plan of a recipe on one device; reads the data, and makes the tokenizer if it has no path. Raises
-    RecipeError, DataError, UsageError: as training would."""
+    """Return the plan of a recipe on one device; reads the data, and makes the tokenizer if it has no path.
+
+    Raises:
+        RecipeError, DataError, UsageError: as training would.
+    """
     data = read_data(loaded.recipe, loaded.folder, report)
     loaded = with_sizes(loaded, data)
     recipe, training = loaded.recipe, loaded.recipe.training
@@ -114,6 +117,8 @@ def plan_run(
     """Return the plan of a prepared run. PyTorch's random numbers are the same before and after.
 
     Args:
+        recipe: the recipe.
+        config: configuration of its network.
         batches: its training data.
         precision: "float32", "bfloat16" or "float16".
         device: "cpu", "cuda" or a device with its number.

@@ -120,10 +120,13 @@ Dimension = Choices | Range
 
 
 def read_space(space: str | Path | Mapping[str, object]) -> list[Dimension]:
-    """Read the space of a search. Returns one dimension a key, in the order of the file.
+    """Read the space of a search.
 
     Args:
         space: a YAML file, or a mapping of the same form.
+
+    Returns:
+        One dimension a key, in the order of the file.
 
     Raises:
         RecipeError: the file cannot be read, the space is empty, a key is unknown or cannot be searched, or its values

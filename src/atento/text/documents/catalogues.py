@@ -81,8 +81,11 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
 
 
 def messages_of(text: str, name: str) -> list[_Message]:
-    """The messages of a catalogue; comments and messages that are out of use are not among them. Raises DataError: as
-    `read_catalogue`."""
+    """The messages of a catalogue; comments and messages that are out of use are not among them.
+
+    Raises:
+        DataError: as `read_catalogue`.
+    """
     messages, at, is_fuzzy = list[_Message](), 0, False
     current: _Text | None = None
     while at < len(text):

@@ -46,8 +46,11 @@ class WordDocument:
 
 
 def read_word(data: bytes, name: str) -> WordDocument:
-    """The document in an archive. Raises DataError: it is encrypted, no Word document, or larger than documents may
-    be."""
+    """The document in an archive.
+
+    Raises:
+        DataError: it is encrypted, no Word document, or larger than documents may be.
+    """
     if data.startswith(_OLD):
         raise DataError(f"{name}: is encrypted, or of an older version of Word: save it as .docx without a password")
     if len(data) > MOST:

@@ -26,7 +26,11 @@ class Sources:
     files: Mapping[str, bytes]
 
     def flag(self, name: str, default: bool | None) -> bool | None:
-        """A boolean setting. Raises TokenizerError: the value is not a boolean."""
+        """A boolean setting.
+
+        Raises:
+            TokenizerError: the value is not a boolean.
+        """
         value = self.config.get(name, default)
         if value is not None and not isinstance(value, bool):
             raise TokenizerError(f"`{name}` in {self.directory} must be true or false: got {value!r}")
@@ -60,8 +64,11 @@ def digest(content: bytes) -> str:
 
 
 def numbered(content: bytes, path: Path, *, may_be_empty: bool = False) -> dict[str, int]:
-    """Read a vocabulary from JSON: piece -> id. Raises TokenizerError: it is not JSON, or empty and may not be, or an
-    id is not an integer from 0 on, or occurs twice."""
+    """Read a vocabulary from JSON: piece -> id.
+
+    Raises:
+        TokenizerError: it is not JSON, or empty and may not be, or an id is not an integer from 0 on, or occurs twice.
+    """
     data = as_object(as_text(content, path), path)
     if not data and not may_be_empty:
         raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
@@ -94,8 +101,11 @@ def listed(content: bytes, path: Path) -> dict[str, int]:
 
 
 def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Read the merges of a `merges.txt`, in order. Raises TokenizerError: a line is not two pieces, or a piece or the
-    result of a merge is not in the vocabulary."""
+    """Read the merges of a `merges.txt`, in order.
+
+    Raises:
+        TokenizerError: a line is not two pieces, or a piece or the result of a merge is not in the vocabulary.
+    """
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(as_text(content, path).split("\n"), 1):
         line = line.rstrip("\r")
@@ -112,7 +122,11 @@ def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tu
 
 
 def unknown(config: Mapping[str, object], default: str, vocabulary: Mapping[str, int], path: Path) -> str:
-    """The unknown token, from the settings or the family. Raises TokenizerError: it is not in the vocabulary."""
+    """The unknown token, from the settings or the family.
+
+    Raises:
+        TokenizerError: it is not in the vocabulary.
+    """
     unk = token_text(config.get("unk_token")) or default
     if unk not in vocabulary:
         raise TokenizerError(f"{path} must hold {unk!r}, the piece for what is unknown")

@@ -51,8 +51,11 @@ class SentencePieceModel:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer: number and value; packed, nested and text values are bytes. Raises ValueError:
-    the bytes end inside a field, or are not a protocol buffer."""
+    """The fields of a protocol buffer: number and value; packed, nested and text values are bytes.
+
+    Raises:
+        ValueError: the bytes end inside a field, or are not a protocol buffer.
+    """
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -92,6 +95,7 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
     """Parse the bytes of a `.model` file.
 
     Args:
+        data: the bytes.
         path: the file, for messages.
 
     Raises:

@@ -48,8 +48,11 @@ class Channel:
         self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
 
     def gather(self, value: object) -> list[Any]:
-        """Send plain data to all processes; return what each has sent, by its number. Raises LostProcess: a process has
-        ended, or does not answer in time."""
+        """Send plain data to all processes; return what each has sent, by its number.
+
+        Raises:
+            LostProcess: a process has ended, or does not answer in time.
+        """
         data = json.dumps(value).encode("ascii")
         heads = self._gather(len(data).to_bytes(8, "big") + data[:SHORT], 8 + SHORT)  # one round is enough for most
         sizes = [int.from_bytes(head[:8], "big") for head in heads]  # length in 8 bytes, then the beginning

@@ -170,8 +170,11 @@ class Processes:
         return [next(by_process[self._owner(number)]) for number in range(total)]  # by number of the part
 
     def together(self, compute: Callable[[], list[T]]) -> list[T]:
-        """Compute the values of the parts of this process, and get those of all parts. Raises an exception on all
-        processes, if `compute` raises one on any."""
+        """Compute the values of the parts of this process, and get those of all parts.
+
+        Raises:
+            An exception on all processes, if `compute` raises one on any.
+        """
         failure: Exception | None = None
         values: list[T] = []
         started = time.perf_counter()
@@ -220,8 +223,11 @@ class Processes:
         return int(highest)
 
     def main_does(self, work: Callable[[], T]) -> T:
-        """Let the first process alone do something, and return its result on all of them. Raises an exception on all
-        processes, if `work` raises one."""
+        """Let the first process alone do something, and return its result on all of them.
+
+        Raises:
+            An exception on all processes, if `work` raises one.
+        """
         if self._in_turn:
             return work() if self.main else cast(T, None)
         failure: Exception | None = None
@@ -239,8 +245,11 @@ class Processes:
         return cast(T, result if self.main else of_main)
 
     def gather(self, value: T) -> list[T]:
-        """Give plain data to all processes, and get what each has given, by its number. Raises The exception of another
-        process whose `work` of `all_do` has raised one."""
+        """Give plain data to all processes, and get what each has given, by its number.
+
+        Raises:
+            The exception of another process whose `work` of `all_do` has raised one.
+        """
         everyones = self.patient.gather([value, None])
         for rank, (_, description) in enumerate(everyones):
             if description is not None:
@@ -269,8 +278,11 @@ class Processes:
         return result
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Do something on the first process, then on the others at the same time. Raises an exception on all processes,
-        if `work` raises one on any."""
+        """Do something on the first process, then on the others at the same time.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
         results: list[T] = []
         for turn in (self.main, not self.main):
             failure: Exception | None = None

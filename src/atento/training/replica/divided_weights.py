@@ -206,7 +206,11 @@ class DividedWeights:
 
 
 class DividedSum:
-    """The gradients of the shards, which the backward passes have summed over all processes."""
+    """The gradients of the shards, which the backward passes have summed over all processes.
+
+    Args:
+        weights: the divided weights.
+    """
 
     def __init__(self, weights: DividedWeights) -> None:
         self.weights = weights
@@ -223,8 +227,11 @@ class DividedSum:
 
 
 def check_network(network: Network) -> None:
-    """Check that a network can be divided. Raises RecipeError: it has no stack of blocks, or a weight that is a single
-    number."""
+    """Check that a network can be divided.
+
+    Raises:
+        RecipeError: it has no stack of blocks, or a weight that is a single number.
+    """
     if not any(hasattr(module, "recompute") for module in network.modules()):  # the class is `Stack`
         raise RecipeError(
             f"`training.parallel.shard` needs a Transformer: got architecture {network.config.architecture!r}"
@@ -301,8 +308,11 @@ class SavingProcesses:
         self.shard = self.channel.rank if writes else None
 
     def all_do(self, work: Callable[[], T]) -> list[T]:
-        """Do something on all processes, and return the plain results of all. Raises an exception on all processes, if
-        `work` raises one on any."""
+        """Do something on all processes, and return the plain results of all.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
         failure: Exception | None = None
         result: object = None
         try:

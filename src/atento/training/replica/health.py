@@ -45,6 +45,7 @@ def examine(processes: Processes, folder: Path, version: str, device: str) -> He
     """Examine the processes; all of them call it.
 
     Args:
+        processes: the processes.
         folder: a folder that all of them should see.
         version: of Atento.
         device: "cpu" or "cuda"; messages are sent between its memories.

@@ -27,8 +27,7 @@ UNSAVED = "; no checkpoint was saved: the same command continues from the last o
 def launch(
     processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None], unsaved: str = UNSAVED
 ) -> int:
-    """Run a module of Python in several processes of this machine, and wait for them. Returns the exit status: 0, or
-    that of the first process, or 128 and the number of the signal that ended it.
+    """Run a module of Python in several processes of this machine, and wait for them.
 
     If a process is killed, the others end, and all start again from the last checkpoint. SIGTERM, SIGINT and SIGUSR1 go
     to all processes, which save a checkpoint.
@@ -39,6 +38,9 @@ def launch(
         arguments: arguments of the module.
         report: called with each line for the user.
         unsaved: what the line about a signal adds if the processes were ended before they could stop by themselves.
+
+    Returns:
+        The exit status: 0, or that of the first process, or 128 and the number of the signal that ended it.
     """
     logging.disable(logging.ERROR)  # the agent logs what is reported here
     os.environ[LAUNCHER] = str(os.getpid())
@@ -52,8 +54,11 @@ def launch(
 
 
 def _supervised(processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None]) -> int:
-    """Start the processes, and again if one is killed; return the exit status. Raises SignalException: a signal has
-    ended them, and the first one has said nothing about it."""
+    """Start the processes, and again if one is killed; return the exit status.
+
+    Raises:
+        SignalException: a signal has ended them, and the first one has said nothing about it.
+    """
     for restarts_left in reversed(range(RESTARTS + 1)):
         again = [argument for argument in arguments if argument != "--force"]  # the folder is that of this run
         with tempfile.TemporaryDirectory(prefix="atento-") as folder:

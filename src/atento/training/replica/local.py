@@ -79,8 +79,11 @@ class Writers(Protocol):
     shards: int
 
     def all_do(self, work: Callable[[], object]) -> list[object]:
-        """Do something on all processes, and return the plain results of all. Raises an exception on all processes, if
-        `work` raises one on any."""
+        """Do something on all processes, and return the plain results of all.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
 
 
 class Replica(Protocol):
@@ -116,14 +119,21 @@ class Replica(Protocol):
         """Return the weights of a network as this process trains them, to compute in that data type."""
 
     def check(self, step: int, parameters: Sequence[Tensor]) -> None:
-        """Compare the weights of all processes, now and then. Raises TrainingError: they differ."""
+        """Compare the weights of all processes, now and then.
+
+        Raises:
+            TrainingError: they differ.
+        """
 
     def exchange(self, values: list[T]) -> list[T]:
         """Give the plain values of the parts of this process, and get those of all parts of the update, in order."""
 
     def together(self, compute: Callable[[], list[T]]) -> list[T]:
-        """Compute the values of the parts of this process, and get those of all parts. Raises an exception on all
-        processes, if `compute` raises one on any."""
+        """Compute the values of the parts of this process, and get those of all parts.
+
+        Raises:
+            An exception on all processes, if `compute` raises one on any.
+        """
 
     def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
         """Return a sum over all parts of an update, of which there are `parts` on all processes together."""
@@ -135,19 +145,28 @@ class Replica(Protocol):
         """Return the highest of the values of all processes."""
 
     def main_does(self, work: Callable[[], T]) -> T:
-        """Let the first process alone do something, and return its result, which is plain data, on all of them. Raises
-        An exception on all processes, if `work` raises one."""
+        """Let the first process alone do something, and return its result, which is plain data, on all of them.
+
+        Raises:
+            An exception on all processes, if `work` raises one.
+        """
 
     def gather(self, value: T) -> list[T]:
         """Give plain data to all processes, and get what each has given, by its number; in work of `all_do`."""
 
     def all_do(self, work: Callable[[], T]) -> T:
-        """Do something on all processes at the same time, and return the result of this one. Raises an exception on all
-        processes, if `work` raises one on any."""
+        """Do something on all processes at the same time, and return the result of this one.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Do something on the first process, then on the others. Raises an exception on all processes, if `work` raises
-        one on any."""
+        """Do something on the first process, then on the others.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
 
 
 class WholeWeights:
