@@ -73,6 +73,7 @@ def test_grades_are_learned_and_scored(ranked: TrainedRun, server: ForkServer) -
     """`evaluate` has the scores of the files that a user writes of the model's numbers, in both forms."""
     here, model = ranked.folder.parent, atento.load(ranked.folder)
     assert ranked.best is not None and ranked.best > 0.8
+    assert "baseline on valid: ndcg@10 " in next(ranked.folder.glob("*.log")).read_text("utf-8")
     scores = atento.evaluate(model, here / "valid.tsv")
     assert list(scores) == ["ndcg@10", "map", "mrr"] and scores["ndcg@10"].value == pytest.approx(ranked.best)
     assert scores["map"].interval()[0] <= scores["map"].value
@@ -173,11 +174,11 @@ def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, 
     ],
 )  # fmt: skip
 def test_what_cannot_be_ranked_is_one_sentence(
-    records: list[Any], changes: dict[str, Any], message: str, tmp_path: Path
+    records: list[Any], changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(AtentoError, match=message) as error:
         atento.train(recipe(**changes), data={"train": records}, out=tmp_path / "run")
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and "every `grade`" not in capsys.readouterr().err
 
 
 def test_an_unknown_field_names_file_and_line(tmp_path: Path) -> None:

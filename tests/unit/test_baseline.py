@@ -1,6 +1,7 @@
 """Simple learners beside hand-computed outputs, and how a final score is compared with them."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,21 @@ def test_numbers_by_overlap_and_ridge() -> None:
     assert sorted(predicted[:4]) == predicted[:4]
     overlap, _ = LEARNERS["numbers"]
     assert not overlap.applies(single)
+
+
+def test_documents_by_overlap_and_bm25() -> None:
+    """By hand: of two documents one has the word, which is rare by log 2; both kinds of records; no scikit-learn."""
+    train = split(query=["q", "q"], document=["a b", "b c c"], grade=[1.0, 0.0])
+    one = split(query=["A x", "c"], positive=["a b", "c d"], negative=["b c c", "d"])
+    assert of("rankings", "overlap of words", train, one) == [1 / 3, 0, 1 / 2, 0]
+    times = 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / 2.5))  # of a word that a document of three words has twice
+    twice = split(query=["c"], positive=["b c c"], negative=["e"])
+    assert of("rankings", "BM25", train, twice) == pytest.approx([math.log(2) * times, 0])
+    assert of("rankings", "BM25", train, one)[0] == pytest.approx(math.log(2) * 2.2 / (1 + 1.2 * 0.85))
+    rows = [(word, f"{word} {other}", int(other == "x")) for word in ("cat", "dog") for other in "xyz"]
+    result = fitted("ranking", rows, [("cat", "the cat", 1), ("cat", "a dog", 0)])
+    assert result.missing == "" and list(result.scores["valid"]) == ["overlap of words", "BM25"]
+    assert result.best("valid")[1]["ndcg@10"].value == 1
 
 
 def test_the_most_frequent_tag_of_a_word() -> None:

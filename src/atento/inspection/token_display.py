@@ -11,9 +11,7 @@ _CONTINUED = "@@"
 
 def visible(text: str) -> str:
     """`text` with visible signs in place of lone whitespace, control characters and direction marks."""
-    if text in _SIGNS:
-        return _SIGNS[text]
-    return "".join(_visible_character(character) for character in text)
+    return _SIGNS[text] if text in _SIGNS else "".join(_visible_character(character) for character in text)
 
 
 def _visible_character(character: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from atento.data.records.judged_documents import judged_documents, pairs_of
 from atento.data.records.splits import Split
 from atento.errors import MissingPartError, install_hint
 from atento.metrics.output_kinds import Outputs
@@ -77,6 +78,25 @@ def _tag_of_word(train: Split) -> Predict:
 
 def _overlap_of_pairs(train: Split) -> Predict:
     return lambda split: [overlap(first, second) for first, second in zip(split["text"], split["pair"])]
+
+
+def _overlap_of_documents(train: Split) -> Predict:
+    return lambda split: [overlap(query, document) for query, document in pairs_of(judged_documents(split))]
+
+
+def _bm25(train: Split) -> Predict:
+    """BM25 of the words of each query in a document, by the documents of the training data (k1 1.2, b 0.75)."""
+    documents = [words_of(text) for text in {document: None for _, document in pairs_of(judged_documents(train))}]
+    frequency, mean = Counter(word for words in documents for word in {*words}), np.mean([*map(len, documents)])
+
+    def score(query: str, document: str) -> float:
+        counts = Counter(words_of(document))
+        length = 1.2 * (0.25 + 0.75 * counts.total() / max(1.0, float(mean)))  # against that of other documents
+        shares = {word: counts[word] * 2.2 / (counts[word] + length) for word in words_of(query)}
+        rarity = {word: (len(documents) + 1) / (frequency[word] + 0.5) for word in shares}
+        return sum(float(np.log(rarity[word])) * share for word, share in shares.items())
+
+    return lambda split: [score(query, document) for query, document in pairs_of(judged_documents(split))]
 
 
 def _no_answer(train: Split) -> Predict:
@@ -237,6 +257,10 @@ LEARNERS: dict[Outputs, tuple[Learner, ...]] = {
     "numbers": (
         Learner("overlap of words", _overlap_of_pairs, ("text", "pair")),
         Learner("TF-IDF, ridge regression", partial(_linear, "ridge"), ("text", "score")),
+    ),
+    "rankings": (
+        Learner("overlap of words", _overlap_of_documents, ("query",)),
+        Learner("BM25", _bm25, ("query",)),
     ),
     "vector pairs": (Learner("TF-IDF vectors", _vectors, ("text", "pair")),),
     "tags": (Learner("most frequent tag of a word", _tag_of_word, ("tokens", "tags")),),

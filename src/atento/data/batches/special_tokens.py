@@ -33,9 +33,7 @@ def template_for(task: str, tokenizer: Tokenizer) -> str | None:
     template = TASKS[task].template
     if template == "bos" and not begin_of(tokenizer):
         return "none"
-    if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)):
-        return None
-    return template
+    return None if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)) else template
 
 
 def prompt_length(config: EmbeddingConfig, tokenizer: Tokenizer, template: Template) -> int:
@@ -43,9 +41,7 @@ def prompt_length(config: EmbeddingConfig, tokenizer: Tokenizer, template: Templ
 
     As sentence-transformers counts them: the prompt is encoded alone.
     """
-    if config.pool_prompt or not config.prompt:
-        return 0
-    return template.ends()[0] + len(tokenizer.encode(config.read("")))
+    return 0 if config.pool_prompt or not config.prompt else template.ends()[0] + len(tokenizer.encode(config.read("")))
 
 
 def begin_of_outputs(config: NetworkConfig) -> tuple[int, ...]:

@@ -112,6 +112,4 @@ def killed_by(failures: Mapping[int, ProcessFailure]) -> dict[int, int]:
 def status_of(failures: Mapping[int, ProcessFailure]) -> int:
     """Return the exit status of a run by those of its processes: that of the first process, if it failed by itself."""
     statuses = [failures[rank].exitcode for rank in sorted(failures)]
-    if STOPPED in statuses:
-        return STOPPED
-    return next((status for status in statuses if status > 0), 128 + signal.SIGTERM)
+    return STOPPED if STOPPED in statuses else next((status for status in statuses if status > 0), 128 + signal.SIGTERM)
