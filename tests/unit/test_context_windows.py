@@ -318,6 +318,23 @@ def test_a_head_on_the_decoder_reads_no_context() -> None:
         answer_head(NetworkConfig("encoder", vocab_size=9, d_model=8, d_ff=8, n_heads=1))
 
 
+def test_windows_that_would_share_more_than_half_are_said() -> None:
+    train = {"train": {"file": "a.tsv", "text": 0, "label": 1}, "max_len": 64}
+    contexts = {"train": "squad.json", "max_len": 64}
+    half = "recipe: data.stride 33 is more than half of data.max_len: windows share at most 32 tokens"
+    for task, data, said in (
+        ("classification", train | {"windows": "mean", "stride": 33}, [half]),
+        ("question-answering", contexts | {"stride": 33}, [half]),
+        ("question-answering", contexts | {"stride": 32}, []),
+        ("question-answering", contexts, []),  # the default is no wish
+        ("classification", train | {"windows": "mean"}, []),
+        ("classification", train | {"windows": "first-last", "stride": 9}, ["data.stride has no effect: nothing is"]),
+    ):
+        warnings = load_recipe({"task": task, "data": data}, environment={}).warnings
+        found = [warning for warning in warnings if "stride" in warning]
+        assert len(found) == len(said) and all(one in warning for one, warning in zip(said, found))
+
+
 def test_keys_of_windows_have_no_effect_on_other_tasks() -> None:
     recipe = {"task": "translation", "data": {"train": {"world": "train"}, "stride": 5, "max_answer": 3}}
     warnings = [

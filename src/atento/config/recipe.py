@@ -234,9 +234,9 @@ class DataConfig:
     in the row; for books.
     """
     stride: int = 128
-    """Number of tokens that neighbouring windows share, at most half of a window: of a long context of questions, or of
-    a long text with `windows`. [at least 0; at least 1 with `windows`] Raise it for long answers, which must stand
-    whole in a window.
+    """Number of tokens that neighbouring windows share, as `stride` of a tokenizer of Transformers: of a long context
+    of questions, or of a long text with `windows`. More than half of a window counts as half. [at least 0; at least 1
+    with `windows`] Raise it for long answers, which must stand whole in a window.
     """
     max_answer: int = 30
     """For question answering: maximum length in tokens of the answers that a model gives. [at least 1] Raise it for

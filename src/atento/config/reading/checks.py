@@ -210,10 +210,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     spec = TASKS[recipe.task]
     if "context" not in spec.columns:
         yield from no_effect("data.max_answer", "this task has no contexts of questions")
-        if recipe.data.windows is None:
-            yield from no_effect("data.stride", "nothing is read in windows")
-    if not _reads_long_texts(spec):
-        yield from no_effect("data.windows", "this task gives no label, number or vector of a whole text")
+    yield from _of_windows(recipe, written.get("data.stride", "task "), no_effect)
     if not any(OBJECTIVES[objective.kind].packs for objective in objectives_of(recipe.task, recipe.objective)):
         packing = " or ".join(kind for kind, objective in OBJECTIVES.items() if objective.packs)
         yield from no_effect("data.pack", f"only the objective {packing} packs texts")
@@ -282,6 +279,18 @@ def _without_effect_on(
             yield from no_effect(key, pairs if init.few_shot else "init.classifier is fitted at once, not by steps")
     if init.train == "head":
         yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
+
+
+def _of_windows(recipe: Recipe, where: str, no_effect: Callable[[str, str], Iterator[str]]) -> Iterator[str]:
+    """Yield a warning for keys of windows that are not read, and for a stride, written `where`, that is too large."""
+    data, spec, most = recipe.data, TASKS[recipe.task], recipe.data.max_len // 2
+    if "context" not in spec.columns and data.windows in (None, "first-last"):
+        yield from no_effect("data.stride", "nothing is read in windows that share tokens")
+    elif data.stride > most and not where.startswith("task "):
+        given = f"data.stride {data.stride} is more than half of data.max_len"
+        yield f"{where}: {given}: windows share at most {most} tokens"
+    if not _reads_long_texts(spec):
+        yield from no_effect("data.windows", "this task gives no label, number or vector of a whole text")
 
 
 def _of_teacher(recipe: Recipe, no_effect: Callable[[str, str], Iterator[str]]) -> Iterator[str]:
