@@ -94,10 +94,4 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     objective = Bidirectional(
         sentences, characters, preparation.network.vocab_size, 0 if preparation.held_out else sampled
     )
-    return PlannedBatches(
-        MemoryStore({"words": Ragged(rows)}),
-        objective,
-        budget=recipe.training.batch_tokens,
-        seed=recipe.training.seed,
-        weight=config.weight,
-    )
+    return preparation.planned(MemoryStore({"words": Ragged(rows)}), objective, config.weight)

@@ -118,13 +118,12 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     # without BOS a text of no tokens is EOS alone, and predicts nothing
     texts = [text for row in preparation.encoded() if len(text := [*begin, *row, tokenizer.eos_id]) > 1]
     mask = causal_mask() if network.architecture == "encoder" else None  # decoders are causal by themselves
-    budget, seed = recipe.training.batch_tokens, recipe.training.seed
     if recipe.data.pack == "none":
         if not texts:
             raise DataError("no text is left: all are blank")
         # L inputs take L + 1 ids: the last id of a piece is only predicted, and the next piece begins with it
         store = MemoryStore({"ids": Ragged(preparation.pieces(texts, preparation.longest + 1, overlap=1))})
-        return PlannedBatches(store, Causal(network.pad_id, mask), budget=budget, seed=seed, weight=config.weight)
+        return preparation.planned(store, Causal(network.pad_id, mask), config.weight)
     isolated = recipe.data.pack == "isolated"
     if isolated and network.architecture not in ("decoder", "encoder"):
         raise RecipeError(f"`data.pack` isolated needs a decoder: got a {network.architecture}; stream or none")
@@ -132,9 +131,7 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     preparation.report(
         f"{counted(len(texts), 'text')} packed into {counted(len(store), 'row')} of {preparation.longest} tokens"
     )
-    return PlannedBatches(
-        store, PackedCausal(network.pad_id, isolated, mask), budget=budget, seed=seed, weight=config.weight
-    )
+    return preparation.planned(store, PackedCausal(network.pad_id, isolated, mask), config.weight)
 
 
 def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:

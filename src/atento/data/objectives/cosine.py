@@ -17,16 +17,12 @@ def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     Raises:
         DataError: records without a score or with a negative, or a score out of range; names file and line.
     """
-    split, training = preparation.split, preparation.recipe.training
+    split = preparation.split
     scores = cosines_of(split, config.score_range) if "score" in split.columns else []
-    return PlannedBatches(
-        scored_pairs(preparation, config, scores),
-        Sides(config.kind, preparation.network, contrast(preparation, config)),
-        budget=training.batch_tokens,
-        seed=training.seed,
-        weight=config.weight,
-        equal_examples=True,  # as sentence-transformers does: else long pairs would count more than short ones
-    )
+    store = scored_pairs(preparation, config, scores)
+    objective = Sides(config.kind, preparation.network, contrast(preparation, config))
+    # as sentence-transformers does: else long pairs would count more than short ones
+    return preparation.planned(store, objective, config.weight, equal_examples=True)
 
 
 def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:

@@ -177,7 +177,7 @@ def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatch
     Raises:
         DataError: no text is left. TokenizerError: the tokenizer has no mask.
     """
-    network, tokenizer, training = preparation.network, preparation.tokenizer, preparation.recipe.training
+    network, tokenizer = preparation.network, preparation.tokenizer
     template = special_tokens_of(network, tokenizer)
     room = preparation.longest - template.added(False)  # room without the special tokens
     encoded = [sentence_numbers(tokenizer, text) for text in preparation.split["text"]]
@@ -190,4 +190,4 @@ def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatch
     layout = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
     objective = Denoising(layout, Noise(tokenizer.mask_id, *shares), template)
     store = MemoryStore({"ids": Ragged(ids), "sentence": Ragged(sentences)})
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return preparation.planned(store, objective, config.weight)

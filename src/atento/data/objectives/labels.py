@@ -208,7 +208,7 @@ def labelled_texts(
 
     `class_weights` are the factors of the loss of the classes (C,); of sets, those of absent and of present ones (2,C).
     """
-    split, training = preparation.split, preparation.recipe.training
+    split = preparation.split
     pairs = split["pair"] if "pair" in split.columns else None
     network, template = preparation.network, preparation.text_template()
     long_texts = preparation.long_texts
@@ -223,11 +223,4 @@ def labelled_texts(
     store.columns.update(columns)
     has_values, windows = "values" in columns, long_texts.windows
     objective = Labels(network, head, has_values=has_values, class_weights=class_weights, windows=windows)
-    return PlannedBatches(
-        store,
-        objective,
-        budget=training.batch_tokens,
-        seed=training.seed,
-        weight=config.weight,
-        equal_examples=True,  # else texts would count the more, the longer they are
-    )
+    return preparation.planned(store, objective, config.weight, equal_examples=True)

@@ -101,5 +101,4 @@ def masked_texts(
 def masked(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for masked language modelling; texts longer than `data.max_len` tokens are split."""
     store, objective = masked_texts(preparation, config)
-    training = preparation.recipe.training
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return preparation.planned(store, objective, config.weight)

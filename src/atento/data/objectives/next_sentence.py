@@ -139,7 +139,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         network.embedding.segments > 1,
         None if config.unit == "tokens" else WordNumbers(tokenizer),
     )
-    return PlannedBatches(stores, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return preparation.planned(stores, objective, config.weight)
 
 
 class _Sentences(MemoryStore):

@@ -48,9 +48,9 @@ class Prefix(OneText):
 
 def prefix(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for prefix language modelling; texts longer than `data.max_len` tokens are split."""
-    tokenizer, training = preparation.tokenizer, preparation.recipe.training
+    tokenizer = preparation.tokenizer
     texts = [[*begin_of(tokenizer), *row, tokenizer.eos_id] for row in preparation.encoded()]
     pieces = preparation.pieces(texts, preparation.longest + 1, overlap=1)
     store = MemoryStore({"ids": Ragged([piece for piece in pieces if len(piece) > 1])})
     objective = Prefix(preparation.network.pad_id)
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return preparation.planned(store, objective, config.weight)

@@ -1,6 +1,6 @@
 """The input of an objective: a split with recipe, network and tokenizer; and splitting of long texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,8 @@ from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batches
+from atento.data.batches.batch import Batches, EpochStores, Objective, Store
+from atento.data.batches.planning import PlannedBatches
 from atento.data.records.splits import Split, by_source
 from atento.errors import DataError
 from atento.text.specials import Template
@@ -61,6 +62,21 @@ class Preparation:
     def with_budget(self, tokens: int) -> "Preparation":
         """Return a copy with another `batch_tokens`."""
         return replace(self, recipe=replace(self.recipe, training=replace(self.recipe.training, batch_tokens=tokens)))
+
+    def planned(
+        self,
+        store: Store | EpochStores,
+        objective: Objective,
+        weight: float | Mapping[str, float],
+        *,
+        equal_examples: bool = False,
+    ) -> PlannedBatches:
+        """Return the batches of an objective, with the budget and the seed of the recipe.
+
+        `equal_examples`: updates have the same number of examples, else long texts would count more than short ones.
+        """
+        budget, seed = self.recipe.training.batch_tokens, self.recipe.training.seed
+        return PlannedBatches(store, objective, budget=budget, seed=seed, weight=weight, equal_examples=equal_examples)
 
     def by_source(self) -> list["Preparation"]:
         """Return a copy for each source of the split; lines of its report begin with the name of the source."""

@@ -86,7 +86,7 @@ def ranked_documents(
     Raises:
         DataError: as `judged_documents`; grades of one kind only, or one out of `score_range`.
     """
-    split, training, network = preparation.split, preparation.recipe.training, preparation.network
+    split, network = preparation.split, preparation.network
     queries, head = judged_documents(split), text_head(network, KIND)
     if not preparation.held_out:
         queries = _with_differences(queries, preparation, config.kind, compares)
@@ -109,14 +109,8 @@ def ranked_documents(
     ends = np.cumsum([0, *map(len, grades)])  # those of query n are from ends[n] to ends[n + 1]
     rows = [list(range(begin, end)) for begin, end in pairwise(ends)]
     store = MemoryStore({"documents": Ragged(rows), "grades": Ragged(grades, np.float32)})
-    return PlannedBatches(
-        store,
-        RankedDocuments(config.kind, targets, network, head, texts),
-        budget=training.batch_tokens,
-        seed=training.seed,
-        weight=config.weight,
-        equal_examples=True,
-    )
+    objective = RankedDocuments(config.kind, targets, network, head, texts)
+    return preparation.planned(store, objective, config.weight, equal_examples=True)
 
 
 def _with_differences(

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, Rows, Store
+from atento.data.batches.batch import Batch, Draw, OneText, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.masked import Masked, masked_texts, with_token_mask
 from atento.data.objectives.preparation import Preparation
@@ -19,7 +19,7 @@ GENERATOR, DETECTOR = "generator", "replaced-token"
 
 
 @dataclass(frozen=True)
-class ReplacedToken:
+class ReplacedToken(OneText):
     """Batches of masked texts, labelled for the generator and for the network that detects its tokens.
 
     All chosen tokens are masked. The labels of the detector are the original tokens of the whole text; which of them
@@ -31,10 +31,6 @@ class ReplacedToken:
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of masked tokens; the labels of the detector do not count for the budget."""
         return self.masked.sizes(store)
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each text with its special tokens, twice."""
-        return self.masked.lengths(store)
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch masks other tokens."""
@@ -50,8 +46,6 @@ class ReplacedToken:
 
 def replaced_token(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for replaced-token detection; texts longer than `data.max_len` tokens are split."""
-    training = preparation.recipe.training
     store, masked = masked_texts(preparation, config)
-    objective = ReplacedToken(masked)
     weights = {GENERATOR: config.weight, DETECTOR: config.weight * config.option("detection")}
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=weights)
+    return preparation.planned(store, ReplacedToken(masked), weights)

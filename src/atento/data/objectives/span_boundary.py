@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, Rows, Store
+from atento.data.batches.batch import Batch, Draw, OneText, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.masked import HEAD, Masked, masked_texts, with_token_mask
 from atento.data.objectives.preparation import Preparation
@@ -20,7 +20,7 @@ BOUNDARY = "span-boundary"
 
 
 @dataclass(frozen=True)
-class SpanBoundary:
+class SpanBoundary(OneText):
     """Batches of texts with masked spans, labelled for two heads: the vocabulary, and the span boundary.
 
     Extras, each (B,L) and 0 without a label: "span left" and "span right", the positions of the tokens beside the span
@@ -32,10 +32,6 @@ class SpanBoundary:
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return twice the expected number of hidden tokens, since each has two labels."""
         return 2 * self.masked.sizes(store)
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each text with its special tokens, twice."""
-        return self.masked.lengths(store)
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch hides other spans."""
@@ -57,10 +53,8 @@ class SpanBoundary:
 
 def span_boundary(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for SpanBERT; texts longer than `data.max_len` tokens are split."""
-    training = preparation.recipe.training
     store, masked = masked_texts(preparation, config, "spans")
-    objective = SpanBoundary(masked)
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return preparation.planned(store, SpanBoundary(masked), config.weight)
 
 
 def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

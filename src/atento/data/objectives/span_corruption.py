@@ -135,7 +135,7 @@ def span_corruption(preparation: Preparation, config: ObjectiveConfig) -> Planne
     Raises:
         DataError: no text of two tokens is left. TokenizerError: the tokenizer has no sentinels.
     """
-    network, training = preparation.network, preparation.recipe.training
+    network = preparation.network
     rows = [piece for piece in preparation.pieces(preparation.encoded(), preparation.longest - 1) if len(piece) > 1]
     if not rows:
         raise DataError("no text has two tokens, so there is no span to hide")
@@ -143,4 +143,4 @@ def span_corruption(preparation: Preparation, config: ObjectiveConfig) -> Planne
     options = config.option("rate"), config.option("mean_span")
     objective = SpanCorruption(layout, sentinel_ids(preparation.tokenizer), *options)
     store = MemoryStore({"ids": Ragged(rows)})
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return preparation.planned(store, objective, config.weight)

@@ -132,14 +132,9 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     _leave_out(preparation, windows, answers, labels)
     _warn(preparation, windows, answers, labels)
     windows.store.columns["span"] = Ragged([list(span) for span in labels])
-    return PlannedBatches(
-        windows.store if preparation.held_out else _learned(windows.store),
-        Spans(network, head),
-        budget=recipe.training.batch_tokens,
-        seed=recipe.training.seed,
-        weight=config.weight,
-        equal_examples=True,  # as in the published training script: else long windows would count more than short ones
-    )
+    store = windows.store if preparation.held_out else _learned(windows.store)
+    # as in the published training script: else long windows would count more than short ones
+    return preparation.planned(store, Spans(network, head), config.weight, equal_examples=True)
 
 
 def _leave_out(

@@ -182,7 +182,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     Raises:
         DataError: a tag that the training data does not have.
     """
-    network, split, training = preparation.network, preparation.split, preparation.recipe.training
+    network, split = preparation.network, preparation.split
     head, template = tagging_head(network), preparation.text_template()
     numbers = tag_numbers(split, head.labels)
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
@@ -197,9 +197,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
             for row, row_numbers in enumerate(numbers)
         ]
     )
-    return PlannedBatches(
-        store, Tags(network, head), budget=training.batch_tokens, seed=training.seed, weight=config.weight
-    )
+    return preparation.planned(store, Tags(network, head), config.weight)
 
 
 def _cut(number: int, pieces: Pieces, room: int | None) -> Window:

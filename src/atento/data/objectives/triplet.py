@@ -16,17 +16,12 @@ def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches
     Raises:
         DataError: records without a negative, or with a score.
     """
-    columns, training = preparation.split.columns, preparation.recipe.training
+    columns = preparation.split.columns
     if "negative" not in columns or "score" in columns:
         raise DataError(
             f"objective {config.kind} needs records of `text`, `pair` and `negative`, those of validation too: got "
             f"{', '.join(columns)}"
         )
-    return PlannedBatches(
-        sides_as_store(preparation),
-        Sides(config.kind, preparation.network, contrast(preparation, config)),
-        budget=training.batch_tokens,
-        seed=training.seed,
-        weight=config.weight,
-        equal_examples=True,  # else long texts would count more than short ones
-    )
+    store = sides_as_store(preparation)
+    objective = Sides(config.kind, preparation.network, contrast(preparation, config))
+    return preparation.planned(store, objective, config.weight, equal_examples=True)
