@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import precision_recall_f1, summed
-from atento.metrics.score import Score
+from atento.metrics.score import Score, check_pairs
 from atento.nfc import tag_of
 
 ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
@@ -119,10 +119,7 @@ def _answers(predictions: Sequence[str], references: Answers) -> list[tuple[str,
         answers = [tuple(several) for several in zip(*references)]
     else:
         answers = [(answer,) if isinstance(answer, str) else tuple(answer) for answer in references]
-    if len(answers) != len(predictions):
-        raise UsageError(
-            f"each prediction needs its reference: got {len(predictions)} predictions and {len(answers)} references"
-        )
+    check_pairs(predictions, answers)
     for texts in (predictions, *answers):
         for text in texts:
             if not isinstance(text, str):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from atento.errors import UsageError
 from atento.metrics.label_counts import summed
 from atento.metrics.label_names import label_streams
-from atento.metrics.score import Score
+from atento.metrics.score import Score, check_pairs
 
 
 def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequence[str], *, bins: int = 10) -> Score:
@@ -32,10 +32,7 @@ def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequ
         raise UsageError(f"`bins` must be at least 1: got {bins}")
     if not len(predictions):
         raise UsageError("there is nothing to score: got 0 predictions")
-    if len(predictions) != len(references):
-        raise UsageError(
-            f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
-        )
+    check_pairs(predictions, references)
     rows, inner = [], [number / bins for number in range(1, bins)]  # borders between bins
     names, (answers,) = label_streams([label for label, _ in predictions], list(references))
     for number, ((_, probability), label, right) in enumerate(zip(predictions, names, answers), 1):

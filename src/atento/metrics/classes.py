@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from atento.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_name, label_names, label_streams
-from atento.metrics.score import Score
+from atento.metrics.score import Score, check_pairs
 
 Label = str | int | bool
 Labels = Sequence[Label]
@@ -174,10 +174,7 @@ def multilabel_f1(
 def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[set[str]]]:
     if not len(predictions):
         raise UsageError("there is nothing to score: got 0 predictions")
-    if len(predictions) != len(references):
-        raise UsageError(
-            f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
-        )
+    check_pairs(predictions, references)
     sides: list[list[set[str]]] = [[], []]
     for side, examples in zip(sides, (predictions, references)):
         for example in examples:

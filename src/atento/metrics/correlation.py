@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
 from atento.errors import UsageError
-from atento.metrics.score import Score
+from atento.metrics.score import Score, check_pairs
 
 _ROUNDING = 1e-12  # a variance below this share of the mean square is that of a constant
 
@@ -67,10 +67,7 @@ def spearman(predictions: Sequence[float], references: Sequence[float]) -> Score
 
 
 def _checked(predictions: Sequence[float], references: Sequence[float]) -> tuple[list[float], list[float]]:
-    if len(predictions) != len(references):
-        raise UsageError(
-            f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
-        )
+    check_pairs(predictions, references)
     if len(predictions) < 2:
         raise UsageError(f"a correlation needs at least 2 examples: got {len(predictions)}")
     sides = []

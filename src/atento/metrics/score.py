@@ -10,6 +10,14 @@ from atento.errors import UsageError
 _BLOCK = 4_000_000  # sampled segments in memory at once: 32 MB
 
 
+def check_pairs(predictions: Sequence[object], references: Sequence[object]) -> None:
+    """Raises UsageError: there are not as many references as predictions."""
+    if len(predictions) != len(references):
+        raise UsageError(
+            f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
+        )
+
+
 @dataclass(frozen=True)
 class Score:
     """The result of a metric.

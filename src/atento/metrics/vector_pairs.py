@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from atento.errors import UsageError
 from atento.metrics.correlation import spearman
 from atento.metrics.retrieval import retrieval_of_vectors
-from atento.metrics.score import Score
+from atento.metrics.score import Score, check_pairs
 
 Reference = tuple[str, float | None]
 
@@ -65,10 +65,7 @@ def cosine_spearman(predictions: Sequence[object], references: Sequence[Referenc
 
 
 def _check(predictions: Sequence[object], references: Sequence[Reference]) -> None:
-    if len(predictions) != len(references):
-        raise UsageError(
-            f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
-        )
+    check_pairs(predictions, references)
     if not predictions:
         raise UsageError("there is nothing to score: got 0 pairs")
 
