@@ -1,11 +1,7 @@
 """ALBERT: configuration and weight table (Lan et al. 2020). BERT with narrow embeddings and one layer for all."""
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import (
-    AttentionConfig,
-    FeedForwardConfig,
-    InputConfig,
-)
+from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.released.family import (

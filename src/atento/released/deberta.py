@@ -4,12 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import (
-    AttentionConfig,
-    ConvolutionConfig,
-    FeedForwardConfig,
-    InputConfig,
-)
+from atento.config.sections.network_parts import AttentionConfig, ConvolutionConfig, FeedForwardConfig, InputConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError
 from atento.released.bert import BERT_BLOCK, bert_settings

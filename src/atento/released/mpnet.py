@@ -1,11 +1,7 @@
 """MPNet: configuration and weight table (Song et al. 2020). RoBERTa's layout with T5's relative bias in every layer."""
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import (
-    AttentionConfig,
-    FeedForwardConfig,
-    InputConfig,
-)
+from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.released.bert import bert_settings
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads

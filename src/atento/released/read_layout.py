@@ -81,12 +81,7 @@ class Over:
 
 
 def read_released(
-    folder: Path,
-    data: Settings,
-    *,
-    allow_missing: bool = False,
-    allow_unused: bool = False,
-    over: Over | None = None,
+    folder: Path, data: Settings, *, allow_missing: bool = False, allow_unused: bool = False, over: Over | None = None
 ) -> tuple[NetworkConfig, dict[str, Tensor], LoadReport]:
     """Configuration, weights under our names, and the load report.
 

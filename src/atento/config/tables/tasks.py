@@ -36,11 +36,7 @@ _of_pairs = partial(
 _of_whole_texts = partial(TaskSpec, architectures=TEXT_READERS, why="read a text", template="bos-eos", special_tokens=2)
 
 TASKS: dict[str, TaskSpec] = {
-    "translation": _of_pairs(
-        metrics=("bleu", "chrf"),
-        evaluated=("bleu", "chrf", "exact-match"),
-        verb="translate",
-    ),
+    "translation": _of_pairs(metrics=("bleu", "chrf"), evaluated=("bleu", "chrf", "exact-match"), verb="translate"),
     "summarization": _of_pairs(
         metrics=("rouge",),
         evaluated=("rouge1", "rouge2", "rouge"),
