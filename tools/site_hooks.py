@@ -36,6 +36,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "atento.decoding": ("generate.generate",),
     "atento.metrics": ("confusion.confusion", "perplexity.perplexity", "retrieval.retrieval", "rouge.rouge"),
     "atento.text": (),
+    "atento.sklearn": ("_Trained",),  # whose arguments those of three estimators are
     "atento.notes": (),
     "atento_world": (),
 }
