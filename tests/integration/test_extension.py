@@ -28,6 +28,7 @@ from atento.config.tables.tasks import TASKS
 from atento.data import objectives
 from atento.data.batches.batch import Draw, MemoryStore, Ragged
 from atento.data.records.memory import records_in
+from atento.decoding.exact import exact_search
 from atento.decoding.generate import STRATEGIES, generate
 from atento.decoding.strategies import Greedy
 from atento.errors import RecipeError, UsageError
@@ -278,17 +279,17 @@ def test_the_route_counts_tokens_over_http(program: list[str], trained: TrainedR
         assert "/count" in service.get("/openapi.json").json()["paths"]
 
 
-@pytest.mark.parametrize("bonus", [-50.0, 0.0, 50.0])
-def test_the_option_ends_outputs_early_or_never(added: ModuleType, model: Model, bonus: float) -> None:
+@pytest.mark.parametrize("penalty", [0.0, 50.0])
+def test_the_option_ends_outputs_never_also_in_an_exact_search(added: ModuleType, model: Model, penalty: float) -> None:
     ids = torch.randint(5, 14, (4, 5), generator=torch.Generator().manual_seed(2))
-    rules = rules_of(added.Decoding(end_bonus=bonus), eos_id=model.network.config.eos_id)
-    assert len(rules) == (bonus != 0)
+    rules = rules_of(added.Decoding(end_penalty=penalty), eos_id=model.network.config.eos_id)
+    assert len(rules) == (penalty != 0)
     written = [best for (best,) in generate(model, ids, Greedy(), max_new_tokens=6, rules=rules)]
     plain = [best for (best,) in generate(model, ids, Greedy(), max_new_tokens=6)]
-    if bonus > 0:
-        assert all(best.finished and not best.ids for best in written)
-    elif bonus < 0:
+    if penalty:
         assert all(not best.finished and len(best.ids) == 6 for best in written)
+        (found,) = exact_search(model.network, ids[:1], max_new_tokens=2, rules=rules)
+        assert found.optimal and found.best is not None and found.best.finished and len(found.best.ids) <= 1
     else:
         assert written == plain
 
@@ -296,14 +297,14 @@ def test_the_option_ends_outputs_early_or_never(added: ModuleType, model: Model,
 def test_the_field_of_the_option_is_its_flag_its_range_and_its_field_in_requests(added: ModuleType) -> None:
     flags = flags_of(added.Decoding)
     assert [*flags][-2:] == ["stop_tokens", "batch_tokens"] and set(flags) - set(flags_of(DecodingConfig)) == {
-        "end_bonus"
+        "end_penalty"
     }
-    assert flags["end_bonus"].__metadata__[0].help == "Added to the score of EOS at every step."
-    assert names_of(added.Decoding)["end_bonus"] == "end_bonus"
-    assert option_fields(added.Decoding)(end_bonus=2.5).end_bonus == 2.5
-    assert "[-50 to 50; 0: off]" in field_texts(added.Decoding)["end_bonus"]
-    with pytest.raises(RecipeError, match=r"`decoding\.end_bonus` must lie in \[-50, 50\]: got 51"):
-        added.Decoding(end_bonus=51)
+    assert flags["end_penalty"].__metadata__[0].help == "Taken from EOS's score in each step."
+    assert names_of(added.Decoding)["end_penalty"] == "end_penalty"
+    assert option_fields(added.Decoding)(end_penalty=2.5).end_penalty == 2.5
+    assert "[0 or more; 0: off]" in field_texts(added.Decoding)["end_penalty"]
+    with pytest.raises(RecipeError, match=r"`decoding\.end_penalty` must be finite and not negative: got -1"):
+        added.Decoding(end_penalty=-1)
 
 
 def nanogpt(weights: dict[str, Tensor], ids: Tensor, n_heads: int, n_layers: int) -> Tensor:
