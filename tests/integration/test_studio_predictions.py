@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import atento
+from atento.errors import UsageError
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.studio.screen_table import answer
 from atento_serve.studio.shelf import Shelf
@@ -77,6 +78,15 @@ def test_the_next_token_has_the_probabilities_of_python_before_and_after_filters
     assert seen.wait().state["written"] == once != ""
     with_sampler = model.generate(TEXT, sample=True, temperature=0.5, top_k=5, seed=1, max_new_tokens=1)
     assert once == with_sampler
+
+
+@pytest.mark.parametrize(("screen", "options"), [("next", {}), ("search", {"beam": 2})])
+@pytest.mark.parametrize("text", ["42", ""])
+def test_a_text_that_is_not_searched_is_one_sentence(screen: str, options: dict[str, int], text: str) -> None:
+    name = "micro-world-en-pt"
+    shelf = Shelf({name: ModelSettings(name, name)}, Limits(), 1 << 20)
+    with pytest.raises(UsageError, match="nothing is searched for: a text without words is its own translation"):
+        answer(shelf, screen, {"model": name, "text": text, **options})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
+from atento.decoding.trace import Run
+from atento.decoding.trace import Trace as SearchTrace
+from atento.errors import UsageError
 from atento.inspection import AttentionRecord
 from atento.inspection.figures.attention_map import kind_name
 from atento.inspection.maps import Side
@@ -79,6 +82,13 @@ class Trace:
         if kind == "cross":
             return "output" if rows else "source"
         return "target" if kind == "decoder" and "target" in self.sides else "source"
+
+
+def last_run(trace: SearchTrace) -> Run:
+    """The last run of a search. Raises UsageError: nothing was searched for."""
+    if not trace.runs:
+        raise UsageError("nothing is searched for: a text without words is its own translation")
+    return trace.runs[-1]
 
 
 def trace_of(shelf: Shelf, fields: TextFields) -> Trace:

@@ -296,7 +296,7 @@ def _check_trace(request: _Request) -> None:
 
 
 def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:
-    """Write the output of each line, and a page that shows its search; an empty line has no page."""
+    """Write the output of each line, and a page that shows its search; a line that is not searched has none."""
     from atento.inspection.decoding_page import decoding_page
     from atento.storage.whole_file import write_output
 
@@ -307,6 +307,7 @@ def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file
         outputs, trace = loaded.traced(line, task=request.task, row=number, **request.options)
         _show([(line, [outputs])], request)
         if not trace.runs:
+            progress(f"line {request.shared.number(number)} has no page: nothing is searched for it")
             continue
         try:
             page = decoding_page(trace, title=line)

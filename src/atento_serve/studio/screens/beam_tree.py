@@ -4,7 +4,7 @@ from atento.config.sections.decoding import DecodingOptions
 from atento_serve.http.fields import bounded
 from atento_serve.studio.screens.next_token import why_not
 from atento_serve.studio.shelf import Function, Shelf, Values
-from atento_serve.studio.traces import TextFields
+from atento_serve.studio.traces import TextFields, last_run
 
 __all__ = ["FUNCTIONS", "why_not"]
 
@@ -32,7 +32,8 @@ def _search(shelf: Shelf, fields: SearchFields) -> Values:
     outputs, trace = model.traced(fields.text, n_best=fields.beam, **options)
     nodes: list[list[object]] = []
     at: dict[tuple[int, ...], int] = {}
-    for number, step in enumerate(trace.runs[-1].steps):
+    run = last_run(trace)
+    for number, step in enumerate(run.steps):
         for one in step.candidates:
             path = tuple(step.live[one.parent])  # the tokens of its parent
             name = trace.name(one.token) if trace.name else str(one.token)
@@ -50,7 +51,7 @@ def _search(shelf: Shelf, fields: SearchFields) -> Values:
         }
         for one in outputs
     ]
-    return {"nodes": nodes, "found": found, "steps": len(trace.runs[-1].steps), "strategy": trace.runs[-1].strategy}
+    return {"nodes": nodes, "found": found, "steps": len(run.steps), "strategy": run.strategy}
 
 
 def _node(at: dict[tuple[int, ...], int], ids: list[int], *, ends: bool) -> int:

@@ -16,7 +16,7 @@ from atento.tasks.task_model import tokenizer_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.shelf import Function, Shelf, Values
-from atento_serve.studio.traces import TextFields
+from atento_serve.studio.traces import TextFields, last_run
 
 _SHOWN = 40  # bars
 _CONTINUES = task_with("generate")
@@ -83,7 +83,7 @@ def _next(shelf: Shelf, fields: NextFields) -> Values:
         options["prefix"], before = fields.written, len(tokenizer.encode(fields.written))
     options |= {"sample": True, "max_new_tokens": before + 1, "seed": fields.seed}
     writer_of(model, writing_task(model), None, options).write([text], 0, trace)
-    step = trace.runs[-1].steps[-1]  # those before it read what is written
+    step = last_run(trace).steps[-1]  # those before it read what is written
     shown = step.distributions[0].tokens
     stages = []
     for one, entropy in zip(step.distributions, trace.entropies, strict=True):

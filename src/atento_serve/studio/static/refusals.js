@@ -3,6 +3,7 @@ export const REFUSALS = [
   ["there is no model {name}: Studio has {known}", "não há o modelo {name}: o Studio tem {known}"],
   ["the run {name} has no checkpoint yet", "a execução {name} ainda não tem checkpoint"],
   ["give a text to look at: got an empty one", "dê um texto: veio um vazio"],
+  ["nothing is searched for: a text without words is its own translation", "não há busca: um texto sem palavras é a sua própria tradução"],
   ["`{field}` must lie between {least} and {most}: got {got}", "`{field}` deve ficar entre {least} e {most}: veio {got}"],
   ["`{field}` must be from {least} to {most}: got {got}", "`{field}` deve ir de {least} a {most}: veio {got}"],
   ["layers and heads count from 0: got {layer} and {head}", "camadas e cabeças contam a partir de 0: veio {layer} e {head}"],
