@@ -1,7 +1,7 @@
 """Drafts: what proposes the next tokens of an output, so that the network reads several in one step.
 
 A proposal costs little: a copy of what followed the same n-gram before, or the tokens of a small network
-(`draft_network`). `drafted` verifies it, so that the outputs are those without a draft.
+(`draft_network`). `DraftedSearch` verifies it, so that the outputs are those without a draft.
 """
 
 from __future__ import annotations
