@@ -277,7 +277,8 @@ class DraftedSearch:
                 if output.has_ended or not is_accepted:  # what follows was proposed after another token
                     break
             if proposal.ids:
-                output.size = min(self._draft.tokens, 2 * sum(map(_is_same, tokens, proposal.ids)) + 1)
+                kept = sum(token.id == proposed for token, proposed in zip(tokens, proposal.ids))
+                output.size = min(self._draft.tokens, 2 * kept + 1)
             drawn.append(tokens)
         return drawn
 
@@ -361,7 +362,3 @@ class DraftedSearch:
         tokens = draw(logits, self.filters, keys, torch.tensor(positions, device=logits.device))
         probabilities = shaped(logits, self.filters).exp().double()
         return tokens, probabilities / probabilities.sum(dim=1, keepdim=True)  # float32 does not sum to 1 exactly
-
-
-def _is_same(token: Drawn, proposed: int) -> bool:
-    return token.id == proposed

@@ -255,17 +255,9 @@ def _json_bytes(record: AttentionRecord, **_: object) -> bytes:
     return (json.dumps(record.to_dict(), ensure_ascii=False) + "\n").encode("utf-8", errors="backslashreplace")
 
 
-def _page_bytes(record: AttentionRecord, **view: Any) -> bytes:
-    return attention_page(record, **view).encode("utf-8")
-
-
-def _svg_bytes(record: AttentionRecord, **view: Any) -> bytes:
-    return attention_svg(record, **view).encode("utf-8")
-
-
 _WRITERS: dict[str, Callable[..., bytes]] = {
-    ".html": _page_bytes,
+    ".html": lambda record, **view: attention_page(record, **view).encode("utf-8"),
     ".json": _json_bytes,
     ".png": attention_png,
-    ".svg": _svg_bytes,
+    ".svg": lambda record, **view: attention_svg(record, **view).encode("utf-8"),
 }

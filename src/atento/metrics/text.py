@@ -97,7 +97,8 @@ def ter(
     from sacrebleu.metrics.ter import TER
 
     metric = TER(normalized=normalized, case_sensitive=case_sensitive)
-    return _scored("TER", metric, predictions, references, _ter_parts)
+    names = ("edits", "reference_length")
+    return _scored("TER", metric, predictions, references, lambda _, total: dict(zip(names, map(float, total))))
 
 
 def exact_match(predictions: Sequence[str], references: References) -> Score:
@@ -184,10 +185,6 @@ def _chrf_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
     shares = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
     precision, recall = (100 * sum(side) / len(shares) for side in zip(*shares)) if shares else (0.0, 0.0)
     return {"precision": precision, "recall": recall}
-
-
-def _ter_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
-    return {"edits": float(total[0]), "reference_length": float(total[1])}
 
 
 def _share(total: list[float]) -> float:

@@ -107,12 +107,7 @@ class RelativePositionalEncoding(nn.Module):
                 f"a text must not be longer than `max_len` {self.max_len}: got {length} positions; "
                 "`max_distance` would clip distances instead"
             )
-        heads = [_with_heads(x) for x in (q, k, v)]
+        heads = [x if x.dim() == 4 else x.reshape(-1, 1, *x.shape[-2:]) for x in (q, k, v)]  # (B,1,L,K)
         positions = QueryKeyPositions.arange(q.shape[-2], length, q.device)
         out = attend(*heads, mask=mask, relative=RelativeTerms((self.relative,), positions))
         return out.reshape(*q.shape[:-1], v.shape[-1])
-
-
-def _with_heads(x: Tensor) -> Tensor:
-    """Reshape (B,L,K) and (L,K) to (B,1,L,K)."""
-    return x if x.dim() == 4 else x.reshape(-1, 1, *x.shape[-2:])

@@ -62,6 +62,7 @@ TracePage = Annotated[
     ),
 ]
 _OUTPUTS = {"translate": "translations", "summarize": "summaries", "generate": "generations"}  # methods of the model
+_Flags = dict[str, object]  # those of decoding that were set
 TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
 
 
@@ -139,11 +140,7 @@ def translate(
 
 @with_lines
 def summarize(
-    model: ModelArgument,
-    decoding: dict[str, object],
-    shared: ExplainOptions,
-    stream: Stream = False,
-    trace: TracePage = None,
+    model: ModelArgument, decoding: _Flags, shared: ExplainOptions, stream: Stream = False, trace: TracePage = None
 ) -> None:
     """Summarise a text on each line. Empty lines stay empty."""
     _run(_Request(model, "summarize", shared, decoding, stream, trace))
@@ -151,11 +148,7 @@ def summarize(
 
 @with_lines
 def generate(
-    model: ModelArgument,
-    decoding: dict[str, object],
-    shared: ExplainOptions,
-    stream: Stream = False,
-    trace: TracePage = None,
+    model: ModelArgument, decoding: _Flags, shared: ExplainOptions, stream: Stream = False, trace: TracePage = None
 ) -> None:
     """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
     _run(_Request(model, "generate", shared, decoding, stream, trace))
