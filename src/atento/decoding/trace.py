@@ -239,17 +239,16 @@ class Trace:
     def to_dict(self) -> dict[str, Any]:
         """The record in the types of JSON; NaN and infinite numbers are None."""
         self._close()
-        runs = []
-        for run in self.runs:
-            runs.append(
-                {
-                    "strategy": run.strategy,
-                    "sentences": run.count,
-                    "stopped": {str(row): why for row, why in run.stopped.items()},
-                    "steps": [_step_dict(step) for step in run.steps],
-                    "found": [[_hypothesis_dict(hypothesis) for hypothesis in row] for row in run.hypotheses],
-                }
-            )
+        runs = [
+            {
+                "strategy": run.strategy,
+                "sentences": run.count,
+                "stopped": {str(row): why for row, why in run.stopped.items()},
+                "steps": [_step_dict(step) for step in run.steps],
+                "found": [[_hypothesis_dict(hypothesis) for hypothesis in row] for row in run.hypotheses],
+            }
+            for run in self.runs
+        ]
         record: dict[str, object] = {"runs": runs, "notes": self.notes}
         if self.name is not None:
             record["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
@@ -291,24 +290,12 @@ def rule_name(rule: Any) -> str:
 
 
 def _step_dict(step: Step) -> dict[str, object]:
-    return {
-        "row": step.row,
-        "length": step.length,
-        "live": step.live,
-        "totals": step.totals,
-        "candidates": [vars(item) for item in step.candidates],
-        "distributions": [vars(item) for item in step.distributions],
-    }
+    candidates = [vars(item) for item in step.candidates]
+    return vars(step) | {"candidates": candidates, "distributions": [vars(item) for item in step.distributions]}
 
 
 def _hypothesis_dict(hypothesis: Hypothesis) -> dict[str, object]:
-    return {
-        "ids": hypothesis.ids,
-        "score": hypothesis.score,
-        "log_prob": hypothesis.log_prob,
-        "token_scores": hypothesis.token_scores,
-        "finished": hypothesis.finished,
-    }
+    return {name: getattr(hypothesis, name) for name in ("ids", "score", "log_prob", "token_scores", "finished")}
 
 
 def _plain(value: Any) -> Any:
