@@ -25,7 +25,7 @@ from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError,
 from atento.metrics import Score, metric_named
 from atento.metrics.metric_table import row_named
 from atento.model import Model, load
-from atento.models.model_folder import answering_config
+from atento.models.model_folder import AnsweringConfig, section_of
 from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
@@ -331,7 +331,7 @@ def _readable(model: Model, split: Split, say: Callable[[str], None] | None, *, 
     limited = pairs and network.position_limit is not None
     readable, warning = within_positions(split, network, tokenizer) if limited else (split, None)
     if questions and "question" in split.columns:
-        stride = answering_config(model.config, model.path or Path()).stride
+        stride = section_of(AnsweringConfig, model.config, model.path or Path()).stride
         template, longest = model.config.get("template"), model.trained_length
         readable, warning = readable_questions(split, tokenizer, template, network, longest, stride)
     _tell([warning] if warning else [], say)

@@ -23,7 +23,7 @@ from atento.convert.onnx_stack import (
 )
 from atento.errors import CapabilityError
 from atento.model import Model
-from atento.models.model_folder import embedding_config
+from atento.models.model_folder import section_of
 from atento.networks.heads import LinearHead, max_token, mean_token, sqrt_mean_token, weighted_mean_token
 from atento.networks.interface import Network
 from atento.networks.rare_layers import LayerMix
@@ -69,7 +69,7 @@ def text_vectors_of(model: Model) -> EmbeddingConfig | None:
     """How a model makes the vectors of texts; None: it is not a model of text vectors."""
     if "embedding" not in model.config:
         return None
-    config = embedding_config(model.config, model.path or Path())
+    config = section_of(EmbeddingConfig, model.config, model.path or Path())
     if config.prompt and not config.pool_prompt:
         raise CapabilityError("ONNX has no text vectors that leave out the prompt: `embedding.pool_prompt` is false")
     return config

@@ -18,7 +18,7 @@ from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import ModelError, RecipeError, UsageError
 from atento.models.load import ModelFiles, check_tokenizer, check_weights, planned_network, read_model, with_token_ids
-from atento.models.model_folder import CALIBRATION, embedding_config
+from atento.models.model_folder import CALIBRATION, section_of
 from atento.models.transplant import SOURCE_TABLE, is_by_token
 from atento.networks.interface import Network
 from atento.networks.stack.stack_positions import LayerPositions
@@ -56,7 +56,7 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     if not TASKS[recipe.task].vectors:
         return recipe
     ours, config = recipe.embedding or EmbeddingConfig(), EmbeddingConfig()
-    theirs = None if initial is None else embedding_config(initial.config, initial.path)
+    theirs = None if initial is None else section_of(EmbeddingConfig, initial.config, initial.path)
     written = {key.split(".")[1] for key in origins if key.startswith("embedding.") and origins[key] != "default"}
     if theirs is None:
         config = ours

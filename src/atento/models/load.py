@@ -24,16 +24,14 @@ from atento.models.model_folder import (
     CONFIG,
     LORA,
     OUR_KEYS,
-    answering_config,
-    confidence_config,
+    SECTIONS,
     decoding_config,
-    embedding_config,
     find_model,
     kept_confidence,
-    long_text_config,
     lora_config,
     network_config,
     read_config,
+    section_of,
     word_files,
 )
 from atento.models.peft import ADAPTER_CONFIG, read_peft, with_ours
@@ -57,13 +55,6 @@ from atento.text.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
-_SECTIONS = {
-    "decoding": decoding_config,
-    "answering": answering_config,
-    "embedding": embedding_config,
-    "long_texts": long_text_config,
-    "confidence": confidence_config,
-}
 
 
 @dataclass(frozen=True)
@@ -119,9 +110,10 @@ def load_model(
             raise UsageError(f"{model} has weights of 8 bits, so its precision is int8: got {precision!r}")
         device, precision, dtype = "cpu" if device == "auto" else device, "int8", torch.float32
     files = replace(files, config=files.config | kept_confidence(files.path))
-    for section, check in _SECTIONS.items():
-        if section in files.config:  # a wrong value is found here, not at the first text
-            check(files.config, files.path)
+    if "decoding" in files.config:  # a wrong value is found here, not at the first text
+        decoding_config(files.config, files.path)
+    for kind in SECTIONS:
+        section_of(kind, files.config, files.path)
     tokenizer = read_tokenizer(files, config)
     config = with_token_ids(config, files, tokenizer)
     if dtype is None:

@@ -237,6 +237,14 @@ def reads_prompts_both_ways(config: Mapping[str, object], architecture: str) -> 
     return "prefix" in trained and (architecture == "encoder" or "causal" not in trained)
 
 
+SECTIONS: dict[type, str] = {  # of a `config.json`, beside its network and its decoding
+    AnsweringConfig: "answering",
+    EmbeddingConfig: "embedding",
+    LongTextConfig: "long_texts",
+    ConfidenceConfig: "confidence",
+}
+
+
 def decoding_config(config: Mapping[str, object], path: Path) -> DecodingConfig:
     """The decoding of a `config.json`; keys of other versions are ignored.
 
@@ -260,40 +268,13 @@ def _decoding_of(values: str, path: Path) -> DecodingConfig:
     return _fitted(json.loads(values), DecodingConfig, "decoding", path)
 
 
-def embedding_config(config: Mapping[str, object], path: Path) -> EmbeddingConfig:
-    """The embedding of a `config.json`, the defaults where it has none.
-
-    Raises:
-        ModelError: an unknown key, or a value of the wrong type.
-    """
-    return _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
-
-
-def answering_config(config: Mapping[str, object], path: Path) -> AnsweringConfig:
-    """The answering of a `config.json`, the defaults where it has none.
+def section_of(kind: type[T], config: Mapping[str, object], path: Path) -> T:
+    """What a `config.json` says in a section of `SECTIONS`; the defaults where it has none.
 
     Raises:
         ModelError: an unknown key, or a value of the wrong type or out of range.
     """
-    return _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
-
-
-def long_text_config(config: Mapping[str, object], path: Path) -> LongTextConfig:
-    """How a `config.json` says that long texts are read; cut at their end where it says nothing.
-
-    Raises:
-        ModelError: an unknown key, or a value of the wrong type or out of range.
-    """
-    return _fitted(config.get("long_texts", {}), LongTextConfig, "long_texts", path)
-
-
-def confidence_config(config: Mapping[str, object], path: Path) -> ConfidenceConfig:
-    """What a `config.json` says of the probabilities of a classifier; a temperature of 1 where it says nothing.
-
-    Raises:
-        ModelError: an unknown key, or a value of the wrong type or out of range.
-    """
-    return _fitted(config.get("confidence", {}), ConfidenceConfig, "confidence", path)
+    return _fitted(config.get(SECTIONS[kind], {}), kind, SECTIONS[kind], path)
 
 
 def kept_confidence(path: Path) -> dict[str, Any]:

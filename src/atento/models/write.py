@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
@@ -28,10 +29,10 @@ from atento.models.model_folder import (
     CONFIG,
     OUR_KEYS,
     decoding_config,
-    embedding_config,
     network_config,
     read_config,
     reads_prompts_both_ways,
+    section_of,
 )
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
@@ -209,7 +210,7 @@ def exported_layout(
     spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
     _warn_of_differences(config, lost, spaces=spaces)
     if "embedding" in config or network.projections:
-        files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
+        files |= sentence_files(network, section_of(EmbeddingConfig, config, folder), _max_positions(network))
     return files
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from atento.config.reading.initial_keys import rates_among
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network_parts import by_key
 from atento.config.tables.tasks import EMBEDDING
 from atento.data.files.source_records import header_hint
@@ -16,7 +17,7 @@ from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
 from atento.models.initial_model import initial_model
 from atento.models.load import read_model
-from atento.models.model_folder import embedding_config
+from atento.models.model_folder import section_of
 from atento.runs.fine_tuning import inherited_keys
 from atento.runs.prepare import read_data
 
@@ -93,7 +94,7 @@ def head_overrides(loaded: LoadedRecipe, vectors: Path) -> dict[str, object]:
     """
     assert loaded.recipe.init is not None
     trained, rates = read_model(vectors), by_key(initial_model(loaded.recipe.init.model, loaded.home).network_config)
-    pooling = embedding_config(trained.config, trained.path).pooling
+    pooling = section_of(EmbeddingConfig, trained.config, trained.path).pooling
     keys: dict[str, object] = {"init.model": str(vectors.resolve()), "init.few_shot": False, "init.train": "head"}
     keys |= {key: rates[key.removeprefix("network.")] for key in rates_among(inherited_keys(loaded))}
     if loaded.recipe.init.classifier is None:

@@ -19,7 +19,7 @@ from atento.data.objectives.tags import KIND as TAGS
 from atento.data.objectives.tags import encode_sentences, room_for
 from atento.errors import CapabilityError, UsageError, nearest
 from atento.inspection.attributions import Inputs, Reading
-from atento.models.model_folder import answering_config
+from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network
 from atento.tasks.classification import classifications, gives_label_sets, label_head
 from atento.tasks.decoding_setup import embedding_for
@@ -224,7 +224,7 @@ def explained_answer(model: TaskModel, verb: str, texts: Sequence[str], target: 
             raise UsageError(f"`target` must be a part of the context: got {target!r}")
     tokenizer, config = tokenizer_of(model), model.network.config
     template = tokenizer.template(model.config.get("template"))
-    stride = answering_config(model.config, model.path or Path()).stride
+    stride = section_of(AnsweringConfig, model.config, model.path or Path()).stride
     windows = context_windows(
         [question], [context], tokenizer, template, config, _longest(model), stride, lambda _: "the question"
     )

@@ -16,7 +16,7 @@ from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
 from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError, counted
-from atento.models.model_folder import answering_config
+from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
@@ -261,7 +261,7 @@ def answers(
     check_texts(contexts)
     if len(questions) != len(contexts):
         raise UsageError(f"as many questions as contexts: got {len(questions)} and {len(contexts)}")
-    learned = answering_config(model.config, model.path or Path())
+    learned = section_of(AnsweringConfig, model.config, model.path or Path())
     search = AnswerSearch(
         n_best,
         learned.max_answer if max_answer is None else max_answer,

@@ -17,13 +17,7 @@ from atento.config.tables.tasks import task_of_head
 from atento.errors import AtentoWarning, CapabilityError, LongTextWarning, TokenizerError, UsageError, counted
 from atento.inference.choose import NetworkStepFunction, captured, step_function
 from atento.inference.prefix_steps import Prompt
-from atento.models.model_folder import (
-    confidence_config,
-    decoding_config,
-    long_text_config,
-    objectives_of,
-    reads_prompts_both_ways,
-)
+from atento.models.model_folder import decoding_config, objectives_of, reads_prompts_both_ways, section_of
 from atento.models.word_models import WordModel
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
 from atento.text.released.tokenizer_files import unknown_class
@@ -90,12 +84,12 @@ class TaskModel:
     @property
     def long_texts(self) -> LongTextConfig:
         """How it reads texts that are longer than it was trained on, if it gives labels, numbers or vectors."""
-        return long_text_config(self.config, self.path or Path())
+        return section_of(LongTextConfig, self.config, self.path or Path())
 
     @property
     def confidence(self) -> ConfidenceConfig:
         """What is known of the probabilities of a classifier."""
-        return confidence_config(self.config, self.path or Path())
+        return section_of(ConfidenceConfig, self.config, self.path or Path())
 
     @property
     def prompt(self) -> Prompt:
