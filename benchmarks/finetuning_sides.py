@@ -17,7 +17,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of
 from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.planning import GPU_PARTS, PlannedBatches
-from atento.data.objectives.labels import KIND, Labels, text_head
+from atento.data.objectives.labels import KIND, Labels, network_head
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
@@ -111,7 +111,7 @@ class OurTuning:
             "label": Ragged([[label] for label in texts.labels]),
         }
         config = self.updater.network.config
-        objective, seed = Labels(config, text_head(config)), _SETTINGS.seed
+        objective, seed = Labels(config, network_head(config)), _SETTINGS.seed
         store = MemoryStore(columns)
         batches = PlannedBatches(store, objective, budget=texts.per_update, seed=seed, equal_examples=True)
         if self.updater.device.type != "cpu":  # as a run has them

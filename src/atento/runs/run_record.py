@@ -178,7 +178,7 @@ def read_run(folder: Path) -> RunRecord:
         in_use=used,
         checkpoints=[item.path.name for item in reversed(every)],  # oldest first
         damaged=names,
-        facts=read_facts(folder / "env.json"),
+        facts=read_object(folder / "env.json"),
         seconds=None if not every else _seconds(every[0].path),  # of the newest
     )
 
@@ -191,13 +191,13 @@ def planned_steps(recipe: Recipe, facts: Mapping[str, Any]) -> int | None:
     return recipe.training.steps if recipe.training.epochs is None else None
 
 
-def read_facts(path: Path) -> dict[str, Any]:
-    """Read the facts of the last start; empty if the file is missing or damaged."""
+def read_object(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file; empty if the file is missing or damaged."""
     try:
-        facts = json.loads(read_plain_text(path))
+        content = json.loads(read_plain_text(path))
     except (OSError, ValueError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _seconds(checkpoint: Path) -> float | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from atento.data.records.reader import fingerprint
 from atento.data.records.splits import Split
-from atento.limits import read_plain_text
 from atento.model import Model, load
 from atento.precision import threads as thread_scope
+from atento.runs.run_record import read_object
 from atento.runs.train import TrainedRun
 from atento.storage.whole_file import write_whole
 from atento.suites.row import Row
@@ -43,8 +43,8 @@ class Predictor:
     def outputs(self, name: str, data: str, compute: Callable[[Model], list[object]]) -> list[Any]:
         """The outputs for data with this fingerprint: from the file of an earlier call, or computed and written."""
         path = self.run.folder / FOLDER / f"{name}.json"
-        key = {"run": str(_read(self.run.folder / "run.json").get("run_id")), "step": self.run.step, "data": data}
-        written = _read(path)
+        key = {"run": str(read_object(self.run.folder / "run.json").get("run_id")), "step": self.run.step, "data": data}
+        written = read_object(path)
         if {name: written.get(name) for name in key} == key:
             return list(written["outputs"])
         with thread_scope(self.threads):
@@ -90,15 +90,6 @@ def _numbers(pairs: list[Any], model: Model) -> list[float]:
 
 
 _UNLABELLED: Mapping[str, Callable[[list[object], Model], list[Any]]] = {"classes": _labels, "numbers": _numbers}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where the file is missing or damaged."""
-    try:
-        content = json.loads(read_plain_text(path))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def write_submission(folder: Path, part: str, row: Row, numbers: Sequence[str], outputs: Sequence[Any]) -> Path:

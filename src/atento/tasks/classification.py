@@ -9,7 +9,7 @@ import torch
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
-from atento.data.objectives.labels import KIND, label_numbers, text_head
+from atento.data.objectives.labels import KIND, label_numbers, network_head
 from atento.data.records.splits import Split
 from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
@@ -74,7 +74,7 @@ def label_head(network: Network) -> HeadConfig:
     Raises:
         CapabilityError: there is neither.
     """
-    return text_head(network.config, SETS if gives_label_sets(network) else KIND)
+    return network_head(network.config, SETS if gives_label_sets(network) else KIND)
 
 
 OneText = str | tuple[str, str]

@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.objectives.labels import inputs_of
+from atento.data.objectives.labels import inputs_of, network_head
 from atento.data.objectives.tags import (
     KIND,
+    NO_TAGS,
     Pieces,
     Window,
     encode_sentences,
     room_for,
     tag_numbers,
-    tagging_head,
     windows_as_store,
 )
 from atento.data.records.splits import Split
@@ -232,7 +232,7 @@ def tag_probabilities(
         CapabilityError: the network has no tagging head.
     """
     config = network.config
-    head, limit = tagging_head(config), most_read(config, longest)
+    head, limit = network_head(config, KIND, NO_TAGS), most_read(config, longest)
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
     around = tokenizer.template(template)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from atento.config.reading.loading import load_recipe
 from atento.errors import AtentoError
 from atento.limits import open_plain
-from atento.runs.run_record import planned_steps, read_facts
+from atento.runs.run_record import planned_steps, read_object
 from atento.training.journal import parse_event
 from atento_serve.studio.run_folders import inside
 
@@ -229,7 +229,7 @@ def _about(folder: Path) -> dict[str, object]:
     """What the recipe says of a run: its task, its metric, the targets of an update, the updates planned."""
     try:
         recipe = load_recipe(inside(folder, "recipe.yaml"), environment={}).recipe
-        steps = planned_steps(recipe, read_facts(inside(folder, "env.json")))
+        steps = planned_steps(recipe, read_object(inside(folder, "env.json")))
     except (AtentoError, OSError):
         return {}
     metric = recipe.metrics[0] if recipe.metrics else "nll"

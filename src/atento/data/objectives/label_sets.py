@@ -10,7 +10,7 @@ import numpy as np
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Ragged
 from atento.data.batches.planning import PlannedBatches
-from atento.data.objectives.labels import labelled_texts, text_head
+from atento.data.objectives.labels import labelled_texts, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.errors import DataError, nearest
@@ -24,7 +24,7 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
     Raises:
         DataError: a label that the training data does not have.
     """
-    head = text_head(preparation.network, KIND)
+    head = network_head(preparation.network, KIND)
     check_label_sets(preparation.split, head.labels)
     rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]  # (texts, labels)
     weights: tuple[tuple[float, ...], ...] = ()

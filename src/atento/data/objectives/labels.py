@@ -70,15 +70,15 @@ class Labels(OneText):
         return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=known, settings=settings)
 
 
-def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
+def network_head(network: NetworkConfig, kind: str = KIND, so: str = "") -> HeadConfig:
     """Return the head of that kind.
 
     Raises:
-        CapabilityError: the network has none.
+        CapabilityError: the network has none; `so` is the end of the message.
     """
     head = next((head for head in network.heads if head.kind == kind), None)
     if head is None:
-        raise CapabilityError(f"this model has no {kind} head")
+        raise CapabilityError(f"this model has no {kind} head{so}")
     return head
 
 
@@ -188,7 +188,7 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     Raises:
         DataError: a label that the training data does not have.
     """
-    head = text_head(preparation.network)
+    head = network_head(preparation.network)
     numbers = label_numbers(preparation.split, head.labels)
     weights: tuple[float, ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:

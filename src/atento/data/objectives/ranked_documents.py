@@ -17,7 +17,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches, round_length
-from atento.data.objectives.labels import cut_warning, inputs_of, text_head, texts_as_store
+from atento.data.objectives.labels import cut_warning, inputs_of, network_head, texts_as_store
 from atento.data.objectives.numbers import KIND
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.judged_documents import Documents, judged_documents, pairs_of
@@ -87,7 +87,7 @@ def ranked_documents(
         DataError: as `judged_documents`; grades of one kind only, or one out of `score_range`.
     """
     split, network = preparation.split, preparation.network
-    queries, head = judged_documents(split), text_head(network, KIND)
+    queries, head = judged_documents(split), network_head(network, KIND)
     if not preparation.held_out:
         queries = _with_differences(queries, preparation, config.kind, compares)
     grades = [[grade for grade, _ in documents.values()] for documents in queries.values()]  # of each query

@@ -17,7 +17,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.batches.planning import PlannedBatches, round_length
-from atento.data.objectives.labels import inputs_of
+from atento.data.objectives.labels import inputs_of, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.values import Span
 from atento.errors import CapabilityError, DataError, counted
@@ -59,9 +59,7 @@ def answer_head(network: NetworkConfig) -> HeadConfig:
     Raises:
         CapabilityError: the network has none, or it stands on the decoder of a network that reads a source.
     """
-    head = next((head for head in network.heads if head.kind == KIND), None)
-    if head is None:
-        raise CapabilityError(f"this model has no {KIND} head, so it answers no questions")
+    head = network_head(network, KIND, ", so it answers no questions")
     if head.side == "decoder":
         raise CapabilityError(f"an {KIND} head must stand on the encoder, which reads the context: got `side: decoder`")
     return head

@@ -24,14 +24,15 @@ from atento.data.batches.whole_words import (
     row_characters,
     word_ids,
 )
-from atento.data.objectives.labels import cut_warning, inputs_of
+from atento.data.objectives.labels import cut_warning, inputs_of, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, DataError, counted, nearest
+from atento.errors import DataError, counted, nearest
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 KIND = "tagging"  # of the head's configuration
+NO_TAGS = ", so it gives no tags"
 
 
 @dataclass(frozen=True)
@@ -87,18 +88,6 @@ class Tags(OneText):
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
         return Batch(inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, lengths=known)
-
-
-def tagging_head(network: NetworkConfig) -> HeadConfig:
-    """Return the tagging head.
-
-    Raises:
-        CapabilityError: the network has none.
-    """
-    head = next((head for head in network.heads if head.kind == KIND), None)
-    if head is None:
-        raise CapabilityError(f"this model has no {KIND} head, so it gives no tags")
-    return head
 
 
 def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: Iterable[Sequence[str]]) -> list[Pieces]:
@@ -183,7 +172,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         DataError: a tag that the training data does not have.
     """
     network, split = preparation.network, preparation.split
-    head, template = tagging_head(network), preparation.text_template()
+    head, template = network_head(network, KIND, NO_TAGS), preparation.text_template()
     numbers = tag_numbers(split, head.labels)
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
     room = room_for(preparation.longest, template)
