@@ -17,10 +17,9 @@ from atento.released.family import (
     their_ids,
     their_sizes,
 )
-from atento.released.weight_rows import Row, block, linear, norm
+from atento.released.weight_rows import Row, blocks, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
-_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 _HEADS = HeadNames(
     "Albert",
     _TABLE,
@@ -87,7 +86,7 @@ def _write(config: NetworkConfig) -> dict[str, object]:
 
 
 def _rows(config: NetworkConfig) -> list[Row]:
-    inside = [f"{_LAYER}.attention.{part}" for part in ("query", "key", "value")]
+    inside = [f"attention.{part}" for part in ("query", "key", "value")]
     parts = ("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")
     return [
         Row("embedding.weight", (_TABLE,)),
@@ -95,7 +94,7 @@ def _rows(config: NetworkConfig) -> list[Row]:
         Row("inputs.segments", ("embeddings.token_type_embeddings.weight",)),
         *norm("inputs.norm", "embeddings.LayerNorm"),
         *linear("inputs.projection", "encoder.embedding_hidden_mapping_in"),
-        *block("stack.blocks.0", inside, [f"{_LAYER}.{part}" for part in parts], config),
+        *blocks("encoder.albert_layer_groups.0.albert_layers", inside, parts, config),
         *(linear("pooler.dense", "pooler") if config.pooler else []),
         *head_rows(_HEADS, config),
     ]

@@ -22,14 +22,14 @@ from atento.released.family import (
     their_ids,
     their_sizes,
 )
-from atento.released.weight_rows import Row, block, linear, norm
+from atento.released.weight_rows import Row, blocks, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 BERT_BLOCK = (
     *("attention.output.dense", "attention.output.LayerNorm"),
     *("intermediate.dense", "output.dense", "output.LayerNorm"),
 )
-"""The maps and norms of a block, as `weight_rows.block` takes them."""
+"""The maps and norms of a block, as `weight_rows.blocks` takes them."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,9 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         *norm("inputs.norm", "embeddings.LayerNorm"),
         *([] if config.embedding.width is None else linear("inputs.projection", "embeddings_project")),
     ]
-    for n in range(config.n_layers):
-        theirs = f"encoder.layer.{n}"
-        inside = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
-        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in BERT_BLOCK], config)
+    rows += blocks(
+        "encoder.layer", [f"attention.self.{part}" for part in ("query", "key", "value")], BERT_BLOCK, config
+    )
     if config.pooler:
         rows += linear("pooler.dense", "pooler.dense")
     return [*rows, *head_rows(relative.heads, config)]

@@ -21,7 +21,7 @@ from atento.released.family import (
     their_activation,
     their_ids,
 )
-from atento.released.weight_rows import Row, block, linear, norm
+from atento.released.weight_rows import Row, blocks, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _HEADS = HeadNames(
@@ -173,10 +173,8 @@ def _rows(config: NetworkConfig) -> list[Row]:
     if config.convolution is not None:
         rows += linear("stack.convolution.conv", "encoder.conv.conv")
         rows += norm("stack.convolution.norm", "encoder.conv.LayerNorm")
-    for n in range(config.n_layers):
-        theirs = f"encoder.layer.{n}"
-        inside = [f"{theirs}.attention.self.{part}_proj" for part in ("query", "key", "value")]
-        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in BERT_BLOCK], config)
+    inside = [f"attention.self.{part}_proj" for part in ("query", "key", "value")]
+    rows += blocks("encoder.layer", inside, BERT_BLOCK, config)
     return [*rows, *head_rows(_HEADS, config)]
 
 

@@ -6,7 +6,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.released.bert import bert_ids
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.released.family import Family, Settings, Tying, activation_of, their_activation, their_ids
-from atento.released.weight_rows import Row, block, norm
+from atento.released.weight_rows import Row, blocks, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _HEADS = HeadNames(
@@ -74,11 +74,8 @@ def _rows(config: NetworkConfig) -> list[Row]:
         Row("inputs.positions.schemes.0.weight", ("embeddings.position_embeddings.weight",)),
         *norm("inputs.norm", "embeddings.LayerNorm"),
     ]
-    for n in range(config.n_layers):
-        theirs = f"transformer.layer.{n}"
-        inside = [f"{theirs}.attention.{letter}_lin" for letter in "qkv"]
-        parts = ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
-        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in parts], config)
+    parts = ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
+    rows += blocks("transformer.layer", [f"attention.{letter}_lin" for letter in "qkv"], parts, config)
     return [*rows, *head_rows(_HEADS, config)]
 
 

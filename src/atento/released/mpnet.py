@@ -6,7 +6,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.released.bert import bert_settings
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads
 from atento.released.family import Family, Settings, Tying, activation_of, refuse, sizes_of, special_ids, their_ids
-from atento.released.weight_rows import Row, block, linear, norm
+from atento.released.weight_rows import Row, blocks, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _PAD = 1  # positions begin behind it, whatever the configuration says
@@ -68,11 +68,8 @@ def _rows(config: NetworkConfig) -> list[Row]:
         *norm("inputs.norm", "embeddings.LayerNorm"),
         Row("stack.positions.schemes.0.weight", ("encoder.relative_attention_bias.weight",)),
     ]
-    for n in range(config.n_layers):
-        theirs = f"encoder.layer.{n}"
-        inside = [f"{theirs}.attention.attn.{letter}" for letter in "qkv"]
-        parts = ("attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
-        rows += block(f"stack.blocks.{n}", inside, [f"{theirs}.{part}" for part in parts], config)
+    parts = ("attention.attn.o", "attention.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+    rows += blocks("encoder.layer", [f"attention.attn.{letter}" for letter in "qkv"], parts, config)
     if config.pooler:
         rows += linear("pooler.dense", "pooler.dense")
     return [*rows, *head_rows(_HEADS, config)]

@@ -1,6 +1,6 @@
 """Weight tables: rows of (our tensor, theirs, how they are converted), used in both directions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -69,22 +69,23 @@ def attention(ours: str, theirs: Iterable[str], output: str, config: NetworkConf
     ]
 
 
-def block(ours: str, inside: Iterable[str], parts: Iterable[str], config: NetworkConfig) -> list[Row]:
-    """The rows of a block of an encoder with norms behind its layers.
+def blocks(theirs: str, inside: Sequence[str], parts: Sequence[str], config: NetworkConfig) -> list[Row]:
+    """The rows of the blocks of an encoder with norms behind its layers.
 
     Args:
-        ours: our name of the block.
-        inside: their query, key and value maps.
-        parts: their output map, norm behind it, inner and outer map of the feed-forward, and norm behind that.
+        theirs: before the number of a layer.
+        inside: query, key and value maps of a layer.
+        parts: its output map, norm behind it, inner and outer map of the feed-forward, and norm behind that.
     """
-    output, first_norm, inner, outer, last_norm = parts
-    return [
-        *attention(f"{ours}.self_attention", inside, output, config),
-        *norm(f"{ours}.self_attention_residual.norm", first_norm),
-        *linear(f"{ours}.feed_forward.inner", inner),
-        *linear(f"{ours}.feed_forward.outer", outer),
-        *norm(f"{ours}.feed_forward_residual.norm", last_norm),
-    ]
+    rows: list[Row] = []
+    for n in range(1 if config.shared_layers else config.n_layers):
+        ours, layer = f"stack.blocks.{n}", f"{theirs}.{n}"
+        output, first_norm, inner, outer, last_norm = (f"{layer}.{part}" for part in parts)
+        rows += attention(f"{ours}.self_attention", [f"{layer}.{part}" for part in inside], output, config)
+        rows += norm(f"{ours}.self_attention_residual.norm", first_norm)
+        rows += linear(f"{ours}.feed_forward.inner", inner) + linear(f"{ours}.feed_forward.outer", outer)
+        rows += norm(f"{ours}.feed_forward_residual.norm", last_norm)
+    return rows
 
 
 def convert(rows: Iterable[Row], prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
