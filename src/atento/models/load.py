@@ -112,8 +112,9 @@ def load_model(
     files = replace(files, config=files.config | kept_confidence(files.path))
     if "decoding" in files.config:  # a wrong value is found here, not at the first text
         decoding_config(files.config, files.path)
-    for kind in SECTIONS:
-        section_of(kind, files.config, files.path)
+    for kind, section in SECTIONS.items():
+        if section in files.config:
+            section_of(kind, files.config, files.path)
     tokenizer = read_tokenizer(files, config)
     config = with_token_ids(config, files, tokenizer)
     if dtype is None:
