@@ -3,7 +3,7 @@
 import json
 import shutil
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import atento
 from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig
+from atento.runs.fine_tuning import rate_warning
 from conftest import ForkServer, refused
 from runs import differences, last, tensors
 
@@ -52,6 +54,24 @@ def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServe
     assert config == before | {"dropout": 0.2}
     tokenizer = (tuning / "still-0" / "tokenizer" / "tokenizer.json").read_bytes()
     assert tokenizer == (tuning / "model" / "tokenizer.json").read_bytes()
+
+
+def test_the_default_rate_of_new_networks_is_warned_of_where_it_spoils_a_trained_one(
+    server: ForkServer, tuning: Path
+) -> None:
+    """All weights of MiniLM at 1e-3, which nobody wrote, lose what they had learned."""
+    config = NetworkConfig("encoder", vocab_size=9, d_model=256, d_ff=8, n_heads=2, n_layers=1, max_len=8)
+    for origin, train, width, warned in (
+        ("default", "all", 256, True),
+        ("default", "lora", 256, False),
+        ("default", "all", 128, False),
+        ("tune.yaml:7:20", "all", 256, False),
+    ):
+        loaded = load_recipe(tuning / "tune.yaml", [f"init.train={train}"], environment={})
+        loaded = replace(loaded, origins={**loaded.origins, "training.learning_rate": origin})
+        assert ("256 wide usually takes 2e-5" in rate_warning(loaded, replace(config, d_model=width))) is warned
+    done = server.run(*TUNE, "training.steps=1", "--out", "narrow", cwd=tuning)
+    assert done.status == 0 and "new networks" not in done.stderr
 
 
 def test_card_and_licence_of_the_model_go_with_what_is_trained_from_it(server: ForkServer, tuning: Path) -> None:

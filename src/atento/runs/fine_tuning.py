@@ -14,6 +14,8 @@ from atento.networks.interface import Network
 from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import trained_weights
 
+_WIDE = 256  # numbers a token; narrower networks learn at the rate of new ones
+
 
 def with_inherited(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:
     """Return the recipe with the keys that it leaves to the initial model as in a network."""
@@ -29,6 +31,17 @@ def rates_taken(loaded: LoadedRecipe, network: NetworkConfig) -> str:
     if not rates_among(inherited_keys(loaded)):
         return ""
     return f"dropout as in {source}: {', '.join(rates)} (write them to choose otherwise)"
+
+
+def rate_warning(loaded: LoadedRecipe, network: NetworkConfig) -> str:
+    """Return a warning of the default learning rate, which spoils a wide trained network; "" if there is no need."""
+    init, is_open = loaded.recipe.init, loaded.origins.get("training.learning_rate") == "default"
+    if init is None or not is_open or init.few_shot or init.train != "all" or network.d_model < _WIDE:
+        return ""
+    return (
+        f"warning: `training.learning_rate` {loaded.recipe.training.learning_rate:g} is the default, for new networks: "
+        f"the whole of a trained network {network.d_model} wide usually takes 2e-5 to 5e-5"
+    )
 
 
 def with_warmup(loaded: LoadedRecipe, warmup: int) -> LoadedRecipe:

@@ -30,7 +30,7 @@ from atento.networks.generator import Generator
 from atento.runs.begin import start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.divided import check_divided, check_processes
-from atento.runs.fine_tuning import rates_taken, trained_count, tune, with_inherited, with_warmup
+from atento.runs.fine_tuning import rate_warning, rates_taken, trained_count, tune, with_inherited, with_warmup
 from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
@@ -130,6 +130,8 @@ def inherit_keys(setup: Setup) -> None:
     else:
         setup.initial = initial_model(init.model, setup.loaded.home)
         network = setup.initial.network_config
+        if warning := rate_warning(setup.loaded, network):
+            setup.report(warning)
         if init.cache is None:
             if sentence := rates_taken(setup.loaded, network):
                 setup.report(sentence)
