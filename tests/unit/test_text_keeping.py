@@ -140,6 +140,12 @@ def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
     assert kept.joined("vejo um gato já", links(kept.bare, "vejo um gato já", [0, 1, 2, 3])) == (
         "vejo <b>um gato %s</b> já"
     )
+    unlinked = Kept.of("parked <b>of</b> a truck")  # "<b>" stood before "Wagen", and "</b>" behind "geparkt"
+    two = [Link(10, 17, 0, 6), Link(0, 5, 10, 15)]
+    assert unlinked.joined("Wagen ist geparkt", two) == "Wagen <b>ist</b> geparkt"
+    assert unlinked.joined("Wagen     geparkt", two) == "Wagen     geparkt <b></b>"  # no other word
+    empty = Kept.of("parked <b></b>a truck")
+    assert empty.joined("Wagen ist geparkt", [two[0], Link(0, 5, 9, 14)]) == "Wagen ist geparkt <b></b>"
     crossed = Kept.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
     assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b> </i> D"
 

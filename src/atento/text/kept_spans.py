@@ -111,7 +111,8 @@ class Kept:
 
         A span that is no tag, or a tag without its other half, stands beside the word that it stood beside: before the
         translation of the next word, else behind that of the word before it. A pair of tags stands around the
-        translation of all that it stood around.
+        translation of all that it stood around; where none of its words is linked, around the next word that no link
+        has, or else around nothing.
 
         Args:
             output: the translation.
@@ -122,10 +123,13 @@ class Kept:
         for first, last in self._pairs():
             inside = [link for link in links if self._holds(first, last, link)]
             within = [order[number][0] for number in range(first + 1, last)]
-            if not inside and not within:
-                continue
-            start = min([link.start for link in inside] + within)
-            end = max([link.end for link in inside] + within)
+            if inside or within:
+                start = min([link.start for link in inside] + within)
+                end = max([link.end for link in inside] + within)
+            else:  # none of its words is linked, or it has none
+                start = end = order[first][0]
+                if self.bare[self.spans[first].at : self.spans[last].at].strip():
+                    start, end = _free_word(output, links, start)
             if self.bare[self.spans[first].at : self.spans[last].at].endswith(_MARKS):  # its last mark is in it
                 end += len(output[end:]) - len(output[end:].lstrip("".join(_MARKS)))
             order[first], order[last] = (start, 1, first), (end, int(start == end), last)
@@ -178,6 +182,13 @@ class Kept:
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
         return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion
+
+
+def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int]:
+    """Begin and end of the word nearest to a place in an output that no link has; the place twice if there is none."""
+    words = [match.span() for match in re.finditer(r"\w+", output)]
+    free = [(a, b) for a, b in words if not any(link.start < b and a < link.end for link in links)]
+    return min(free, key=lambda word: abs(word[0] - place), default=(place, place))
 
 
 def has_words(text: str) -> bool:
