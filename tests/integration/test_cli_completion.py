@@ -141,7 +141,10 @@ echo "${COMPREPLY[@]}"
         timeout=60,
     )
     lines = done.stdout.splitlines()
-    assert lines == ["complete -o default -F _atento_completion atento", "multi30k-en-de"], done
+    assert lines == [
+        "complete -o default -F _atento_completion atento",
+        "multi30k-en-de multi30k-en-de-bidirectional",
+    ], done
 
 
 def test_bench_without_a_name_lists_the_measurements(server: ForkServer, data: Path) -> None:

@@ -118,10 +118,10 @@ def one_hypothesis(patch: Patch) -> None:
 
 
 def segments_forgotten(patch: Patch) -> None:
-    def summed(right: Any, self: Any, x: Any, offset: int = 0, **named: Any) -> Any:
+    def forward(right: Any, self: Any, x: Any, offset: int = 0, **named: Any) -> Any:
         return right(self, x, offset, **named | {"segment_ids": None})
 
-    wrapped(patch, InputLayer, "summed", summed)
+    wrapped(patch, InputLayer, "forward", forward)
 
 
 def losses_averaged_over_heads(patch: Patch) -> None:

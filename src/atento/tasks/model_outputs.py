@@ -306,7 +306,8 @@ def gold(split: Split) -> list[str]:
 
 def reads_signs(split: Split) -> bool:
     """Whether a tenth of about a thousand pairs, or more, change a source that has no words, such as `3 1 2`."""
-    columns = [split.columns.get(name, [])[:: max(1, len(split) // 1000)] for name in ("source", "target")]
+    sides = [split.columns.get(name, []) for name in ("source", "target")]
+    columns = [side[:: max(1, len(side) // 1000)] for side in sides]
     changed = [source for source, target in zip(*columns) if source != target and not has_words(source)]
     return 10 * len(changed) >= max(1, len(columns[0]))
 
