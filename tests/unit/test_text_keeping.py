@@ -141,9 +141,14 @@ def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
         "vejo <b>um gato %s</b> já"
     )
     unlinked = Kept.of("parked <b>of</b> a truck")  # "<b>" stood before "Wagen", and "</b>" behind "geparkt"
-    two = [Link(10, 17, 0, 6), Link(0, 5, 10, 15)]
+    two = [Link(10, 17, 0, 6), Link(0, 5, 12, 17)]
     assert unlinked.joined("Wagen ist geparkt", two) == "Wagen <b>ist</b> geparkt"
     assert unlinked.joined("Wagen     geparkt", two) == "Wagen     geparkt <b></b>"  # no other word
+    both = Kept.of("parked <b>of</b> <i>a</i> truck")  # one free word is not for two pairs, which would cross in it
+    assert both.joined("Wagen ist geparkt", two) == "Wagen <b>ist</b> geparkt <i></i>"
+    assert Kept.of("parked <i><b>of</b></i> a truck").joined("Wagen ist geparkt", two) == (
+        "Wagen <i><b>ist</b></i> geparkt"
+    )
     empty = Kept.of("parked <b></b>a truck")
     assert empty.joined("Wagen ist geparkt", [two[0], Link(0, 5, 9, 14)]) == "Wagen ist geparkt <b></b>"
     crossed = Kept.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single

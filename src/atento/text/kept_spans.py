@@ -111,8 +111,8 @@ class Kept:
 
         A span that is no tag, or a tag without its other half, stands beside the word that it stood beside: before the
         translation of the next word, else behind that of the word before it. A pair of tags stands around the
-        translation of all that it stood around; where none of its words is linked, around the next word that no link
-        has, or else around nothing.
+        translation of all that it stood around; where none of its words is linked, around the nearest word that no
+        link has, or else around nothing.
 
         Args:
             output: the translation.
@@ -130,6 +130,7 @@ class Kept:
                 start = end = order[first][0]
                 if self.bare[self.spans[first].at : self.spans[last].at].strip():
                     start, end = _free_word(output, links, start)
+                    links = [*links, Link(start, end, self.spans[first].at, self.spans[last].at)]  # no longer free
             if self.bare[self.spans[first].at : self.spans[last].at].endswith(_MARKS):  # its last mark is in it
                 end += len(output[end:]) - len(output[end:].lstrip("".join(_MARKS)))
             order[first], order[last] = (start, 1, first), (end, int(start == end), last)

@@ -229,7 +229,10 @@ def muon(
 
 
 class BatchedMuon(torch.optim.Muon):
-    """PyTorch's Muon, which orthogonalizes matrices of one shape together: the same step, faster for small matrices."""
+    """PyTorch's Muon with Nesterov's momentum and "match_rms_adamw", faster for small matrices, and the same step.
+
+    Matrices of one shape are orthogonalized together.
+    """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
