@@ -153,6 +153,12 @@ def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: 
     facts = json.loads(done.stdout)["confidence"]
     assert facts["temperature"] == loaded.confidence.temperature and len(facts["calibration_error"]["interval"]) == 2
     assert atento.load(model).confidence == loaded.confidence  # measured alone
+    (model / "confidence.json").unlink()
+    (model / "confidence.json").symlink_to(tmp_path / "gone" / "confidence.json")  # not even root can write it
+    done = server.run(*words, "--calibrate", "--reliability", "late.svg", cwd=tmp_path)
+    assert done.status == 1 and "accuracy" in done.stdout and "confidence: temperature " in done.stdout
+    assert "error: temperature and thresholds were not saved: " in done.stderr and (tmp_path / "late.svg").exists()
+    (model / "confidence.json").unlink()
     done = server.run("evaluate", "micro-world-en-pt", file, "--calibrate", cwd=tmp_path)
     assert done.status == 2 and "has no classification head" in done.stderr and done.stdout == ""
     for value, sentence in (("1", "`abstain` is a precision between 0 and 1: got 1.0"), ("0", "got 0.0")):

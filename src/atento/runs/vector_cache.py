@@ -55,9 +55,6 @@ def frozen_vectors(
     The file in the folder is named by a hash of the frozen weights, the network and the pooling, and a text is found by
     a hash of its ids: after a change of either, vectors are computed anew. Texts are read in a fixed order, so that a
     resumed run has the same bits.
-
-    Raises:
-        CheckpointError: the folder cannot be written.
     """
     pooling = common_pooling(network.config)
     path, started = vectors_path(folder, network, pooling), time.monotonic()

@@ -1,5 +1,6 @@
 """Vectors of texts on disk: one file for each network and way of reading, so that no text is read twice."""
 
+import warnings
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from atento.errors import AtentoError, CheckpointError
+from atento.errors import AtentoError, AtentoWarning
 from atento.storage.tensorfile import TensorFiles
 from atento.storage.whole_file import replacement
 
@@ -44,10 +45,9 @@ def read_vectors(path: Path) -> Vectors:
 
 
 def write_vectors(path: Path, vectors: Vectors) -> None:
-    """Write vectors to a file, which is replaced at once or not at all.
+    """Write vectors to a file, which is replaced at once or not at all; one that cannot be written is a warning.
 
-    Raises:
-        CheckpointError: the file cannot be written.
+    So what was computed is used, and computed again another time.
     """
     if not vectors:
         return
@@ -61,4 +61,4 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
         with replacement(path) as partial:
             save_file(tensors, partial)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"the vectors of texts cannot be written to {path}: {error}") from error
+        warnings.warn(f"vectors cannot be kept, {path} cannot be written: {error}", AtentoWarning, stacklevel=3)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.data.records.splits import Split
-from atento.errors import DataError, UsageError, counted
+from atento.errors import DataError, TrainingError, counted
 from atento.metrics import Score, calibration_error
 from atento.models.model_folder import confidence_file
 from atento.storage.whole_file import write_whole
@@ -166,13 +166,13 @@ def keep_confidence(path: Path, config: ConfidenceConfig) -> None:
         config: what is kept.
 
     Raises:
-        UsageError: it cannot be written.
+        TrainingError: it cannot be written.
     """
     file, checkpoint = confidence_file(path)
     try:
         write_whole(file, json.dumps(asdict(config) | {"checkpoint": checkpoint}, indent=2) + "\n")
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+    except TrainingError as error:
+        raise TrainingError(f"temperature and thresholds were not saved: {error}") from error
 
 
 def _steps(answers: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -18,7 +18,6 @@ from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.metrics import Score
-    from atento.model import Model
     from atento.tasks.calibrating import Confidence
 
 
@@ -113,6 +112,7 @@ def evaluate(
     reading: Reading = None,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
+    from atento.evaluation import calibrate as measure
     from atento.evaluation import evaluate as score
     from atento.evaluation import task_of
     from atento.metrics import metric_named
@@ -139,10 +139,16 @@ def evaluate(
             options |= {"metrics": [*requested, *also]}
             options |= {"columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = score(loaded, data, task, say=progress, **options)
-        found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
+        found = None
+        if calibrate or drawn is not None:
+            found = measure(loaded, data, fit=calibrate, columns=chosen, skip_bad=skip_bad, reading=stated)
+    # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
+    title = f"{model} on {' '.join(data)}"
     if picture is not None:
-        _draw(scores, picture, f"{model} on {' '.join(data)}")
+        _draw(scores, picture, title)
+    if found is not None:
+        _keep(found, drawn, loaded.path if calibrate else None, title)
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
 
 
@@ -177,27 +183,19 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     return tables
 
 
-def _confidence(
-    loaded: "Model", data: list[str], fit: bool, picture: Path | None, **options: Any
-) -> "Confidence | None":
-    """What the probabilities of a classifier are worth on DATA, kept with `fit` and drawn with a picture."""
-    from atento.evaluation import calibrate
+def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:
+    """Draw what the probabilities of a classifier are worth, and keep it with the model of a folder, if given."""
     from atento.inspection.figures.classifier_figures import reliability_svg
     from atento.storage.whole_file import write_output
     from atento.tasks.calibrating import keep_confidence
 
-    if not fit and picture is None:
-        return None
-    found = calibrate(loaded, data, fit=fit, **options)
-    if fit and loaded.path is not None:
-        keep_confidence(loaded.path, found.config)
     if picture is not None:
         low, high = found.after.interval()
         error = f"calibration error {found.after.value:.3f} [{low:.3f}, {high:.3f}]"
-        title = f"{loaded.requested} on {' '.join(data)}"
         write_output(picture, reliability_svg(found.answers.tolist(), found.right.tolist(), error, title))
         echo(f"wrote {picture}", err=True)
-    return found
+    if folder is not None:
+        keep_confidence(folder, found.config)
 
 
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
