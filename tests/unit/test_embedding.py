@@ -1,12 +1,13 @@
 """Texts as vectors (G8): poolings by hand, any layer, no neighbour's influence."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from atento.errors import RecipeError, UsageError
+from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.networks.heads import TEXT_POOLINGS, pool_text
@@ -97,6 +98,21 @@ def test_g8_long_texts_are_cut_with_one_warning_that_counts(model: Model) -> Non
         warnings.simplefilter("always")
         model.embed([long, "o gato", long + " casa"])
     assert [str(one.message) for one in caught] == ["2 of 3 texts cut to 6 tokens"]
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 text cut")
+def test_g8_features_read_a_text_as_embed_does(model: Model) -> None:
+    model.config["embedding"] = {"max_len": 4, "lowercase": True}
+    long = "O Gato pulou alto"
+    assert [len(one) for one in model.features([long, "o"])] == [4, 1]
+    np.testing.assert_allclose(model.features(long, pooling="mean"), model.embed(long), atol=1e-6)
+
+
+def test_g8_features_are_given_where_they_cannot_be_kept(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_bytes(b"")  # a file, where a folder is needed
+    with pytest.warns(AtentoWarning, match="vectors cannot be kept, .*cache.* cannot be written: "):
+        found = model.features("o gato", pooling="mean", cache=tmp_path / "cache")
+    np.testing.assert_array_equal(found, model.features("o gato", pooling="mean"))
 
 
 def test_g8_similarity_is_the_cosine(model: Model) -> None:

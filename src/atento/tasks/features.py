@@ -21,6 +21,7 @@ from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder
 from atento.networks.weight_levels import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
+from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import text_means, text_pooling, token_windows
@@ -81,7 +82,7 @@ def features(
 
     Args:
         model: the model.
-        text: a text or texts.
+        text: a text or texts; without a prompt, but cut and in lower case where `embed` reads them so.
         layer: 0 is the first layer and -1 the last one; the embeddings below it have no number. "mix" is the learned
             mix of the embeddings (weight w_0) and all layers (layer l has w_{l+1}), in a model that was trained with
             `init.layer_mix`.
@@ -95,8 +96,7 @@ def features(
         float32: (N,D) with a pooling, else a list of N arrays (T,D); for one text (D,) or (T,D).
 
     Raises:
-        UsageError: no such layer or pooling. CapabilityError: a model of words, or no mix. CheckpointError: the cache
-            cannot be written.
+        UsageError: no such layer or pooling. CapabilityError: a model of words, or no mix.
     """
     texts, network = listed(text), model.network
     if pooling is not None:
@@ -116,8 +116,15 @@ def features(
     template, long_texts = model.config.get("template"), model.long_texts
     if pooling is None:  # the vectors of tokens are those of a text that is cut
         long_texts = replace(long_texts, windows=None)
+    reading = replace(embedding_for(model.config.get("embedding", {}), str(model.path), {}), prompt="")
     rows, numbers = token_windows(
-        network, tokenizer_of(model), texts, long_texts, template=template, trained=model.trained_length
+        network,
+        tokenizer_of(model),
+        list(map(reading.read, texts)),
+        long_texts,
+        template=template,
+        trained=model.trained_length,
+        max_len=reading.max_len,
     )
     results: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
 
