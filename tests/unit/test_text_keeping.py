@@ -197,6 +197,24 @@ def test_what_follows_a_term_stays_where_a_search_behind_it_goes_astray() -> Non
     ]
 
 
+def test_a_term_of_words_joined_by_signs_is_replaced_as_a_whole() -> None:
+    def upper_case(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
+        return prefix + text.upper()[len(prefix) :], 0.0
+
+    glossary = glossary_of({"24/7": "sempre", "e-mail": "correio", "and/or not": "talvez", "cats": "gatos"})
+    texts = ["we open 24/7, daily", "by e-mail.", "so and/or not."]
+    assert run(texts, glossary, upper_case) == ["WE OPEN sempre, DAILY", "BY Correio.", "SO Talvez."]
+
+    # one word of the source, of which two joined words come
+    steps = keeping(["see cats/dogs"], glossary, protect=False)
+    next(steps)
+    asked = steps.send([[Output("vê C-A/dogs", 0.0)]])
+    assert asked == Align([("see cats/dogs", "vê C-A/dogs")])
+    places = [(0, 2, 0, 3, 1.0), (3, 4, 4, 8, 0.9), (5, 6, 4, 8, 0.5), (7, 11, 9, 13, 1.0)]
+    asked = steps.send([[Link(*place) for place in places]])
+    assert asked == Translate(["see cats/dogs"], [{"prefix": "vê Gatos/dogs"}])
+
+
 def test_a_term_that_occurs_twice_is_required_twice() -> None:
     """Where words come from it; a term that is there once is required again nowhere else, it may be a pronoun."""
     glossary = glossary_of({"cat": "gato", "dog": ["cão", "cão grande"]})

@@ -3,13 +3,16 @@
 `keeping` asks for translations and alignments and knows no model, so that the service can ask its processes for them.
 """
 
+import re
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from atento.text.glossary import Glossary, Met, has_spaces
 from atento.text.kept_spans import Kept, Link, has_words
+from atento.text.words import word_spans
 
 MOST_FORMS = 4  # of a term, that are tried
 
@@ -132,7 +135,9 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
         if not fewer or (stuck and not lost):
             break
         (links,) = yield Align([(source, output.text)])
-        found = [(*place, met) for met in fewer if (place := _aligned(met, links, len(prefix))) is not None]
+        found = [
+            (*place, met) for met in fewer if (place := _aligned(met, output.text, links, len(prefix))) is not None
+        ]
         aligned = [one for one in found if not any(one[0] in span for span in there[one[2].term])]
         places = [] if stuck else aligned
         if not places and not lost:
@@ -177,18 +182,22 @@ def _ended(form: str) -> str:
     return form + " " * has_spaces(form[-1])
 
 
-def _aligned(met: Met, links: Sequence[Link], least: int) -> tuple[int, int | None] | None:
+def _aligned(met: Met, output: str, links: Sequence[Link], least: int) -> tuple[int, int | None] | None:
     """Where the words of an output begin and end that come from a term, at `least` or later.
 
-    It is the word that attends to the term most, and of a term of several words also those beside it that do.
+    It is the word that attends to the term most, and of a term of several words (24/7 has three) also those beside it
+    that do; of a term of one word those that a sign joins to it, as in e-mail.
     """
     after = [link for link in links if link.start >= least]  # words from `least` on
     found = [link.source_start < met.end and met.start < link.source_end for link in after]
     if not any(found):
         return None
+    several = len(word_spans(met.term.source)) > 1
+    gaps = [output[one.end : two.start] for one, two in pairwise(after)]  # between each word and the next
+    beside = [several or (gap != "" and not re.search(r"\s", gap)) for gap in gaps]
     first = last = max((n for n, is_of_term in enumerate(found) if is_of_term), key=lambda n: after[n].weight)
-    while " " in met.term.source and first > 0 and found[first - 1]:
+    while first > 0 and found[first - 1] and beside[first - 1]:
         first -= 1
-    while " " in met.term.source and last + 1 < len(found) and found[last + 1]:
+    while last + 1 < len(found) and found[last + 1] and beside[last]:
         last += 1
     return after[first].start, after[last].end
