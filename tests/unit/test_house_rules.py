@@ -470,6 +470,7 @@ OTHER_MEANINGS = {
                 "atento_lab/notes/checks/families.py",
                 "runs/model_config.py",
                 "tasks/split_evaluation.py",
+                "tasks/features.py",
                 "tasks/model_vectors.py",
                 "tasks/hard_negatives.py",
                 "tasks/explained_predictions.py",
