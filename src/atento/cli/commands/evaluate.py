@@ -18,6 +18,7 @@ from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.metrics import Score
+    from atento.model import Model
     from atento.tasks.calibrating import Confidence
 
 
@@ -112,7 +113,6 @@ def evaluate(
     reading: Reading = None,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
-    from atento.evaluation import calibrate as measure
     from atento.evaluation import evaluate as score
     from atento.evaluation import task_of
     from atento.metrics import metric_named
@@ -139,16 +139,13 @@ def evaluate(
             options |= {"metrics": [*requested, *also]}
             options |= {"columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = score(loaded, data, task, say=progress, **options)
-        found = None
-        if calibrate or drawn is not None:
-            found = measure(loaded, data, fit=calibrate, columns=chosen, skip_bad=skip_bad, reading=stated)
+        found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
-    title = f"{model} on {' '.join(data)}"
     if picture is not None:
-        _draw(scores, picture, title)
+        _draw(scores, picture, f"{model} on {' '.join(data)}")
     if found is not None:
-        _keep(found, drawn, loaded.path if calibrate else None, title)
+        _keep(found, drawn, loaded.path if calibrate else None, f"{model} on {' '.join(data)}")
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
 
 
@@ -181,6 +178,15 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     if not tables:
         raise UsageError(f"--report is for labels and entities: got task {task}, whose outputs are {outputs}")
     return tables
+
+
+def _confidence(
+    loaded: "Model", data: list[str], fit: bool, picture: Path | None, **options: Any
+) -> "Confidence | None":
+    """What the probabilities of a classifier are worth on DATA, where that is asked for."""
+    from atento.evaluation import calibrate
+
+    return calibrate(loaded, data, fit=fit, **options) if fit or picture is not None else None
 
 
 def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:
