@@ -371,6 +371,17 @@ def test_embed_answers_the_lines_before_a_bad_one(server: ForkServer, here: Path
     assert done.status == 1 and "standard input:3: not UTF-8" in done.stderr
     both = server.run("embed", "run", cwd=here, stdin="O gato\n\n")
     assert both.status == 0 and done.stdout == both.stdout and both.stdout.count("\n") == 2
+    (here / "one-bad.txt").write_bytes(b"O gato\n\xff\n\n")
+    words = ["embed", "run", "one-bad.txt", "--skip-bad"]
+    first, bad, empty = server.run(*words, cwd=here).stdout.splitlines()
+    assert bad == "" and first and empty  # an empty text has a vector, a bad line has none
+    done = server.run(*words, "--json", cwd=here)
+    rows = [json.loads(line)["vector"] for line in done.stdout.splitlines()]
+    assert rows[1] is None and len(rows[0]) == len(rows[2])
+    assert "warning: 1 bad line left empty, first: one-bad.txt:2: not UTF-8" in done.stderr
+    done = server.run(*words, "--out", "bad.npy", cwd=here)
+    assert np.isnan(np.load(here / "bad.npy")).any(axis=1).tolist() == [False, True, False], done.stderr
+    assert "warning: 1 bad line left empty" in done.stderr
 
 
 def test_a_language_that_is_not_packaged_is_told_before_apt_is_asked(server: ForkServer, here: Path) -> None:

@@ -88,6 +88,10 @@ class LineOptions(ModelOptions):
         lines = self.lines(bad, check)
         with self.loaded(model) as loaded:
             yield loaded, lines, bad
+        self.count_bad(bad)
+
+    def count_bad(self, bad: list[str] | None) -> None:
+        """Print the number of bad lines, of their messages the first."""
         if bad:
             progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 

@@ -1,6 +1,7 @@
 """`atento embed`: vectors of texts."""
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from atento.cli.lines import LineOptions
 from atento.cli.options import ModelArgument, check_order, with_options
 from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
-from atento.errors import AtentoError, DataError
+from atento.errors import AtentoError, BadLine, DataError
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def register(app: typer.Typer) -> None:
     app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(with_cluster(embed))
 
 
-@with_options(file="A text file, one text per line; - is standard input.", skip_bad=None)
+@with_options(
+    file="A text file, one text per line; - is standard input.",
+    skip_bad="A bad line has no vector, and is counted: an empty line, null with --json, NaN in a file.",
+)
 def embed(
     model: ModelArgument,
     shared: LineOptions,
@@ -74,7 +78,7 @@ def embed(
     show = _show_json if shared.as_json else _show_numbers if shared.cluster is None else _save
 
     def answer(loaded: "Model", lines: list[str], *_: object) -> None:
-        show(lines, loaded.embed(lines, **options))
+        show(lines, _vectors(loaded, lines, options))
 
     def ready(loaded: "Model") -> None:
         loaded.embed([], **options)  # wrong options are refused before the first block
@@ -88,24 +92,35 @@ def embed(
     check_order(model, shared.file)
     output_file(out, _ENDINGS)
     announce_stdin(shared.file)
-    lines = list(shared.lines(None, None))
+    bad: list[str] | None = [] if shared.skip_bad else None
+    lines = list(shared.lines(bad, None))
     _check_words(out, [(shared.number(row), line) for row, line in enumerate(lines)], display_name(shared.file))
     with shared.loaded(model) as loaded, show_batches("embed"):
-        vectors = loaded.embed(lines, **options)
+        vectors = _vectors(loaded, lines, options)
     _write(out, lines, vectors)
+    shared.count_bad(bad)
     echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
 
 
-def _show_numbers(_: Sequence[str], vectors: "NDArray[np.float32]") -> None:
-    """Write a line of numbers for each line."""
-    for vector in vectors:
-        write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+def _vectors(loaded: "Model", lines: Sequence[str], options: dict[str, Any]) -> "NDArray[np.float32]":
+    """The vectors of lines (N,D); that of a bad line is NaN."""
+    vectors = loaded.embed(lines, **options)
+    vectors[[row for row, line in enumerate(lines) if isinstance(line, BadLine)]] = math.nan
+    return vectors
+
+
+def _show_numbers(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
+    """Write a line of numbers for each line; an empty one for a bad line."""
+    for line, vector in zip(lines, vectors):
+        numbers = [] if isinstance(line, BadLine) else vector.tolist()
+        write(" ".join(f"{number:.7g}" for number in numbers) + "\n")
 
 
 def _show_json(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
-    """Write an object with the text and its vector for each line."""
+    """Write an object with the text and its vector for each line; null for a bad line."""
     for line, vector in zip(lines, vectors):
-        write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
+        numbers = None if isinstance(line, BadLine) else vector.tolist()
+        write(json.dumps({"text": line, "vector": numbers}, ensure_ascii=False) + "\n")
 
 
 def _save(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
