@@ -137,8 +137,16 @@ def test_a_text_in_place_of_a_file_says_how_to_give_one(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "argv", ["atento", "translate", "runs/a b", "I see a cat.", "--beam", "3"])
     with pytest.raises(UsageError, match=r"is no file.*echo 'I see a cat\.' \| atento translate 'runs/a b' --beam 3$"):
         file_lines("I see a cat.")
-    with pytest.raises(UsageError, match=r"echo 'TEXT' \| atento"):
-        file_lines("I see a cat " * 9)
+    for text in ("I see a cat " * 9, "I see a cat " * 99):  # the second is too long for the name of a file
+        with pytest.raises(UsageError, match=r"echo 'TEXT' \| atento"):
+            file_lines(text)
+    asked = ["answer", "runs/qa", "--question", "Who sees?"]
+    for given, hint in ((["--context", "I see a cat."], "--context -"), (["--context=I see a cat."], "--context=-")):
+        monkeypatch.setattr(sys, "argv", ["atento", *asked, *given])
+        with pytest.raises(UsageError) as refused:
+            CliRunner().invoke(application("answer"), [*asked, *given], standalone_mode=False, catch_exceptions=False)
+        hint = f"echo 'I see a cat.' | atento answer runs/qa --question 'Who sees?' {hint}"
+        assert str(refused.value).endswith(f"to give a text: {hint}")
 
 
 @pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.records == "texts"])

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -158,12 +157,16 @@ def file_lines(file: str, bad: list[str] | None = None, reads: Sequence[str] = (
     Raises:
         UsageError: the argument is a text in place of a file, and a message says how to give one; or it has no lines.
     """
+    from os import F_OK, access
     from shlex import join, quote
 
     from atento.data.files.source_lines import read_lines
 
-    if any(letter.isspace() for letter in file.strip()) and not Path(file).exists():
-        command = join(["atento", *(word for word in sys.argv[1:] if word != file)])
+    if any(letter.isspace() for letter in file.strip()) and not access(file, F_OK):  # also of a name that is too long
+        # standard input is what an argument means that is not there; an option needs a value, `-`
+        given = itertools.pairwise(sys.argv)
+        words = ["-" if word == file and before.startswith("--") else word for before, word in given]
+        command = join(["atento", *(word.replace(f"={file}", "=-") for word in words if word != file)])
         text = quote(file) if len(file) < 60 else "'TEXT'"
         raise UsageError(
             f"{file!r:.60} is no file, and this command reads files; to give a text: echo {text} | {command}"

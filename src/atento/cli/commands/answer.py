@@ -12,7 +12,7 @@ import typer
 
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
-from atento.cli.lines import Check, input_lines
+from atento.cli.lines import Check, file_lines, input_lines
 from atento.cli.options import ModelArgument, with_options
 from atento.errors import DataError, UsageError, counted
 from atento.terminal import write
@@ -161,9 +161,7 @@ def _answer_one(
     model: str, question: str, context: str, options: _Options, n_best: int | None, shared: QuestionOptions
 ) -> None:
     """Answer one question about the whole text of a file."""
-    from atento.data.files.source_lines import read_lines
-
-    text = "\n".join(read_lines(context))
+    text = "\n".join(file_lines(context))
     with shared.loaded(model) as loaded:
         _show([(question, text)], loaded.answers([question], [text], **options), n_best, shared.as_json)
 
