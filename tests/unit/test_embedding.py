@@ -100,6 +100,14 @@ def test_g8_long_texts_are_cut_with_one_warning_that_counts(model: Model) -> Non
     assert [str(one.message) for one in caught] == ["2 of 3 texts cut to 6 tokens"]
 
 
+def test_vectors_have_no_negative_zeros(model: Model) -> None:
+    with torch.no_grad():
+        for parameter in model.network.parameters():
+            parameter.copy_(-torch.zeros_like(parameter))
+    for numbers in (model.embed(["o gato", "alto"]), model.similarity("o gato", "alto")):
+        assert not np.signbit(numbers).any() and not np.any(numbers)
+
+
 @pytest.mark.filterwarnings("ignore:1 of 1 text cut")
 def test_g8_features_read_a_text_as_embed_does(model: Model) -> None:
     model.config["embedding"] = {"max_len": 4, "lowercase": True}

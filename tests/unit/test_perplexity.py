@@ -19,6 +19,7 @@ from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal
 from atento.errors import AtentoError, CapabilityError, DataError, UsageError
+from atento.metrics import perplexity
 from atento.model import Model
 from atento.networks import build_network
 from atento.tasks.split_evaluation import mean_losses
@@ -273,7 +274,9 @@ def test_the_command_prints_one_line_or_each_text_or_json(folders: Path) -> None
     assert run(folders / "decoder", folders / "texts").stdout == f"{expected}\n"
     lines = run(folders / "decoder", folders / "texts", "--per-text").stdout.split("\n")
     assert lines[2] == "" and float(lines[3]) == pytest.approx(expected.per_sentence()[3], abs=1e-4)
-    record = json.loads(run(folders / "decoder", "-", "--json", "--interval", stdin=f"{TEXTS[0]}\n\n").stdout)
+    printed = run(folders / "decoder", "-", "--json", "--interval", stdin=f"{TEXTS[0]}\n\n").stdout
+    assert "-0.0" not in printed and str(perplexity([0.0, -0.0], [1, 1]).parts["nll"]) == "0.0"
+    record = json.loads(printed)
     assert record["value"] == pytest.approx(expected.per_sentence()[0], rel=1e-9)
     assert record["texts"][1] == {"perplexity": None, "nll": 0, "tokens": 0}
     assert record["interval"]["low"] <= record["value"] <= record["interval"]["high"]

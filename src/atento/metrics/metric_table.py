@@ -78,7 +78,7 @@ def lower_is_better(name: str) -> bool:
 
 def signed(name: str, value: float) -> float:
     """A validation score so that higher is better, and back again."""
-    return -value if lower_is_better(name) else value
+    return 0.0 - value if lower_is_better(name) else value  # of 0 not -0.0
 
 
 def row_named(name: str) -> Metric:

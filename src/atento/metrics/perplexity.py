@@ -31,7 +31,7 @@ def perplexity(log_probs: Sequence[float], counts: Sequence[int]) -> Score:
             raise UsageError(f"the log-probability of text {number} must not be above 0: got {log_prob}")
         if count < 0 or (count == 0 and log_prob < 0):
             raise UsageError(f"the number of tokens of text {number} is not valid: got {count}")
-        rows.append([-float(log_prob), float(count)])
+        rows.append([0.0 - float(log_prob), float(count)])  # of 0 not -0.0
     nll, tokens = (math.fsum(column) for column in zip(*rows)) if rows else (0.0, 0.0)
     if not tokens:
         raise UsageError("there is nothing to score: got 0 tokens")

@@ -147,7 +147,8 @@ def _explanation(
 ) -> Explanation:
     """The explanation of numbers that one or several rows give."""
     groups, count = explained.groups, len(explained.groups.words)
-    scores = np.sum([np.pad(one.scores, [(0, 0), (0, count - one.scores.shape[1])]) for one in attributions], axis=0)
+    rows = [np.pad(one.scores, [(0, 0), (0, count - one.scores.shape[1])]) for one in attributions]
+    scores = np.sum(rows, axis=0) + 0.0  # no -0.0
     totals = np.sum([one.totals for one in attributions], axis=0)
     values = np.sum([one.values for one in attributions], axis=0)
     whole = Explanation(
