@@ -26,6 +26,7 @@ from atento.networks import build_network
 from atento.runs.train import train
 from atento.tasks.decoding_setup import RULES, constraints_of
 from atento.tasks.model_outputs import translate
+from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.engine.requests import writer_for
@@ -404,3 +405,26 @@ def test_the_tightest_limit_that_is_accepted_holds_all_words(model: Model, besid
         accepted += 1
         assert all("ab" in text and "d" in text and text.startswith(beside.get("prefix", "")) for text in found)
     assert accepted >= 1
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_all_spellings_of_a_word_are_those_that_pieces_can_be_joined_to(kind: Any) -> None:
+    """Against every sequence of pieces of the word's letters, tried one by one; a ban holds on all of them."""
+    settings = TokenizerConfig(kind=kind, vocab_size=40 if kind == "wordpiece" else 275)
+    tokenizer = train_tokenizer(settings, ["ana banana", "bana nana ba", "naba ana"] * 3)
+    own = tuple(tokenizer.encode("banana"))
+    found = all_spellings(own, tokenizer)
+    assert found[0] == own and len(found) > 1
+    letters = [token for token in range(tokenizer.vocab_size) if set(tokenizer.spelling(token) or "?") <= set(" ban")]
+    text = "".join(str(tokenizer.spelling(token)) for token in own)
+    by_hand, begun = set(), [((), "")]
+    while begun:
+        ids, written = begun.pop()
+        by_hand |= {ids} if written == text else set()
+        begun += [
+            ((*ids, token), longer)
+            for token in letters
+            if text.startswith(longer := written + str(tokenizer.spelling(token))) and longer != written
+        ]
+    assert set(found) == by_hand
+    assert {*constraints_of(DecodingConfig(banned_words=("banana",)), tokenizer).banned} >= by_hand

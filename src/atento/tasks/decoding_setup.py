@@ -27,6 +27,7 @@ from atento.decoding.rules import (
 )
 from atento.decoding.strategies import Strategy
 from atento.errors import UsageError, nearest
+from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 
 _DEFAULT = DecodingConfig()  # its filters change nothing
@@ -309,7 +310,8 @@ def constraints_of(
             what must be written, or nothing that may be written; names the option.
     """
     own = writing or WritingConfig()
-    banned = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
+    words = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
+    banned = [ids for word in words for ids in all_spellings(word, tokenizer)]
     banned += [(_token(name, tokenizer, "banned_tokens"),) for name in config.banned_tokens]
     # spelled as inside a text
     required = tuple(_spellings(word, tokenizer, "required_words")[-1] for word in config.required_words)

@@ -154,8 +154,8 @@ class DecodingConfig:
     API). [-2 to 2; 0: off]
     """
     banned_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must not contain")
-    """Words or phrases that outputs must not contain, as the tokenizer splits them at the beginning of a text and
-    inside it; a model can still write one in other subwords. [not empty]
+    """Words or phrases that outputs must not contain, in all of their spellings by the pieces of the vocabulary, at
+    most 256. [not empty]
     """
     banned_tokens: tuple[str, ...] = of.words((), "A token of the vocabulary that is never written", metavar="TOKEN")
     """Tokens that are never written, by their names in the vocabulary: "<unk>". [in the vocabulary]"""

@@ -1,0 +1,51 @@
+"""All ways in which the pieces of a vocabulary spell a word, not only the one that the tokenizer chooses."""
+
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+from atento.text.tokenizer import Tokenizer
+
+_Pieces = Mapping[bytes, Sequence[int]]
+_PIECES = WeakKeyDictionary[Tokenizer, _Pieces]()  # the whole vocabulary is read once
+_MOST = 256  # ways, those of few pieces first
+
+
+def all_spellings(ids: Sequence[int], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """Return `ids`, and the other ids that spell the same text: at most 256 ways, those of few pieces.
+
+    A model that was trained with subword regularisation writes all of them; takes O(length²) look-ups.
+
+    Args:
+        ids: the tokens of a word or phrase.
+        tokenizer: their tokenizer.
+    """
+    spelled = [tokenizer.spelling(token) for token in ids]
+    text = b"".join(_bytes(one) for one in spelled if one is not None)
+    pieces = _pieces_of(tokenizer)
+    ways: list[list[tuple[int, ...]]] = [[] for _ in text] + [[()]]  # of the text from each place on
+    for begin in reversed(range(len(text))):
+        found = [
+            (token, *rest)
+            for end in range(begin + 1, len(text) + 1)
+            for token in pieces.get(text[begin:end], ())
+            for rest in ways[end]
+        ]
+        ways[begin] = sorted(found, key=len)[:_MOST]
+    return list(dict.fromkeys([tuple(ids), *(ways[0] if None not in spelled else ())]))
+
+
+def _pieces_of(tokenizer: Tokenizer) -> _Pieces:
+    if tokenizer not in _PIECES:
+        pieces: dict[bytes, list[int]] = {}
+        for token in range(tokenizer.vocab_size):
+            if spelling := tokenizer.spelling(token):
+                pieces.setdefault(_bytes(spelling), []).append(token)
+        for text, tokens in pieces.items():  # a byte that is also a letter's piece is written for no letter
+            letters = [token for token in tokens if isinstance(tokenizer.spelling(token), str)]
+            pieces[text] = letters or tokens
+        _PIECES[tokenizer] = pieces
+    return _PIECES[tokenizer]
+
+
+def _bytes(spelling: bytes | str) -> bytes:
+    return spelling.encode() if isinstance(spelling, str) else spelling
