@@ -347,3 +347,17 @@ def test_columns_of_unequal_length_and_other_shapes_are_refused() -> None:
         records_in_memory(arrow, TAGGING, "data")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
         records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_label_that_is_null_is_an_empty_cell(tmp_path: Path, several: bool) -> None:
+    """Left out and counted; where a text may have several labels, it has none."""
+    fields = SEVERAL if several else LABELLED
+    (tmp_path / "a.csv").write_text("text,label\nx,a\ny,\n", encoding="utf-8")
+    rows = [{"text": "x", "label": ["a"] if several else "a"}, {"text": "y", "label": None}]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    sources = [SourceConfig(file=str(tmp_path / name), text="text", label="label") for name in ("a.csv", "a.jsonl")]
+    read = [read_records(source, fields) for source in sources] + [records_in_memory(rows, fields, "data")]
+    cell, *nulls = [(dict(one.columns), [text.split(": ", 1)[1] for text in one.warnings()]) for one in read]
+    assert all(null == cell for null in nulls)
+    assert len(cell[0]["label"]) == 1 + several and bool(cell[1]) is not several

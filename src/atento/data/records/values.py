@@ -305,8 +305,10 @@ def _number_from(cell: str, subject: str, decimal: str) -> float:
 
 
 def _from_object(field: Field, value: object, subject: str) -> Value:
-    """Convert a value in JSON or Python to a value of its field."""
+    """Convert a value in JSON or Python to a value of its field; no label is null, or an empty cell of a table."""
     match field.kind:
+        case "class" | "classes" if value is None:
+            return "" if field.kind == "class" else ()
         case "text" | "class":
             return string_of(value, subject, is_class=field.kind == "class")
         case "number":
