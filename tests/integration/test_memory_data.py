@@ -143,7 +143,7 @@ def test_what_is_wrong_with_records_is_told_with_their_place() -> None:
         atento.train(RECIPE, data={"source": ["a"], "target": ["b"]}, out="x")
     with pytest.raises(RecipeError, match=r"recipe: data.train holds records, .* atento.train\(recipe, data=\{'train'"):
         atento.train(RECIPE | {"data": {"train": PAIRS}}, out="x")
-    with pytest.raises(RecipeError, match=r"data.train.0 names records in memory, so `file` cannot be combined with"):
+    with pytest.raises(RecipeError, match=r"data.train names records in memory, so `file` cannot be combined with"):
         atento.train(RECIPE | {"data": {"train": {"memory": "train", "file": "x"}}}, out="x")
     with pytest.raises(RecipeError, match="recipe: unknown key 'netwrok'; did you mean 'network'"):
         atento.train(RECIPE | {"netwrok": {}}, data=PAIRS, out="x")

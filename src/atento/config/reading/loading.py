@@ -95,8 +95,11 @@ def load_recipe(
     tree, warnings = _without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
     reader = schema.Reader()
-    recipe: Recipe = reader.build(Recipe, tree, "")
-    checks.check(recipe, reader)
+    try:
+        recipe: Recipe = reader.build(Recipe, tree, "")
+        checks.check(recipe, reader)
+    except RecipeError as error:
+        raise RecipeError(reader.as_written(str(error))) from None
     # heads that nobody wrote; the objectives add theirs
     defaulted = reader.positions.get("network.heads", "").startswith("task ")
     recipe = task_defaults.with_objective_heads(recipe, written=not defaulted)
@@ -112,7 +115,7 @@ def load_recipe(
         origins=origins
         | dict.fromkeys(sizes_by_data.to_fit(recipe, origins), sizes_by_data.FITTED)
         | dict.fromkeys(initial_keys.to_inherit(recipe, origins), initial_keys.INHERITED),
-        warnings=warnings + checks.doubtful(recipe, reader),
+        warnings=warnings + list(map(reader.as_written, checks.doubtful(recipe, reader))),
     )
 
 

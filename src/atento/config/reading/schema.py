@@ -162,10 +162,20 @@ def expand(node: Node, hint: object) -> Node:
 
 @dataclass
 class Reader:
-    """Builds sections; records by dotted key the origins of values that are not defaults, and positions."""
+    """Builds sections; records by dotted key the origins of values that are not defaults, and positions.
+
+    `alone` are the lists that are written as their only section.
+    """
 
     origins: dict[str, str] = field(default_factory=dict)
     positions: dict[str, str] = field(default_factory=dict)
+    alone: set[str] = field(default_factory=set)
+
+    def as_written(self, message: str) -> str:
+        """Return a message without the numbers of sections that are written without a list: data.train.0."""
+        for path in self.alone:
+            message = re.sub(rf"\b{re.escape(path)}\.0\b", path, message)
+        return message
 
     def fit(self, node: Node, hint: object, path: str, start: object = None) -> Any:
         """Return the value of a node as type `hint`; an incomplete section changes `start`, the value of a preset.
@@ -173,7 +183,7 @@ class Reader:
         Raises:
             RecipeError: with the position, the dotted key, the rule and the value got.
         """
-        node = expand(node, hint)
+        written, node = node, expand(node, hint)
         self.positions[path] = node.position
         cls, inside = section(hint), element(hint)
         if cls is not None and (isinstance(node.value, dict) or (node.value is None and type(None) not in arms(hint))):
@@ -184,6 +194,7 @@ class Reader:
         if cls is not None and not any(_takes(arm, node.value) for arm in arms(hint)):
             raise RecipeError(f"{node.position}: {path} must be {describe(hint)}: got {as_text(node.value)}")
         if inside is not None and section(inside) is not None and node.value and isinstance(node.value, list):
+            self.alone |= set() if isinstance(written.value, list) else {path}
             return tuple(self.fit(part, inside, dotted(path, n)) for n, part in enumerate(node.value))
         self.origins[path] = node.position
         return _leaf(node, hint, path)
