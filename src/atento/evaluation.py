@@ -30,7 +30,7 @@ from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.split_evaluation import metric_options, scored, usual_metrics
-from atento.tasks.task_model import labels_of
+from atento.tasks.task_model import check_flags, labels_of
 from atento.tasks.translation_languages import LanguageOptions
 
 
@@ -177,6 +177,7 @@ def calibrate(
     Raises:
         CapabilityError: the model gives no labels. DataError: names file and line.
     """
+    check_flags(fit=fit, skip_bad=skip_bad)
     model.classify([])  # a model of another task is refused
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
@@ -273,6 +274,7 @@ def _chosen_reading(
     say: Callable[[str], None] | None,
 ) -> tuple[bool, Mapping[str, object]]:
     """Return whether broken records are left out, and how files are read: as the call says, else as in training."""
+    check_flags(skip_bad=skip_bad)
     of_model = model.config.get("reading") if task == model.config.get("task") else None
     learned: Mapping[str, Any] = of_model if isinstance(of_model, dict) else {}
     if (form := (reading or {}).get("format", "tsv")) not in FORMATS:

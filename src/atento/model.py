@@ -40,7 +40,7 @@ from atento.tasks.model_outputs import score, stream_output, write_outputs, writ
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.question_answering import answer, answers
 from atento.tasks.tagging import tag, tag_words
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
 from atento.tasks.text_perplexity import perplexity
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
@@ -81,6 +81,7 @@ def load(
     Raises:
         UsageError, ModelError: nothing that can be loaded. CheckpointError: truncated or altered; names the file.
     """
+    check_flags(allow_missing=allow_missing, allow_unused=allow_unused)
     loaded = load_model(model, device, precision, allow_missing=allow_missing, allow_unused=allow_unused)
     return Model(**vars(loaded)).to(precision="int8" if loaded.precision == "int8" else None)
 
@@ -206,6 +207,7 @@ class Model(TaskModel):
             UsageError: a wrong option or language. CapabilityError: the model does not translate, or is not
                 multilingual. RecipeError: a value out of range. DataError: a NUL character, or a wrong glossary.
         """
+        check_flags(split_sentences=split_sentences)
         if not split_sentences:
             return strings(self.translations(text, n_best=n_best, **options), n_best)
         if n_best is not None:

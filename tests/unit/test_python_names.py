@@ -20,7 +20,8 @@ from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError, UsageError
+from atento.errors import CapabilityError, RecipeError, UsageError
+from atento.evaluation import calibrate, evaluate
 from atento.inspection import AttentionRecord
 from atento.metrics import bleu, paired_test
 from atento.model import Model
@@ -175,6 +176,30 @@ def test_sentences_are_split_as_the_flag_does(model: Model) -> None:
     assert model.translate([f"{one} {two}", "", one], split_sentences=True) == [both, "", model.translate(one)]
     with pytest.raises(UsageError, match="`n_best` and `split_sentences` exclude each other"):
         model.translate(one, n_best=2, split_sentences=True)  # type: ignore[call-overload]
+
+
+def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> None:
+    """The text "no" would count as true. Every option of that type, by the signatures."""
+    tagger = atento.load("micro-world-entities")
+    calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+        *((call, (model, [("a", "b")])) for call in (evaluate, calibrate)),
+        *((model.translate, ("a",)), (tagger.tag, ("a",)), (tagger.tag_words, (["a"],))),
+        *((atento.load, ("micro-world-en-pt",)), (atento.train, ({},))),
+    ]
+    seen = set()
+    for call, arguments in calls:
+        for name, option in inspect.signature(call).parameters.items():
+            if option.kind is option.KEYWORD_ONLY and option.annotation in (bool, "bool", "bool | None", bool | None):
+                seen.add(name)
+                for wrong in ("no", 1):
+                    with pytest.raises(
+                        (UsageError, RecipeError), match=rf"{name}.* must be (True or False|true or false)"
+                    ):
+                        call(*arguments, **{name: wrong})
+    assert seen >= {"split_sentences", "protect", "greedy", "exact", "force", "skip_bad", "fit", "constrained"}
+    assert model.translate("a", greedy=np.True_) == model.translate("a", greedy=True)
+    with pytest.raises(RecipeError, match="skip_bad must be true or false: got 'no'"):
+        load_recipe({"task": "translation", "data": {"train": {"file": "a.tsv"}, "skip_bad": "no"}})
 
 
 def test_reprs_are_one_short_line(model: Model) -> None:

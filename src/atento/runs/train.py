@@ -26,6 +26,7 @@ from atento.runs.steps import train_run
 from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import NewFolder
+from atento.tasks.task_model import check_flags
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
 from atento.training.replica.joined import replica_joined, said_once
@@ -112,6 +113,7 @@ def train(
         RecipeError, DataError, UsageError: before any long work.
         TrainingStopped: a signal stopped training; a checkpoint was saved.
     """
+    check_flags(force=force)
     if isinstance(overrides, str) or not isinstance(overrides, Mapping | Sequence):
         raise UsageError(f"`overrides` must be a mapping or a list of key=value: got {overrides!r:.60}")
     changes = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)

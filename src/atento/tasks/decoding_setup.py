@@ -27,6 +27,7 @@ from atento.decoding.rules import (
 )
 from atento.decoding.strategies import Strategy
 from atento.errors import UsageError, nearest
+from atento.tasks.task_model import check_flags
 from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 
@@ -48,6 +49,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     """
     changes: dict[str, object] = {name: plain(value) for name, value in options.items()}
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
+    check_flags(greedy=changes.get("greedy"))
     changes = _greedy(changes) if changes.pop("greedy", False) else _named_strategy(changes)
     beam = changes.get("beam", usual.beam)
     if callable(changes.get("mbr")):  # the checks below take texts; the caller keeps it

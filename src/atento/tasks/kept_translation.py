@@ -6,7 +6,7 @@ from typing import cast
 
 from atento.data.files.term_files import glossary_of
 from atento.errors import DataError, UsageError
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.word_links import word_links
@@ -33,6 +33,7 @@ def translate_keeping(
             several outputs with a glossary.
     """
     glossary, protect = options.pop("glossary", None), options.pop("protect", False)
+    check_flags(protect=protect)
     if glossary is None and not protect:
         return write("translate", texts, n_best, row, options)
     if glossary is not None and (n_best or 1) > 1:

@@ -28,7 +28,7 @@ from atento.networks.interface import Network, token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
-from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
+from atento.tasks.task_model import TaskModel, check_flags, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.kinds import check_texts
 from atento.text.tokenizer import Tokenizer
@@ -148,6 +148,7 @@ def _joined(words: Sequence[str]) -> tuple[str, Spans]:
 
 def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
     """The words of each text with their tags."""
+    check_flags(constrained=constrained)
     head = head_of(model, KIND)
     probabilities = word_tags(model, [[text[start:end] for start, end in spans] for text, spans in sentences])
     scheme = _scheme(head, model.config.get("tag_scheme"), constrained)

@@ -146,6 +146,17 @@ def labels_of(network: NetworkConfig) -> set[str]:
     return {label for head in network.heads for label in head.labels}
 
 
+def check_flags(**options: object) -> None:
+    """Check options that are true or false; None: not given.
+
+    Raises:
+        UsageError: another value, such as the text "no", which would count as true; names the option.
+    """
+    for name, value in options.items():
+        if value is not None and type(value).__name__ not in ("bool", "bool_"):  # NumPy's too
+            raise UsageError(f"`{name}` must be True or False: got {value!r:.60}")
+
+
 def trained_length(config: Mapping[str, object], network: NetworkConfig) -> int | None:
     """Return the maximum tokens of a text in training, special tokens included; None: unknown.
 

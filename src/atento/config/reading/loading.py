@@ -1,6 +1,7 @@
 """Reading a recipe: its files, the environment and the overrides, joined, checked and resolved; torch-free."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,7 +100,7 @@ def load_recipe(
         recipe: Recipe = reader.build(Recipe, tree, "")
         checks.check(recipe, reader)
     except RecipeError as error:
-        raise RecipeError(reader.as_written(str(error))) from None
+        raise RecipeError(_as_written(str(error), reader.alone)) from None
     # heads that nobody wrote; the objectives add theirs
     defaulted = reader.positions.get("network.heads", "").startswith("task ")
     recipe = task_defaults.with_objective_heads(recipe, written=not defaulted)
@@ -115,8 +116,15 @@ def load_recipe(
         origins=origins
         | dict.fromkeys(sizes_by_data.to_fit(recipe, origins), sizes_by_data.FITTED)
         | dict.fromkeys(initial_keys.to_inherit(recipe, origins), initial_keys.INHERITED),
-        warnings=warnings + list(map(reader.as_written, checks.doubtful(recipe, reader))),
+        warnings=warnings + [_as_written(one, reader.alone) for one in checks.doubtful(recipe, reader)],
     )
+
+
+def _as_written(message: str, alone: Iterable[str]) -> str:
+    """Return a message without the numbers of sections that are alone in their lists: data.train.0 is data.train."""
+    for path in alone:
+        message = re.sub(rf"\b{re.escape(path)}\.0\b", path, message)
+    return message
 
 
 def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tuple[Node, list[str]]:

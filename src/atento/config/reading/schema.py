@@ -162,20 +162,11 @@ def expand(node: Node, hint: object) -> Node:
 
 @dataclass
 class Reader:
-    """Builds sections; records by dotted key the origins of values that are not defaults, and positions.
-
-    `alone` are the lists that are written as their only section.
-    """
+    """Builds sections; records by dotted key the origins of values that are not defaults, and positions."""
 
     origins: dict[str, str] = field(default_factory=dict)
     positions: dict[str, str] = field(default_factory=dict)
-    alone: set[str] = field(default_factory=set)
-
-    def as_written(self, message: str) -> str:
-        """Return a message without the numbers of sections that are written without a list: data.train.0."""
-        for path in self.alone:
-            message = re.sub(rf"\b{re.escape(path)}\.0\b", path, message)
-        return message
+    alone: set[str] = field(default_factory=set)  # lists that are written as their only section
 
     def fit(self, node: Node, hint: object, path: str, start: object = None) -> Any:
         """Return the value of a node as type `hint`; an incomplete section changes `start`, the value of a preset.

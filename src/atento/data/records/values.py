@@ -267,9 +267,8 @@ def shortened(text: str) -> str:
 
 def _has_marks(text: object, entities: object) -> bool:
     """Whether a record has a text and its entities, in place of words and their tags."""
-    if not isinstance(text, str) or not isinstance(entities, list | tuple):
-        return False
-    return all(isinstance(one, list | tuple | Mapping) for one in entities)
+    marks = isinstance(entities, list | tuple) and all(isinstance(one, list | tuple | Mapping) for one in entities)
+    return isinstance(text, str) and marks
 
 
 def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:
@@ -307,14 +306,14 @@ def _number_from(cell: str, subject: str, decimal: str) -> float:
 def _from_object(field: Field, value: object, subject: str) -> Value:
     """Convert a value in JSON or Python to a value of its field; no label is null, or an empty cell of a table."""
     match field.kind:
-        case "class" | "classes" if value is None:
-            return "" if field.kind == "class" else ()
-        case "text" | "class":
-            return string_of(value, subject, is_class=field.kind == "class")
+        case "text":
+            return string_of(value, subject)
+        case "class":
+            return "" if value is None else string_of(value, subject, is_class=True)
         case "number":
             return number_of(value, subject)
         case "classes":
-            return _labels(_strings(value, subject, is_class=True), subject)
+            return () if value is None else _labels(_strings(value, subject, is_class=True), subject)
         case "words" | "tags":
             return _strings(value, subject, is_class=field.kind == "tags")
         case "spans":
