@@ -355,8 +355,9 @@ def _too_long(name: str, number: int) -> DataError:
 
 def _nul(raw: bytes, name: str, number: int, start: int) -> DataError:
     if start == 0 and raw.startswith(_ZIP):
-        book = "a workbook, and lines of text are read here" if name.lower().endswith(".xlsx") else ""
-        return DataError(f"{name}: is {book or 'a zip archive; name a workbook .xlsx, and unpack another one first'}")
+        other = "a zip archive; name a workbook .xlsx and a document .docx, or unpack it first"
+        book = "a workbook, and lines of text are read here" if name.lower().endswith(".xlsx") else other
+        return DataError(f"{name}: is {book}")
     at = raw.index(b"\0")
     encoding = _wide(raw)
     guess = f"; it looks like {encoding}{_convert(encoding)}" if encoding else ""
