@@ -315,6 +315,11 @@ def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     ):
         with pytest.raises(DataError, match=message):
             run(folders / "translator", *(folders / name for name in files))
+    mixed = folders / "mixed"
+    mixed.write_bytes((folders / "pairs").read_bytes() + b"no tab\n\xff\nhalf\t\n")
+    skipped = run(folders / "translator", mixed, "--skip-bad")
+    assert skipped.stdout == together and "warning: 3 bad lines left empty, first: " in skipped.stderr
+    assert run(folders / "translator", mixed, "--skip-bad", "--per-text").stdout.endswith("\n\n\n\n")
     table = folders / "pairs.csv"  # a row is named by its line in the file
     table.write_text('s,t\n"The cat\nsleeps.","O gato\ndorme."\n"a",\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"pairs\.csv:5: the target of this pair is blank"):

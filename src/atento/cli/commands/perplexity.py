@@ -12,7 +12,7 @@ from atento.cli.line_work import Work
 from atento.cli.lines import LineOptions, file_lines
 from atento.cli.options import ModelArgument, check_order, progress, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
-from atento.errors import DataError, UsageError, counted
+from atento.errors import BadLine, DataError, UsageError, counted
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 @with_options(
     file="One text a line; of an encoder-decoder, source and target with a tab between them; - is standard input.",
-    skip_bad=None,
+    skip_bad="A bad line is left out, and counted; it is blank with --per-text.",
 )
 def perplexity(
     model: ModelArgument,
@@ -77,8 +77,10 @@ def perplexity(
     if (file, targets) == ("-", "-"):
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     announce_stdin(file, *([] if targets is None else [targets]))
+    bad: list[str] | None = [] if shared.skip_bad else None
     with shared.loaded(model) as loaded:
-        texts, outputs = _read(shared, targets, _reads_pairs(loaded))
+        texts, outputs = _read(shared, targets, _reads_pairs(loaded), bad)
+        shared.count_bad(bad)
         texts = _paragraphs(loaded, texts, paragraphs)
         with show_batches("perplexity"):
             score = loaded.perplexity(texts, outputs, **options)
@@ -119,10 +121,12 @@ def _work(
     if not (per_text or as_json):
         raise UsageError("--cluster writes a part for some lines: it needs --per-text, or --json for tokens and nll")
 
-    def answer(loaded: "Model", lines: list[str], before: int, _: list[str] | None) -> None:
+    def answer(loaded: "Model", lines: list[str], before: int, bad: list[str] | None) -> None:
         texts, outputs = lines, None
         if _reads_pairs(loaded):
-            texts, outputs = _sides(lines, display_name(file), range(before + 1, before + 1 + len(lines)).__getitem__)
+            texts, outputs = _sides(
+                lines, display_name(file), range(before + 1, before + 1 + len(lines)).__getitem__, bad
+            )
         if not any(text.strip() for text in texts):  # which `perplexity` would refuse, as nothing to score
             records = [{"perplexity": None, "nll": 0.0, "tokens": 0} for _ in texts]
         else:
@@ -148,15 +152,19 @@ def _records(score: "Score") -> list[dict[str, Any]]:
     ]
 
 
-def _read(shared: LineOptions, targets: str | None, pairs: bool) -> tuple[list[str], list[str] | None]:
+def _read(
+    shared: LineOptions, targets: str | None, pairs: bool, bad: list[str] | None
+) -> tuple[list[str], list[str] | None]:
     """Texts; or sources and targets, of one file with a tab on each line, or of two.
+
+    A bad line is blank where `bad` takes its message.
 
     Raises:
         DataError: names file and line. UsageError: TARGETS for a model that reads no source.
     """
     from atento.data.files.source_lines import display_name
 
-    lines, name = list(shared.lines(None, (lambda *_: None) if pairs else None)), display_name(shared.file)
+    lines, name = list(shared.lines(bad, (lambda *_: None) if pairs else None)), display_name(shared.file)
     if not any(line.strip() for line in lines):
         raise DataError(f"{name}: there is nothing to score: the file has no text")
     if not pairs:
@@ -164,15 +172,14 @@ def _read(shared: LineOptions, targets: str | None, pairs: bool) -> tuple[list[s
             raise UsageError("TARGETS are for an encoder-decoder; this model reads one text a line")
         return lines, None
     if targets is not None:
-        outputs = file_lines(targets)
+        outputs = file_lines(targets, bad)
         if len(outputs) != len(lines):
             raise DataError(
                 f"line N of {display_name(targets)} must correspond to line N of {name}: got {len(outputs)} and "
                 f"{len(lines)} lines"
             )
-        _refuse_half(lines, outputs, name, shared.number)
-        return lines, outputs
-    return _sides(lines, name, shared.number)
+        return _whole(list(zip(lines, outputs)), name, shared.number, bad)
+    return _sides(lines, name, shared.number, bad)
 
 
 def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[str]:
@@ -188,27 +195,43 @@ def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[
     return texts
 
 
-def _sides(lines: list[str], name: str, number: Callable[[int], int]) -> tuple[list[str], list[str]]:
+def _sides(
+    lines: list[str], name: str, number: Callable[[int], int], bad: list[str] | None
+) -> tuple[list[str], list[str]]:
     """The sources and targets of lines with a tab between them; `number` is that of the line with an index.
 
     Raises:
-        DataError: a line has not one tab, or one side of it is blank.
+        DataError: a line has not one tab, or one side of it is blank; where `bad` takes the message it is blank.
     """
+    pairs = []
     for index, line in enumerate(lines):
-        if line.strip() and line.count("\t") != 1:
-            raise DataError(
+        source, *targets = line.split("\t")
+        if line.strip() and len(targets) != 1:
+            _say_bad(
                 f"{name}:{number(index)}: the model reads pairs: a line is a source, a tab and a target, or give a "
-                f"second file with the targets; this line has {line.count(chr(9))} tabs"
+                f"second file with the targets; this line has {len(targets)} tabs",
+                bad,
             )
-    sides = [line.split("\t") if line.strip() else ["", ""] for line in lines]
-    sources, targets = [source for source, _ in sides], [target for _, target in sides]
-    _refuse_half(sources, targets, name, number)
-    return sources, targets
+            source, targets = "", []
+        pairs.append((source, "".join(targets)))
+    return _whole(pairs, name, number, bad)
 
 
-def _refuse_half(sources: list[str], targets: list[str], name: str, number: Callable[[int], int]) -> None:
-    """Raises DataError: one side of a pair is blank."""
-    for index, (source, target) in enumerate(zip(sources, targets)):
+def _whole(
+    pairs: list[tuple[str, str]], name: str, number: Callable[[int], int], bad: list[str] | None
+) -> tuple[list[str], list[str]]:
+    """The sources and targets of pairs; as `_sides`."""
+    for index, (source, target) in enumerate(pairs):
         if bool(source.strip()) != bool(target.strip()):
-            blank = "target" if source.strip() else "source"
-            raise DataError(f"{name}:{number(index)}: the {blank} of this pair is blank")
+            if not isinstance(source, BadLine) and not isinstance(target, BadLine):  # its message is there already
+                blank = "target" if source.strip() else "source"
+                _say_bad(f"{name}:{number(index)}: the {blank} of this pair is blank", bad)
+            pairs[index] = "", ""
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def _say_bad(message: str, bad: list[str] | None) -> None:
+    """Raises DataError with that message, unless a list takes it."""
+    if bad is None:
+        raise DataError(message)
+    bad.append(message)
