@@ -23,6 +23,7 @@ from atento.tasks.regression import numbers_of
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+    from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, column_or_1d
 except ImportError:
     raise MissingPartError(f"`atento.sklearn` needs scikit-learn: {install_hint('eval')}") from None
@@ -92,13 +93,20 @@ class _Trained(_Texts):
         """Train on records, and load the run."""
         recipe: dict[str, object] = {"task": self._task, "data": {}, "init": self.init and str(self.init)}
         named = {"training.steps": self.steps, "training.learning_rate": self.learning_rate}
-        changes = {key: value for key, value in named.items() if value is not None} | dict(self.settings or {})
+        given, further = {key: value for key, value in named.items() if value is not None}, dict(self.settings or {})
+        if twice := given.keys() & further.keys():
+            raise UsageError(f"`settings` and an argument of the estimator both give {min(twice)}")
         if self.folder is not None:
             Path(self.folder).mkdir(parents=True, exist_ok=True)
         made = tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-", dir=self.folder)
         with nullcontext() if self.verbose else redirect_stderr(io.StringIO()):
             run = train(
-                recipe, changes, data=records, out=Path(made) / "run", device=self.device, seed=self.random_state
+                recipe,
+                given | further,
+                data=records,
+                out=Path(made) / "run",
+                device=self.device,
+                seed=self.random_state,
             )
         self.model_ = load(run.folder, self.device)
         self._is_kept = self.folder is not None
@@ -126,6 +134,7 @@ class Classifier(ClassifierMixin, _Trained):
         for number, label in enumerate(np.asarray(y, dtype=object).ravel()):  # in an array of texts it is "nan"
             if not label.strip() if isinstance(label, str) else str(label) in ("None", "nan", "NaT", "<NA>"):
                 raise ValueError(f"each text must have a class: that of text {number} is missing")
+        check_classification_targets(labels)  # numbers that are no classes, such as 0.5
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError(f"a classifier needs two classes or more: got {len(self.classes_)} class")

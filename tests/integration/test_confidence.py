@@ -166,7 +166,7 @@ def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: 
         assert done.status == 2 and sentence in done.stderr
     (model / "confidence.json").write_text("{", encoding="utf-8")
     done = server.run("classify", str(model), cwd=tmp_path, stdin="eu vejo gato\n")
-    assert done.status == 1 and "confidence.json is damaged" in done.stderr
+    assert done.status == 1 and "confidence.json is damaged" in done.stderr and "delete it" in done.stderr
 
 
 def test_the_service_leaves_out_labels_that_are_not_sure(run: TrainedRun) -> None:

@@ -152,6 +152,15 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("format xml", T, body(q="a", source="en", target="pt", format="xml"), 422, "wrong_field", "/format"),
     ("33 texts", T, body(q=["a"] * 33, source="en", target="pt"), 413, "too_long", "/q"),
     ("no inputs", "/models/encoder", body(parameters={}), 422, "wrong_field", "/inputs"),
+    (
+        "an empty list of parameters",
+        "/models/encoder",
+        body(inputs="a", parameters=[]),
+        422,
+        "wrong_field",
+        "/parameters",
+    ),
+    ("a stream that is a number", "/models/en-pt", body(inputs="a", stream=0), 422, "wrong_field", "/stream"),
     ("a stream of labels", "/models/encoder", body(inputs="a", stream=True), 422, "wrong_field", "/stream"),
     ("parameters is a list", "/models/encoder", body(inputs="a", parameters=[1]), 422, "wrong_field", "/parameters"),
     (

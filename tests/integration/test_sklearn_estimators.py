@@ -170,12 +170,15 @@ def test_vectors_feed_other_estimators() -> None:
         (["a", "b"], [["x"], ["x", "y"]], ValueError, r"target 1 is a list, \['x', 'y'\]; atento.train learns several"),
         (["a", "b"], [{"x"}, {"y"}], ValueError, "target 0 is a set, {'x'}; atento.train learns several labels"),
         (["a", "b", "c"], ["sim", "n\u00e3o", "na\u0303o"], ValueError, "two classes look the same: 'n\u00e3o'"),
+        (["a", "b"], [1.5, 2.5], ValueError, "Unknown label type: continuous"),
         (["a", "b"], [1, 1], ValueError, "a classifier needs two classes or more: got 1 class"),
     ],
 )
 def test_wrong_inputs_are_refused(texts: Any, targets: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Classifier(settings=TINY).fit(texts, targets)
+    with pytest.raises(UsageError, match="an argument of the estimator both give"):
+        Classifier(steps=3, settings={"training.steps": 7}).fit(["a", "b"], ["x", "y"])
     with pytest.raises(ValueError, match="sentence 0 has 2 words and 1 tags"):
         Tagger(settings=TINY).fit([["a", "b"]], [["N"]])
 

@@ -224,6 +224,11 @@ def test_a_tag_that_makes_all_tags_plain_is_named(tmp_path: Path) -> None:
     (note,) = read_records(SourceConfig(file=file), TAGGED, tmp_path).warnings()
     assert "1 tag is not of entities, so all tags are plain tags and no entities" in note
     assert "the first is 'LOC' of word 2 of the sentence at t.conll:4" in note
+    file = _write(tmp_path, "zero.conll", ["Ana B-PER", "mora 0", "", "em 0", "a 0", "", "Rui B-PER"])  # 0 for O
+    (note,) = read_records(SourceConfig(file=file), TAGGED, tmp_path).warnings()
+    assert "3 tags are not of entities" in note and "the first is '0' of word 2" in note
+    file = _write(tmp_path, "kinds.conll", ["Ana NOUN", "mora VERB", "", "em ADP", "a DET", "", "B B-NOUN"])
+    assert read_records(SourceConfig(file=file), TAGGED, tmp_path).warnings() == []
 
 
 # Tables -----------------------------------------------------------------------------------------------------------

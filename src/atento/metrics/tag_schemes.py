@@ -98,11 +98,15 @@ def respelled(sentences: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]]
 
 
 def outside_the_scheme(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
-    """The sentence and the word of each tag that is not of entities, where most tags beside O are: perhaps mistakes."""
+    """The sentence and the word of each tag that is not of entities, where most tags beside O are: perhaps mistakes.
+
+    Also of one other tag alone where no tag is O: perhaps the O of another program, such as 0 or _.
+    """
     places = [(number, word) for number, tags in enumerate(sentences) for word in range(len(tags))]
     other = [(number, word) for number, word in places if sentences[number][word] != "O"]
     odd = [(number, word) for number, word in other if _typed(sentences[number][word]) is None]
-    return odd if 2 * len(odd) <= len(other) else []  # more than half are odd: plain tags
+    for_o = len(other) == len(places) > len(odd) and len({sentences[number][word] for number, word in odd}) == 1
+    return odd if for_o or 2 * len(odd) <= len(other) else []  # more than half are odd: plain tags
 
 
 def illegal(tags: Sequence[str], scheme: str) -> list[int]:

@@ -292,7 +292,11 @@ def kept_confidence(path: Path) -> dict[str, Any]:
     file, checkpoint = confidence_file(path)
     if not file.is_file():
         return {}
-    kept = read_config(file)
+    try:
+        kept = read_config(file)
+    except (ModelError, CheckpointError) as error:
+        again = "delete it, and `atento evaluate MODEL DATA --calibrate` makes it anew"
+        raise type(error)(f"{error}; {again}") from None
     return {"confidence": kept} if kept.pop("checkpoint", "") == checkpoint else {}
 
 

@@ -138,9 +138,9 @@ def _parts(value: object) -> tuple[object, dict[str, object], bool]:
     if "inputs" not in fields:
         raise wrong_field("/inputs", "`inputs` is missing")
     for name in ("parameters", "options"):
-        if not isinstance(fields.get(name) or {}, dict):
+        if fields.get(name) is not None and not isinstance(fields[name], dict):
             raise wrong_field(f"/{name}", f"`{name}` must be an object: got {described(fields[name])}")
-    stream = fields.get("stream") or False
+    stream = False if fields.get("stream") is None else fields["stream"]
     if not isinstance(stream, bool):
         raise wrong_field("/stream", f"`stream` must be true or false: got {described(stream)}")
     parameters = dict(fields.get("parameters") or {})
