@@ -298,6 +298,10 @@ MET = [
     (".srt", TIMES + "- a\nb\n- c\n", ["x y", "z"], TIMES + "- x\ny\n- z\n"),
     (".vtt", "WEBVTT\n\n00:01.0 --> 00:02.0\n<v A>a</v>\n<v B>b</v>\n", ["<0>x</0>", "<0>y</0>"], "WEBVTT\n\n00:01.0 --> 00:02.0\n<v A>x</v>\n<v B>y</v>\n"),
     (".vtt", "WEBVTT\nKind: captions\n00:01.0 --> 00:02.0\na\n", ["x"], "WEBVTT\nKind: captions\n00:01.0 --> 00:02.0\nx\n"),
+    # dashes stay behind tags, and alone; a line of times begins a subtitle also without a blank line
+    (".srt", TIMES + "<i>- a\n- b</i>\n\n" + TIMES + "{\\an8}• c\n<i>– d</i>\n\n" + TIMES + "- e\n", ["A", "B<0/>", "C", "D<0/>", "E"], TIMES + "<i>- A\n- B</i>\n\n" + TIMES + "{\\an8}• C\n<i>– D</i>\n\n" + TIMES + "- E\n"),
+    (".srt", TIMES + "a\n5\n" + TIMES + "b\n" + TIMES[2:] + TIMES[2:] + "c\nd\n", ["A 5", "B", "C D"], TIMES + "A\n5\n" + TIMES + "B\n" + TIMES[2:] + TIMES[2:] + "C\nD\n"),
+    (".vtt", "WEBVTT\n\n00:01.0 --> 00:02.0\na\n00:03.0 --> 00:04.0\nb\n", ["A", "B"], "WEBVTT\n\n00:01.0 --> 00:02.0\nA\n00:03.0 --> 00:04.0\nB\n"),
     # boxes of tasks, the first lines of notes, a head of TOML, hard breaks
     (".md", "- [ ] a\n- [x] b\n", ["x", "y"], "- [ ] x\n- [x] y\n"),
     (".md", "> [!NOTE]\n> a\n\n:::tip\nb\n:::\n", ["x", "y"], "> [!NOTE]\n> x\n\n:::tip\ny\n:::\n"),
@@ -336,6 +340,13 @@ def test_a_sentence_without_a_translation_stays() -> None:
     work = DocumentSentences(read_document(b"<p>a<br>The cat.</p>", "a.html"))
     assert work.sentences == ["a", "The cat."]
     assert work.written(["  ", "O gato."]) == b"<p>a<br>O gato.</p>"
+
+
+def test_a_tab_ends_a_text_in_every_format() -> None:
+    po = HEADER + 'msgid "A cat.\\tB"\nmsgstr "{}"\n'
+    for name, data, written in (("a.po", po.format(""), po.format("A CAT.\\tB")), ("a.md", "a\tb\n", "A\tB\n")):
+        work = DocumentSentences(read_document(data.encode(), name))
+        assert work.written([sentence.upper() for sentence in work.sentences]).decode() == written
 
 
 @pytest.mark.parametrize("ending", sorted(SAMPLES))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from atento.text.documents.segments import Document
 from atento.text.sentences import split_sentences
 
-_LINES = re.compile(r"([\r\n\u2028\u2029]+)")
+_LINES = re.compile(r"([\t\r\n\u2028\u2029]+)")
 Piece = str | int  # a text that stays, or the number of a sentence
 
 
@@ -21,7 +21,7 @@ class Passages:
         self.sentences: list[str] = []
 
     def text(self, text: str) -> list[Piece]:
-        """A plain text: line breaks, and spaces around a line, stay; sentences of a line are joined by one space."""
+        """A text: line breaks, tabs and spaces around a line stay; sentences of a line are joined by one space."""
         return [piece for line in _LINES.split(text) for piece in self._line(line)]
 
     def _line(self, line: str) -> list[Piece]:
@@ -30,7 +30,7 @@ class Passages:
             return [line]
         start = line.index(words)
         pieces: list[Piece] = [line[:start]]
-        for sentence in split_sentences(" ".join(words.split()) if _LINES.search(words) else words):
+        for sentence in split_sentences(words):
             pieces += [len(self.sentences), " "]
             self.sentences.append(sentence)
         pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence

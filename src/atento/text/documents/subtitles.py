@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from atento.errors import DataError
 from atento.text.documents.segments import Inline, Segment, wrapped
@@ -10,14 +11,14 @@ _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _TIME = r"(?:\d+:)?\d+:\d\d[.,]\d{1,3}"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
 _MARKUP = re.compile(r"<(/?)([A-Za-z]*)[^<>]*>|\{\\[^{}]*\}")
-_DASH = re.compile(r"\s*[-–—]+\s*")
+_DASH = re.compile(rf"(?:{_MARKUP.pattern}|\s)*[-–—•]+\s*")  # of a speaker, behind tags
 _VOICE = re.compile(r"\s*<v[\s.]")  # of WebVTT
 _Line = tuple[str, str]  # its text and its end
 
 
 def read_srt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a SubRip file. Raises DataError: a subtitle has no times; says the line."""
-    return [piece for number, block in _blocks(text) for piece in _cue(block, name, number, ",")]
+    return [piece for number, block in _blocks(text) for piece in _cues(block, name, number, ",")]
 
 
 def read_vtt(text: str, name: str) -> list[str | Segment]:
@@ -28,10 +29,10 @@ def read_vtt(text: str, name: str) -> list[str | Segment]:
     for number, block in _blocks(text):
         if number == 1:  # the header, which a line of times also ends
             end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))
-            pieces += [_raw(block[:end]), *(_cue(block[end:], name, 1 + end, ".") if block[end:] else ())]
+            pieces += [_raw(block[:end]), *(_cues(block[end:], name, 1 + end, ".") if block[end:] else ())]
             continue
         kept = re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0])
-        pieces += [_raw(block)] if kept else _cue(block, name, number, ".")
+        pieces += [_raw(block)] if kept else _cues(block, name, number, ".")
     return pieces
 
 
@@ -54,6 +55,14 @@ def _raw(lines: Sequence[_Line]) -> str:
     return "".join(line + end for line, end in lines)
 
 
+def _cues(block: list[_Line], name: str, number: int, sign: str) -> Iterator[str | Segment]:
+    """The pieces of the subtitles of a block: without a blank line between, a line of times begins one."""
+    times = [at for at, (line, _) in enumerate(block) if _TIMES.fullmatch(line)]
+    begins = [at - (at - 1 > last and block[at - 1][0].strip().isdigit()) for last, at in pairwise(times)]
+    for begin, end in pairwise([0, *begins, len(block)]):
+        yield from _cue(block[begin:end], name, number + begin, sign)
+
+
 def _cue(block: list[_Line], name: str, number: int, sign: str) -> list[str | Segment]:
     """The pieces of a subtitle: number and times stay; the sign stands before thousandths of a second."""
     if not block[0][0].strip():  # blank lines between two
@@ -67,13 +76,13 @@ def _cue(block: list[_Line], name: str, number: int, sign: str) -> list[str | Se
     lines = block[head:]
     parts = list[list[_Line]]()  # of several speakers, each behind a dash or a voice
     for line in lines:
-        begins = _DASH.match(_MARKUP.sub("", line[0])) or _VOICE.match(line[0])
+        begins = _DASH.match(line[0]) or _VOICE.match(line[0])
         parts += [[line]] if begins or not parts else []
         if parts[-1][-1] is not line:
             parts[-1].append(line)
     pieces: list[str | Segment] = [_raw(block[:head])]
     for part in parts:
-        dash = _DASH.match(part[0][0]) if len(lines) > 1 else None  # dashes of several speakers
+        dash = _DASH.match(part[0][0])
         if dash is not None:
             pieces.append(dash[0])
             part[0] = (part[0][0][dash.end() :], part[0][1])  # without the dash
