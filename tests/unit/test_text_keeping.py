@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -153,6 +154,34 @@ def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
     assert empty.joined("Wagen ist geparkt", [two[0], Link(0, 5, 9, 14)]) == "Wagen ist geparkt <b></b>"
     crossed = Kept.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
     assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b> </i> D"
+
+
+def test_pairs_of_tags_that_are_apart_stay_apart() -> None:
+    """In any order of the words, and each pair beside others has a word that is its own."""
+    kept = Kept.of("riding <a>a</a> <b>horse</b> now")
+    assert kept.joined("auf einem Pferd", [Link(0, 3, 9, 14, 0.2), Link(4, 9, 7, 8), Link(10, 15, 9, 14, 0.8)]) == (
+        "auf <a>einem</a> <b>Pferd</b>"
+    )
+    random = Random(3)
+    for _ in range(60):
+        groups = [random.sample("kmnpqr", random.randint(1, 3)) for _ in range(random.randint(2, 5))]
+        source = " ".join(
+            f"<a{n}>{' '.join(words)}</a{n}>" if n % 2 else f"<a{n}><b{n}>{words[0]}</b{n}> {' '.join(words)}.</a{n}>"
+            for n, words in enumerate(groups)
+        )
+        kept = Kept.of(source + " %s end.", tags_only=random.random() < 0.5)
+        order = random.sample(range(len(words_of := words(kept.bare))), len(words_of))
+        output = " ".join(kept.bare[slice(*words_of[n])] for n in order) + "."
+        joined = kept.joined(output, links(kept.bare, output, order))
+        opened = list[str]()
+        for closing, name in re.findall(r"<(/?)(\w+)>", joined):
+            assert opened.pop() == name if closing else [one[1:] for one in opened] == [name[1:]] * (name[0] == "b"), (
+                joined
+            )
+            opened += [] if closing else [name]
+        assert not re.search(r"<a\d>\W*</a", re.sub(r"</?b\d>", "", joined)), joined
+    deep = Kept.of("<a>" * 1100 + "x" + "</a>" * 1100)
+    assert deep.joined("y", [Link(0, 1, 0, 1)]).count("<a>y</a>") == 1
 
 
 def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 
 _KINDS = {
     "tag": r"</?+[A-Za-z0-9][\w:.-]*+(?:\s++[^<>=]++=[^<>]*+|\s*+)/?+>",
@@ -20,6 +21,7 @@ _SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KIND
 _AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
 _CLOSING = ".,;:!?)»”…]"
 _MARKS = tuple(".,;:!?…")
+Part = tuple[int, int, float]  # begin, end and weight of a word of an output, or of a place in it
 
 
 @dataclass(frozen=True)
@@ -111,33 +113,40 @@ class Kept:
 
         A span that is no tag, or a tag without its other half, stands beside the word that it stood beside: before the
         translation of the next word, else behind that of the word before it. A pair of tags stands around the
-        translation of all that it stood around; where none of its words is linked, around the nearest word that no
-        link has, or else around nothing.
+        translation of all that it stood around, or, between words of a pair beside it, around most of it; where none of
+        its words is linked, around the nearest word that no link has, or else around nothing.
 
         Args:
             output: the translation.
             links: its words.
         """
         places = [self._place(span, output, links) for span in self.spans]  # each by the words beside it
-        order = [(place, 1, number) for number, place in enumerate(places)]  # in a tie: 0 before 1, then by number
-        for first, last in self._pairs():
-            inside = [link for link in links if self._holds(first, last, link)]
-            within = [order[number][0] for number in range(first + 1, last)]
-            if inside or within:
-                start = min([link.start for link in inside] + within)
-                end = max([link.end for link in inside] + within)
-            else:  # none of its words is linked, or it has none
-                start = end = order[first][0]
-                if self.bare[self.spans[first].at : self.spans[last].at].strip():
-                    start, end = _free_word(output, links, start)
-                    links = [*links, Link(start, end, self.spans[first].at, self.spans[last].at)]  # no longer free
-            if self.bare[self.spans[first].at : self.spans[last].at].endswith(_MARKS):  # its last mark is in it
-                end += len(output[end:]) - len(output[end:].lstrip("".join(_MARKS)))
-            order[first], order[last] = (start, 1, first), (end, int(start == end), last)
-            for number in range(first + 1, last):  # what stands in the pair stays in it, at its end too
-                if order[number][0] == end > start:
-                    order[number] = (end, 0, number)
-        return _set(output, [(place, self.spans[number]) for place, _, number in sorted(order)])
+        pairs, parts = self._pairs(), dict[tuple[int, int], list[Part]]()
+        tags = {number for pair in pairs for number in pair}
+        for first, last in pairs:
+            words = self.bare[self.spans[first].at : self.spans[last].at].rstrip()
+            held = [(link.start, link.end, link.weight) for link in links if self._holds(first, last, link)]
+            held += [(places[number], places[number], 1.0) for number in range(first + 1, last) if number not in tags]
+            if words and not held:  # none of its words is linked
+                start, end = _free_word(output, links, places[first])
+                links = [*links, Link(start, end, self.spans[first].at, self.spans[last].at)]  # no longer free
+                held = [(start, end, 1.0)] * (start < end)
+            if held and words.endswith(_MARKS):  # its last mark is in it
+                start, end, weight = held.pop(held.index(max(held, key=lambda part: part[1])))
+                marks = len(output[end:]) - len(output[end:].lstrip("".join(_MARKS)))
+                held.append((start, end + marks, weight))
+            parts[first, last] = held
+        found = _extents(parts, places, len(output))
+        keys = [((*path, (len(output) + 1, 0, last)), path[-1][1], last) for (_, last), path in found.items()]
+        keys += [(path, path[-1][0], first) for (first, _), path in found.items()]
+        for number, place in enumerate(places):
+            if number not in tags:
+                around = [path for (first, last), path in found.items() if first < number < last]
+                for start, end, _ in max(around, key=len, default=()):  # what stands in a pair stays in it
+                    place = min(max(place, start), end)
+                around += [path for path in found.values() if path[-1][0] < place < path[-1][1]]
+                keys.append(((*max(around, key=len, default=()), (place, place, number)), place, number))
+        return _set(output, [(place, self.spans[number]) for _, place, number in sorted(keys)])
 
     def _pairs(self) -> list[tuple[int, int]]:
         """The numbers of the spans that are an opening tag and its closing one, the inner pairs first."""
@@ -183,6 +192,34 @@ class Kept:
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
         return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion
+
+
+def _extents(
+    parts: dict[tuple[int, int], list[Part]], places: Sequence[int], length: int
+) -> dict[tuple[int, int], tuple[tuple[int, int, int], ...]]:
+    """The begin, end and first number of what each pair of tags stands around, behind those of the pairs around it.
+
+    Each begins with its strongest part and grows while it meets no pair that is apart from it.
+    """
+    found = dict[tuple[int, int], tuple[tuple[int, int, int], ...]]()
+    for pair in sorted(parts):  # the outer ones first
+        path = max((path for other, path in found.items() if other[1] > pair[1]), key=len, default=())
+        low, high, _ = path[-1] if path else (0, length, 0)
+        others = [other for other in parts if other[1] < pair[0] or other[0] > pair[1]]
+        apart = [found[one][-1] if one in found else max(parts[one], key=itemgetter(2)) for one in others if parts[one]]
+        free = [part for part in parts[pair] if low <= part[0] and part[1] <= high and not _meets(part, apart)]
+        place = min(max(places[pair[0]], low), high)
+        place = next((one[1] for one in apart if one[0] < place < one[1]), place)
+        start, end, _ = max(free, key=itemgetter(2), default=(place, place, 0.0))
+        for part in sorted(free, key=lambda part: abs(part[0] - start)):
+            grown = min(start, part[0]), max(end, part[1])
+            start, end = (start, end) if _meets(grown, apart) else grown
+        found[pair] = (*path, (start, end, pair[0]))
+    return found
+
+
+def _meets(part: Sequence[float], others: Sequence[Sequence[float]]) -> bool:
+    return any(other[0] < part[1] and part[0] < other[1] for other in others)
 
 
 def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int]:
