@@ -96,7 +96,8 @@ def test_little_text_for_writing_gets_more_dropout_and_a_rate_that_falls(tmp_pat
     for task, characters, wanted in (
         ("translation", 200_000, (0.3, 2e-3, "cosine")),
         ("translation", 640_000, (0.1, 2e-3, "cosine")),
-        ("translation", 20_000_000, (0.1, 1e-3, "inverse-sqrt")),
+        ("translation", 20_000_000, (0.2, 2e-3, "cosine")),
+        ("translation", 80_000_000, (0.1, 1e-3, "inverse-sqrt")),
         ("language-modeling", 200_000, (0.1, 1e-3, "inverse-sqrt")),
     ):
         loaded = load(tmp_path, task=task)

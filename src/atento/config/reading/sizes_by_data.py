@@ -60,6 +60,8 @@ SIZES = (
         8_000,
         20_000,
         20,
+        dropout=0.2,
+        rate=2e-3,
     ),
     Size(
         float("inf"),
