@@ -218,7 +218,7 @@ def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
             new.writestr(name, old.read(name) + (b" " * (64 << 20) if "sheet1" in name else b""))
     for content, said in (
         (swollen.getvalue(), "grows more than 200 times"),
-        (b"text,score\n", "the workbook cannot be read"),
+        (b"text,score\n", "the workbook cannot be read: it is no .xlsx file; name a table of text .csv or .tsv"),
         (b"PK\x03\x04" + b"\0" * 50, "the workbook cannot be read"),
     ):
         (tmp_path / "bad.xlsx").write_bytes(content)

@@ -41,6 +41,8 @@ def sheet_rows(
         raise
     except Exception as error:  # of many kinds: of the library, of zip, of XML
         reason = " ".join(str(error).split()) or type(error).__name__
+        if type(error).__name__ == "BadZipFile":
+            reason = "it is no .xlsx file; name a table of text .csv or .tsv"
         raise DataError(f"{name}: the workbook cannot be read: {reason}") from None
 
 
