@@ -64,7 +64,7 @@ def test_other_glossaries_are_refused() -> None:
 
 
 SPANS = [
-    ("%1$s of %d, %s and %(name)s; 100% sure", ["%1$s", "%d", "%s", "%(name)s", "100"]),
+    ("%1$s of %d, %s and %(name)s; 100% sure", ["%1$s", "%d", "%s", "%(name)s", "100%"]),
     ("Hi {{ name }} {0} {} ${x} %{y} {a b}", ["{{ name }}", "{0}", "{}", "${x}", "%{y}"]),
     ("See https://a.b/c?d=1, www.x.pt. or (me.you+x@y.com).", ["https://a.b/c?d=1", "www.x.pt", "me.you+x@y.com"]),
     (
@@ -72,6 +72,10 @@ SPANS = [
         ["<0>", "</0>", '<b class="x">', "</b>", "<br/>", "1", "2", "1"],
     ),
     ("3.5 1,000 2024-01-02 10:30 B2B v2 x3", ["3.5", "1,000", "2024-01-02", "10:30"]),
+    (
+        "10 % of $5.99, 5 €, 5 $10, 100%% 7%s 1980s 2h30 3rd",
+        ["10 %", "$5.99", "5 €", "5", "$10", "100", "%%", "7", "%s", "1980s", "2h30"],
+    ),
     ("a 👍🏽👩‍👩‍👧 ☀️ &nbsp; & x", ["👍🏽👩‍👩‍👧", "☀️", "&nbsp;"]),
 ]
 
@@ -82,6 +86,20 @@ def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> N
     assert [span.text.strip("()") for span in kept.spans] == spans
     assert not Kept.of(kept.bare).spans
     assert kept.is_whole(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "lost"),
+    [
+        ("10% of $5.99", ["10 % von 5.99 $", "10\u202f% $5.99"], ["10 2 1 5.99", "10% 5.99", "110% $5.99"]),
+        ("a 1980s car in 2h30", ["1980er 2h30", "achtziger 2 h 30"], ["19800-Auto 2h30", "1980er 2030"]),
+        ("number 12", ["Nr. 12"], ["Nr. 123", "Nr. 12%", "Nr.12er"]),
+    ],
+)
+def test_a_number_with_other_digits_or_signs_is_lost(text: str, whole: list[str], lost: list[str]) -> None:
+    kept = Kept.of(text)
+    assert all(kept.is_whole(output) for output in [text, *whole])
+    assert not any(kept.is_whole(output) for output in lost)
 
 
 def test_spans_are_found_in_linear_time() -> None:
@@ -134,6 +152,23 @@ def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order
     assert kept.joined(output, links(kept.bare, output, order)) == joined
     assert kept.is_whole(joined)
     assert kept.joined(kept.bare, links(kept.bare, kept.bare, list(range(len(words(kept.bare)))))) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "joined"),
+    [
+        ("the ball #123.", "o bola.", "o bola 123."),
+        ("the ball %s (%d).", "o bola.", "o bola %s (%d)."),
+        ("the ball {name}", "o bola!?", "o bola {name}!?"),
+        ("the ball. {name}", "o bola.", "o bola. {name}"),
+        ("ball(%s)", "球。", "球(%s)。"),
+        ("ball#{n}", "球。", "球#{n}。"),
+    ],
+)
+def test_what_is_set_at_the_end_stands_before_the_last_mark(text: str, output: str, joined: str) -> None:
+    kept = Kept.of(text)
+    whole = [Link(len(output) - 1, len(output), len(kept.bare) - 1, len(kept.bare))]  # the last letters
+    assert kept.joined(output, whole) == joined
 
 
 def test_what_ends_a_pair_of_tags_stays_in_it() -> None:

@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
+from atento.text.glossary import has_spaces
+
 _KINDS = {
     "tag": r"</?+[A-Za-z0-9][\w:.-]*+(?:\s++[^<>=]++=[^<>]*+|\s*+)/?+>",
     "address": r"(?:https?|ftp)://[^\s<>]*[^\s<>.,;:!?)\"'»”\]]|www\.[^\s<>]*[^\s<>.,;:!?)\"'»”\]]"
@@ -15,12 +17,16 @@ _KINDS = {
     "placeholder": r"\{\{[^{}]*+\}\}|\{%[^{}%]*+%\}|\{\w++\s*+,(?:[^{}]++|\{[^{}]*+\})*+\}|[$%#]?\{[^{}\s]*+\}|%%"
     r"|%(?:\d++\$|\([\w.]++\))?[-+0]*\d*(?:\.\d++)?(?:ll|l|h|z)?[sdiufFgGeExXcpr@](?![A-Za-z])|&(?:[A-Za-z]++|#\d++|#x[0-9A-Fa-f]++);",
     "emoji": "(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa][\ufe0f\u200d\U0001f3fb-\U0001f3ff]*+)+",
-    "number": r"(?<![\w.,])\d++(?:[.,:/-]\d++)*+(?!\w)",
+    # with its signs, and with letters, as in 1980s and 2h30, but for 3rd, which is another word elsewhere
+    "number": r"(?<![\w.,])(?:[$€£¥₹] ?)?+\d++(?:[.,:/-]\d++)*+(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+"
+    r"(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
 }
 _SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
+_DIGITS = re.compile(r"\d+")
 _AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
-_CLOSING = ".,;:!?)»”…]"
-_MARKS = tuple(".,;:!?…")
+_CLOSING = ".,;:!?)»”…]。！？，、；："
+_MARKS = tuple(".,;:!?…。！？，、；：")
+_ENDS = tuple(".!?…。！？")  # of a sentence
 Part = tuple[int, int, float]  # begin, end and weight of a word of an output, or of a place in it
 
 
@@ -92,8 +98,9 @@ class Kept:
                 if after:
                     at += len(text[at:]) - len(text[at:].lstrip())
                 elif bare:
-                    bare = bare[:-1]
-                    spans[-1] = replace(spans[-1], at=len(bare))
+                    bare, number = bare[:-1], len(spans)
+                    while (number := number - 1) >= 0 and spans[number].at > len(bare):  # those before it too
+                        spans[number] = replace(spans[number], at=len(bare))
         bare += text[at:]
         lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0  # spaces left in front
         return cls(text, tuple(replace(span, at=max(0, span.at - lead)) for span in spans), bare[lead:])
@@ -101,12 +108,21 @@ class Kept:
     @cached_property
     def items(self) -> Counter[str]:
         """How often each span that is no tag stands in the text."""
-        return Counter(match[0] for match in _SPANS.finditer(self.text) if match.lastgroup != "tag")
+        return _items(self.text)
 
     def is_whole(self, output: str) -> bool:
-        """Whether an output has every span that is no tag, as often as the text."""
-        there = Counter(match[0] for match in _SPANS.finditer(output))
-        return all(there[item] == count for item, count in self.items.items())
+        """Whether an output has every span that is no tag, as often as the text.
+
+        A number with letters may be other words, but has no further digits.
+        """
+        there, digits = _items(output), {*_DIGITS.findall(output)}
+        longer = digits - {*_DIGITS.findall(self.text)}
+        return all(
+            not any(one in other for one in {*_DIGITS.findall(item)} - digits for other in longer)
+            if re.match(r"\d[^a-z]*[A-Za-z]", item)
+            else there[item] == count
+            for item, count in self.items.items()
+        )
 
     def joined(self, output: str, links: Sequence[Link]) -> str:
         """A translation of `bare` with the spans set by its alignment.
@@ -120,7 +136,8 @@ class Kept:
             output: the translation.
             links: its words.
         """
-        places = [self._place(span, output, links) for span in self.spans]  # each by the words beside it
+        # each by the words beside it
+        places = [self._in_sentence(span, output, self._place(span, output, links)) for span in self.spans]
         pairs, parts = self._pairs(), dict[tuple[int, int], list[Part]]()
         tags = {number for pair in pairs for number in pair}
         for first, last in pairs:
@@ -167,6 +184,13 @@ class Kept:
 
     def _holds(self, first: int, last: int, link: Link) -> bool:
         return self.spans[first].at <= link.source_start and link.source_end <= self.spans[last].at
+
+    def _in_sentence(self, span: Span, output: str, place: int) -> int:
+        """A place, before the mark that ends a sentence unless the span stood behind one."""
+        before = output[:place].rstrip()
+        if span.kind == "tag" or self.bare[: span.at].rstrip().endswith(_ENDS) or not before.endswith(_ENDS):
+            return place
+        return len(before.rstrip("".join(_ENDS)).rstrip())
 
     def _place(self, span: Span, output: str, links: Sequence[Link]) -> int:
         """Where a span stands in an output, by the words beside it."""
@@ -229,6 +253,15 @@ def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int
     return min(free, key=lambda word: abs(word[0] - place), default=(place, place))
 
 
+def _items(text: str) -> Counter[str]:
+    """How often each span that is no tag stands in a text; the sign of a number stands behind it, without a space."""
+    items = Counter[str]()
+    for match in _SPANS.finditer(text):
+        signs = re.sub(r"[\w.,:/-]|\s", "", match[0]) if match.lastgroup == "number" else ""
+        items[match[0].strip(signs + "\u00a0\u202f ") + signs if signs else match[0]] += match.lastgroup != "tag"
+    return +items
+
+
 def has_words(text: str) -> bool:
     """Whether a text has a letter, of any script, outside of what a translation must not change."""
     return any(char.isalpha() for char in text) and any(char.isalpha() for char in _SPANS.sub("", text))
@@ -242,9 +275,9 @@ def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
         parts, rest = parts + output[at:place], output[place:]
         has_item = any(span.kind != "tag" for span in found)  # a word of its own, between spaces
         text = "".join(" " * (n > 0 and found[n - 1].after) + span.text for n, span in enumerate(found))
-        if parts and not parts[-1].isspace() and (found[0].before or (has_item and parts[-1].isalnum())):
+        if parts and not parts[-1].isspace() and (found[0].before or (has_item and has_spaces(parts[-1]))):
             text = " " + text
-        if rest and not rest[0].isspace() and (found[-1].after or (has_item and rest[0].isalnum())):
+        if rest and not rest[0].isspace() and (found[-1].after or (has_item and has_spaces(rest[0]))):
             text += " " * (rest[0] not in _CLOSING)
         parts, at = parts + text, place
     return parts + output[at:]
