@@ -53,10 +53,14 @@ def test_terms_stand_in_the_place_of_the_usual_word(model: Model) -> None:
         "big": "imenso",
         "zzz": "x",
         "of": "X",
+        "taxi": "bonde",
+        "friend": "colega",
+        "singer": "cantora",
     }
     for options in ({"beam": 3}, {"greedy": True}):  # texts that are searched side by side, and each alone
         alone = [model.translate(line, glossary=terms, **options) for line in lines]
         assert model.translate(lines, glossary=terms, **options) == alone != model.translate(lines, **options)
+        assert not any(line.endswith(". X.") for line in alone)  # the model would only add it, at the end
     with pytest.raises(UsageError, match="`glossary` and `n_best` exclude each other"):
         model.translate(LINES[0], glossary=glossary, n_best=2)
 

@@ -244,7 +244,7 @@ def upper(text: str, prefix: str = "", required_words: tuple[str, ...] = ()) -> 
 def test_a_lost_term_is_forced_where_its_words_went_in_the_best_form() -> None:
     glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "tea": "CHÁ"})
     assert run(["the cat saw the dog", "no terms", "tea"], glossary, upper) == [
-        "THE Gato SAW THE Cão",  # the score is higher, the shorter the form
+        "THE gato SAW THE cão",  # the score is higher, the shorter the form
         "NO TERMS",
         "TEA".replace("TEA", "CHÁ"),
     ]
@@ -256,8 +256,8 @@ def test_what_follows_a_term_stays_where_a_search_behind_it_goes_astray() -> Non
 
     glossary = glossary_of({"cat": "gato", "big dog": "cão"})
     assert run(["the cat sees it.", "the cat and a big dog"], glossary, astray) == [
-        "THE Gato SEES IT.",
-        "THE Gato AND A Cão",
+        "THE gato SEES IT.",
+        "THE gato AND A cão",
     ]
 
 
@@ -267,7 +267,7 @@ def test_a_term_of_words_joined_by_signs_is_replaced_as_a_whole() -> None:
 
     glossary = glossary_of({"24/7": "sempre", "e-mail": "correio", "and/or not": "talvez", "cats": "gatos"})
     texts = ["we open 24/7, daily", "by e-mail.", "so and/or not."]
-    assert run(texts, glossary, upper_case) == ["WE OPEN sempre, DAILY", "BY Correio.", "SO Talvez."]
+    assert run(texts, glossary, upper_case) == ["WE OPEN sempre, DAILY", "BY correio.", "SO talvez."]
 
     # one word of the source, of which two joined words come
     steps = keeping(["see cats/dogs"], glossary, protect=False)
@@ -276,19 +276,55 @@ def test_a_term_of_words_joined_by_signs_is_replaced_as_a_whole() -> None:
     assert asked == Align([("see cats/dogs", "vê C-A/dogs")])
     places = [(0, 2, 0, 3, 1.0), (3, 4, 4, 8, 0.9), (5, 6, 4, 8, 0.5), (7, 11, 9, 13, 1.0)]
     asked = steps.send([[Link(*place) for place in places]])
-    assert asked == Translate(["see cats/dogs"], [{"prefix": "vê Gatos/dogs"}])
+    assert asked == Translate(["see cats/dogs"], [{"prefix": "vê gatos/dogs"}])
+
+
+def test_a_term_keeps_its_form_and_only_a_sentence_gives_it_a_capital() -> None:
+    def titles(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
+        return prefix + text.title()[len(prefix) :], 0.0
+
+    glossary = glossary_of({"phone": "iPhone", "dog": "ebay", "iPod": "tocador"})
+    assert run(["Dog sees phone", "Phone. Dog!", "dog", "iPod", "Ah! iPod"], glossary, titles) == [
+        "Ebay Sees iPhone",
+        "iPhone. Ebay!",
+        "ebay",
+        "tocador",
+        "Ah! Tocador",
+    ]
+    assert glossary.report("phone, dog", "IPhone, EBAY") == {"phone": False, "dog": True}
+
+
+def test_a_term_that_is_only_added_as_a_sentence_is_left_out() -> None:
+    steps = keeping(["cat."], glossary_of({"cat": "gato"}), protect=False)
+    next(steps)
+    assert steps.send([[Output("Um cão.", 0.0)]]) == Align([("cat.", "Um cão.")])
+    assert steps.send([[]]) == Translate(["cat."], [{"required_words": ["gato "]}])
+    with pytest.raises(StopIteration) as end:
+        steps.send([[Output("Um cão. Gato.", 0.0)]])
+    assert end.value.value == [[Output("Um cão.", 0.0)]]
+
+
+def test_a_word_with_hyphens_is_replaced_as_a_whole() -> None:
+    for term, source, output, link, joined in (
+        ("T-shirt", "a T-shirt", "uma T-Shirt já", Link(6, 11, 4, 9), "uma gato já"),  # no word is linked with its T
+        ("shirt", "a shirt", "uma T-Shirt já", Link(6, 11, 2, 7), "uma gato já"),
+    ):
+        steps = keeping([source], glossary_of({term: "gato"}), protect=False)
+        next(steps)
+        steps.send([[Output(output, 0.0)]])
+        assert steps.send([[link]]) == Translate([source], [{"prefix": joined}])
 
 
 def test_a_term_that_occurs_twice_is_required_twice() -> None:
     """Where words come from it; a term that is there once is required again nowhere else, it may be a pronoun."""
     glossary = glossary_of({"cat": "gato", "dog": ["cão", "cão grande"]})
-    assert run(["the cat saw a cat and a cat"], glossary, upper) == ["THE Gato SAW A Gato AND A Gato"]
+    assert run(["the cat saw a cat and a cat"], glossary, upper) == ["THE gato SAW A gato AND A gato"]
 
     def once(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
         rest = text.replace("cat", "gato", 1).upper().split()
         return " ".join([*prefix.split(), *rest[len(prefix.split()) :]]), 0.0
 
-    assert run(["a cat sees the cat"], glossary, once) == ["A GATO SEES THE Gato"]
+    assert run(["a cat sees the cat"], glossary, once) == ["A GATO SEES THE gato"]
     assert run(["dog sees dog"], glossary, lambda text, **_: ("cão vê", 0.0)) == ["cão vê"]
 
 

@@ -28,8 +28,8 @@ class Term:
     place: str = ""
 
     def places(self, output: str) -> list[range]:
-        """Where an output has one of the forms, as whole words."""
-        return [range(*found.span()) for found in _any_of(tuple(map(_key, self.forms))).finditer(output)]
+        """Where an output has one of the forms, as whole words; iPhone, with a capital inside a word, as it is."""
+        return [range(*found.span()) for found in _any_of(self.forms).finditer(output)]
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,5 @@ def _whole_words(key: str) -> str:
     """The expression of a term whose ends are ends of words, in scripts that have spaces between words."""
     before = f"(?<!{_LETTER})" if has_spaces(key) else ""
     after = f"(?!{_LETTER})" if has_spaces(key[-1]) else ""
-    return before + "\\s+".join(map(re.escape, key.split())) + after
+    words = (f"(?-i:{word})" if re.search(r"[a-z]\w*[A-Z]", word) else re.escape(word) for word in key.split())
+    return before + "\\s+".join(words) + after

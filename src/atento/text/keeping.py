@@ -15,6 +15,7 @@ from atento.text.kept_spans import Kept, Link, has_words
 from atento.text.words import word_spans
 
 MOST_FORMS = 4  # of a term, that are tried
+_INNER_END = re.compile(r"\w\W?[.!?…]\W*\s\W*\w")  # of a sentence, with another behind it
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,7 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
         if not fewer or (stuck and not lost):
             break
         (links,) = yield Align([(source, output.text)])
-        found = [
-            (*place, met) for met in fewer if (place := _aligned(met, output.text, links, len(prefix))) is not None
-        ]
+        found = [(*at, met) for met in fewer if (at := _aligned(met, output.text, links, len(prefix))) is not None]
         aligned = [one for one in found if not any(one[0] in span for span in there[one[2].term])]
         places = [] if stuck else aligned
         if not places and not lost:
@@ -146,6 +145,10 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
             required = [*dict.fromkeys(_ended(met.term.forms[0]) for met in lost)]
             options: dict[str, object] = {"required_words": required} | ({"prefix": prefix} if prefix else {})
             (rows,) = yield Translate([source], [options])
+            ends = [len(_INNER_END.findall(one.text)) for one in (*rows, output)]
+            if ends[0] > ends[-1]:  # they are only added, as a sentence of their own
+                left = [met for met in left if met not in lost]
+                continue
             output = rows[0] if rows else output
             lost = [met for met in lost if not met.term.places(output.text)]
         if not places and lost:
@@ -162,12 +165,15 @@ def _with_term(source: str, output: Output, place: int, end: int | None, met: Me
     """The beginning of a translation with a term from `place` to `end`, in the form of the best score; and that.
 
     What follows stays: a search behind a word that the model would not write tends to write the usual word too, or to
-    leave out the rest. Without an end, or where that cannot be written, it is searched anew. Where none can be
-    written, in capitals as what it replaces or as it is, the output stays and the beginning is empty.
+    leave out the rest. Without an end, or where that cannot be written, it is searched anew. A form stays as it is, but
+    for the capital of a sentence, which the source and what it replaces begin with. Where none can be written, with
+    that or as it is, the output stays and the beginning is empty.
     """
     forms = met.term.forms[:MOST_FORMS]
-    capitals = [form[:1].upper() + form[1:] for form in forms] if output.text[place : place + 1].isupper() else []
-    for written in (capitals, forms) if capitals else (forms,):  # first as what it replaces
+    begins = re.search(r"(?:^|[.!?…]\s)\W*$", output.text[:place]) and output.text[place : place + 1].isupper()
+    begins = begins and next(filter(str.isalpha, source), "").isupper()
+    capitals = [form[:1].upper() + form[1:] if form.islower() else form for form in forms] if begins else forms
+    for written in dict.fromkeys((tuple(capitals), forms)):
         begun = [output.text[:place] + _ended(form) for form in written]
         for whole in (begun,) if end is None else ([one.rstrip() + output.text[end:] for one in begun], begun):
             outputs: Outputs = yield Translate([source] * len(whole), [{"prefix": one} for one in whole])
@@ -186,7 +192,8 @@ def _aligned(met: Met, output: str, links: Sequence[Link], least: int) -> tuple[
     """Where the words of an output begin and end that come from a term, at `least` or later.
 
     It is the word that attends to the term most, and of a term of several words (24/7 has three) also those beside it
-    that do; of a term of one word those that a sign joins to it, as in e-mail.
+    that do; of a term of one word those that a sign joins to it, as in e-mail. A word with hyphens is taken as a
+    whole, unless it has a word that comes from beside a term without a hyphen.
     """
     after = [link for link in links if link.start >= least]  # words from `least` on
     found = [link.source_start < met.end and met.start < link.source_end for link in after]
@@ -200,4 +207,9 @@ def _aligned(met: Met, output: str, links: Sequence[Link], least: int) -> tuple[
         first -= 1
     while last + 1 < len(found) and found[last + 1] and beside[last]:
         last += 1
-    return after[first].start, after[last].end
+    start, end = after[first].start, after[last].end
+    for word in re.finditer(r"\w+(?:-\w+)+", output):
+        joined = [is_of_term for one, is_of_term in zip(after, found) if word.start() <= one.start < word.end()]
+        if max(least, word.start()) <= start < word.end() and ("-" in met.term.source or all(joined)):
+            start, end = max(least, word.start()), max(end, word.end())
+    return start, end

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
@@ -105,11 +104,6 @@ class Kept:
         lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0  # spaces left in front
         return cls(text, tuple(replace(span, at=max(0, span.at - lead)) for span in spans), bare[lead:])
 
-    @cached_property
-    def items(self) -> Counter[str]:
-        """How often each span that is no tag stands in the text."""
-        return _items(self.text)
-
     def is_whole(self, output: str) -> bool:
         """Whether an output has every span that is no tag, as often as the text.
 
@@ -121,7 +115,7 @@ class Kept:
             not any(one in other for one in {*_DIGITS.findall(item)} - digits for other in longer)
             if re.match(r"\d[^a-z]*[A-Za-z]", item)
             else there[item] == count
-            for item, count in self.items.items()
+            for item, count in _items(self.text).items()
         )
 
     def joined(self, output: str, links: Sequence[Link]) -> str:
@@ -141,12 +135,14 @@ class Kept:
         pairs, parts = self._pairs(), dict[tuple[int, int], list[Part]]()
         tags = {number for pair in pairs for number in pair}
         for first, last in pairs:
-            words = self.bare[self.spans[first].at : self.spans[last].at].rstrip()
-            held = [(link.start, link.end, link.weight) for link in links if self._holds(first, last, link)]
+            begin, after = self.spans[first].at, self.spans[last].at
+            words = self.bare[begin:after].rstrip()
+            inside = [link for link in links if begin <= link.source_start and link.source_end <= after]
+            held = [(link.start, link.end, link.weight) for link in inside]
             held += [(places[number], places[number], 1.0) for number in range(first + 1, last) if number not in tags]
             if words and not held:  # none of its words is linked
                 start, end = _free_word(output, links, places[first])
-                links = [*links, Link(start, end, self.spans[first].at, self.spans[last].at)]  # no longer free
+                links = [*links, Link(start, end, begin, after)]  # no longer free
                 held = [(start, end, 1.0)] * (start < end)
             if held and words.endswith(_MARKS):  # its last mark is in it
                 start, end, weight = held.pop(held.index(max(held, key=lambda part: part[1])))
@@ -181,9 +177,6 @@ class Kept:
                 pairs.append((opened[same[-1]], number))
                 del opened[same[-1] :]  # tags inside that do not end stay single
         return pairs
-
-    def _holds(self, first: int, last: int, link: Link) -> bool:
-        return self.spans[first].at <= link.source_start and link.source_end <= self.spans[last].at
 
     def _in_sentence(self, span: Span, output: str, place: int) -> int:
         """A place, before the mark that ends a sentence unless the span stood behind one."""

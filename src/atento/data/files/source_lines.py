@@ -379,7 +379,7 @@ def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataEr
 def _convert(encoding: str) -> str:
     name = encoding.lower()
     way = f"`encoding: {name}` in a recipe's source, or `--reading encoding={name}` of a command, reads it"
-    return f" ({way}, or `iconv -f {encoding} -t UTF-8` converts it)"
+    return f" (save it as UTF-8, as `iconv -f {encoding} -t UTF-8` does; {way})"
 
 
 def _wide(raw: bytes) -> str | None:
