@@ -289,6 +289,8 @@ MET = [
     (".html", "<meta http-equiv=Content-Type content='text/html; charset=windows-1252'>a", ["é"], "<meta http-equiv=Content-Type content='text/html; charset=windows-1252'>&#233;"),
     (".html", "<meta charset=utf-8><p>a", ["é"], "<meta charset=utf-8><p>é"),
     (".html", "<p> &nbsp;a\n R$&nbsp;3&nbsp;</p>", ["\xa0b R$\xa03\xa0"], "<p> &#160;b R$&#160;3&#160;</p>"),
+    # a comment cuts no sentence, but one before it is no part of it
+    (".html", "<!doctype html><!-- a --><p><!-- <b> -->b <!-- -->c<!--> d <?php e ?><i>f</i>.</p><!-- g --><p>h", ["B <0/>C<1/> D <2/><3>F</3>.", "H"], "<!doctype html><!-- a --><p><!-- <b> -->B <!-- -->C<!--> D <?php e ?><i>F</i>.</p><!-- g --><p>H"),
     # lines that end as on other machines
     (".po", (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r"), ["x\ny"], (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r")),
     (".po", (HEADER + 'msgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r\n"), ["x\ny"], (HEADER + 'msgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r\n")),
@@ -403,6 +405,8 @@ def test_markup_that_crosses_has_tags_of_its_own(ending: str, before: str, after
 def test_documents_are_read_in_linear_time() -> None:
     for ending, piece in (
         (".html", "<b>a "),
+        (".html", "a <!-- b --> <!"),
+        (".html", "a <!--"),
         (".md", "*a "),
         (".md", "[a"),
         (".md", "`"),

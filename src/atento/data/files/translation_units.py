@@ -105,7 +105,8 @@ def _of_catalogue(stream: BinaryIO, name: str, found: dict[str, str]) -> Units:
     text, line, at = read_text(stream, name), 1, 0
     languages = ["en", "target"]
     for message in messages_of(text, name):
-        line, at = line + text.count("\n", at, message.start), message.start  # lines since the last message
+        begin = message.texts[0].start
+        line, at = line + text.count("\n", at, begin), begin  # lines since the last message
         singular, plural = message.first("msgid"), message.first("msgid_plural")
         outputs = [output.text for output in message.outputs]
         if not singular:  # the header

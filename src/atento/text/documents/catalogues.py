@@ -39,10 +39,6 @@ class _Message:
     texts: list[_Text] = field(default_factory=list)
     is_fuzzy: bool = False
 
-    @property
-    def start(self) -> int:
-        return self.texts[0].start
-
     def first(self, keyword: str) -> str:
         return next((one.text for one in self.texts if one.keyword == keyword), "")
 

@@ -10,6 +10,8 @@ from atento.text.documents.segments import Inline, Segment
 _WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q s samp small span"
 _INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)[^<>]*+>")
+_COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?][^>]*+(?:>|\Z)", re.DOTALL)  # and what reads as one
+_MARKUP = re.compile(f"(?:{_COMMENT.pattern})|{_TAG.pattern}", re.DOTALL)
 _ENDS = re.compile(r"\A(?:</[A-Za-z][^<>]*+>)++")
 _VOID = ("img", "wbr")
 _BLANK = " \t\n\f\r"  # what counts as one space
@@ -22,7 +24,7 @@ def read_html(text: str, name: str) -> list[str | Segment]:
 
     Where the page names another encoding than UTF-8, the letters of translations are written as references.
     """
-    pieces, inline = list[str | Segment](), Inline()
+    pieces, inline, begun = list[str | Segment](), Inline(), False
     named = _CHARSET.search(text)
     encoding = "utf-8" if named is None or named[1].lower() in ("utf-8", "utf8", "utf-16") else "ascii"
 
@@ -33,17 +35,18 @@ def read_html(text: str, name: str) -> list[str | Segment]:
     for part in parts_of(text):
         if part.kind == "text":
             inline.add(part.text, part.raw)
+            begun = begun or not part.text.isspace()
             continue
-        breaks = [match[0] for match in _TAG.finditer(part.raw)]
+        breaks = [match[0] for match in _MARKUP.finditer(part.raw)]
         if "".join(breaks) != part.raw:  # with a text that stays, as of <code>
             rest = _ENDS.sub("", part.raw)  # what ends before it stands apart
             breaks = [match[0] for match in _TAG.finditer(part.raw.removesuffix(rest))] + [rest]
         for raw in breaks:
-            if _is_inline(raw):
+            if _is_inline(raw) or (begun and _COMMENT.fullmatch(raw)):  # a comment in a sentence
                 _mark(inline, raw)
             else:
                 pieces += [*_segment(inline, escape), raw]
-                inline = Inline()
+                inline, begun = Inline(), False
     return [*pieces, *_segment(inline, escape)]
 
 
