@@ -310,6 +310,8 @@ MET = [
     (".md", '+++\ntitle = "a"\n+++\nb\n', ["y"], '+++\ntitle = "a"\n+++\ny\n'),
     (".md", "a\\\nb  \nc\\\n", ["x", "y", "z"], "x\\\ny  \nz\n"),
     (".md", "| a \\| b |\n|---|\n| c |\n", ["x <0/> y", "z"], "| x \\| y |\n|---|\n| z |\n"),
+    # labels of footnotes
+    (".md", "[^1]: a b\n[^2]: c d\n", ["A B <0/> C D"], "[^1]: A B\n[^2]: C D\n"),
     # a translation begins no list, heading or quotation, in the first line and in others
     (".md", "a\n\nb\n\n# 1. c\n\nd\n", ["1. x", "# y", "2. z", "-w"], "1\\. x\n\n\\# y\n\n# 2. z\n\n-w\n"),
     (".md", "a b\nc d\n", ["aaa bbb - ccc ddd"], "aaa bbb -\nccc ddd\n"),

@@ -11,13 +11,13 @@ from atento.text.documents.segments import Inline, Segment, wrapped
 
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEPT_LINE = re.compile(r"\[![\w-]+\][+-]?|:{3,}.*|(?:!!!|\?\?\?)\+? .*")  # of notes, in several dialects
-_BOX = re.compile(r"\[[ xX]\]\s+")  # of a task
+_BOX = re.compile(r"(?:\[[ xX]\]|\[\^[^\[\]\s]+\]:)\s+")  # of a task, or the label of a footnote
 _BLOCK = re.compile(r"(?:[-+*#>]|={2,}|-{2,}|#{2,6}|\d{1,9}(?=[.)])[.)])(?=\s|\Z)|>|`{3}|~{3}")
 """What begins a list, a heading, a quotation or code where a line begins with it."""
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _MARKUP = re.compile(
     r"(?P<code>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|(?P<image>!\[[^\[\]]*\]\([^()\s]*(?:\s+\"[^\"]*\")?\))"
-    r"|(?P<kept><[^<>\s][^<>]*>|\\[^\w\s]|\[\^[^\[\]\s]+\]|&[#\w]+;)|(?P<open>\[)(?=[^\[\]]*(?:!\[[^\[\]]*\]\([^()]*\))?"
+    r"|(?P<kept><[^<>\s][^<>]*>|\\[^\w\s]|\[\^[^\[\]\s]+\](?::(?=\s))?|&[#\w]+;)|(?P<open>\[)(?=[^\[\]]*(?:!\[[^\[\]]*\]\([^()]*\))?"
     r"[^\[\]]*\](?:\(|\[))|(?P<close>\](?:\([^()\s]*(?:\([^()\s]*\)[^()\s]*)?(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\]))"
     r"|(?P<mark>\*{1,3}|~~|(?<!\w)_{1,3}(?=\S)|(?<=\S)_{1,3}(?!\w))"
 )
