@@ -310,8 +310,9 @@ MET = [
     (".md", '+++\ntitle = "a"\n+++\nb\n', ["y"], '+++\ntitle = "a"\n+++\ny\n'),
     (".md", "a\\\nb  \nc\\\n", ["x", "y", "z"], "x\\\ny  \nz\n"),
     (".md", "| a \\| b |\n|---|\n| c |\n", ["x <0/> y", "z"], "| x \\| y |\n|---|\n| z |\n"),
-    # labels of footnotes
-    (".md", "[^1]: a b\n[^2]: c d\n", ["A B <0/> C D"], "[^1]: A B\n[^2]: C D\n"),
+    # notes, also in lines without a blank one between, abbreviations and definitions; tags for a new line end a text
+    (".md", "a[^1].\n\n[^1]: b c\n[^2]: d\n\n[^3]: http://e.f\n\n*[g]: h i\n\nj\n: k\n", ["A<0/>.", "B", "D", "http://e.f", "H", "J", "K"], "A[^1].\n\n[^1]: B\n[^2]: D\n\n[^3]: http://e.f\n\n*[g]: H\n\nJ\n: K\n"),
+    (".md", "a<br>b `<br>`<BR />[c<br/>\nd](e)\n\n|f|\n|-|\n|g<br>h|\n", ["A", "B <0/>", "<0>C", "D<0/>", "F", "G", "H"], "A<br>B `<br>`<BR />[C<br/>\nD](e)\n\n|F|\n|-|\n|G<br>H|\n"),
     # a translation begins no list, heading or quotation, in the first line and in others
     (".md", "a\n\nb\n\n# 1. c\n\nd\n", ["1. x", "# y", "2. z", "-w"], "1\\. x\n\n\\# y\n\n# 2. z\n\n-w\n"),
     (".md", "a b\nc d\n", ["aaa bbb - ccc ddd"], "aaa bbb -\nccc ddd\n"),
@@ -325,6 +326,27 @@ def test_documents_as_people_have_them(ending: str, data: str, outputs: list[str
     document = read_document(data.encode(encoding), f"a{ending}")
     assert document.written(document.texts) == data.encode(encoding)
     assert document.written(outputs).decode(encoding) == written
+
+
+MAN = "\n\n[man]: x 'y'\n[^n]: http://z.z\n"
+LINKS = {
+    f"a {link} b{MAN}": f"A {link if written is None else written} B{MAN}"
+    for link, written in {
+        "[c](d.e 'f')": "[C](d.e 'f')", "[c](d (e f))": "[C](d (e f))", '[c](d "e\\"f")': '[C](d "e\\"f")', "[c](<d e> 'f')": "[C](<d e> 'f')",
+        "[c [d] e](f)": "[C [D] E](f)", "[c](d(e(f)))": "[C](d(e(f)))", "[c\nd](e\n'f g')": "[C D](e\n'f g')", "[c](javascript:d)": "[C](javascript:d)",
+        "[c][man]": "[C][man]", "[man][]": "[MAN][man]", "[man]": "[MAN][man]", "[*man*]": "[*MAN*]", "[c][no]": "[C][no]",
+        "![c][man]": None, "![man][]": None, "![man]": None, "![c [d]](e 'f')": None, "[![c](d)](e)": None, "![`c`](d)": None,
+        "[^n]": None, "`` c`[d](e) ``": None, "<f:g>": None, "<a@b.c>": None, "<!-- c -->": None,
+    }.items()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", list(LINKS))
+def test_links_and_images_of_every_form_are_kept(data: str) -> None:
+    """What the pattern of before did not know was handed to a model, with its address."""
+    document = read_document(data.encode(), "a.md")
+    written = document.written([upper(text) for text in document.texts]).decode()
+    assert " ".join(written.split()).replace("HTTP://Z.Z", "http://z.z") == " ".join(LINKS[data].split())
 
 
 def test_an_encoding_that_no_mark_says_is_named() -> None:
@@ -412,6 +434,7 @@ def test_documents_are_read_in_linear_time() -> None:
         (".md", "*a "),
         (".md", "[a"),
         (".md", "`"),
+        (".md", "[a [b] ![c](d 'e')][f] <br> `g` "),
         (".srt", "1\n00:00:01,0 --> 00:00:02,0\n<\n\n"),
         (".po", 'msgid "\\\\"\nmsgstr ""\n\n'),
     ):

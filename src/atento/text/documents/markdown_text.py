@@ -1,26 +1,26 @@
 """Markdown (.md): paragraphs, headings, list items and cells; code, links' addresses and markup stay."""
 
 import re
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import replace
+from typing import Any
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from atento.text.documents.markdown_marks import Mark, Parser
 from atento.text.documents.segments import Inline, Segment, wrapped
 
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEPT_LINE = re.compile(r"\[![\w-]+\][+-]?|:{3,}.*|(?:!!!|\?\?\?)\+? .*")  # of notes, in several dialects
-_BOX = re.compile(r"(?:\[[ xX]\]|\[\^[^\[\]\s]+\]:)\s+")  # of a task, or the label of a footnote
+_BOX = re.compile(r"\[[ xX]\]\s+")  # of a task
 _BLOCK = re.compile(r"(?:[-+*#>]|={2,}|-{2,}|#{2,6}|\d{1,9}(?=[.)])[.)])(?=\s|\Z)|>|`{3}|~{3}")
 """What begins a list, a heading, a quotation or code where a line begins with it."""
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
-_MARKUP = re.compile(
-    r"(?P<code>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|(?P<image>!\[[^\[\]]*\]\([^()\s]*(?:\s+\"[^\"]*\")?\))"
-    r"|(?P<kept><[^<>\s][^<>]*>|\\[^\w\s]|\[\^[^\[\]\s]+\](?::(?=\s))?|&[#\w]+;)|(?P<open>\[)(?=[^\[\]]*(?:!\[[^\[\]]*\]\([^()]*\))?"
-    r"[^\[\]]*\](?:\(|\[))|(?P<close>\](?:\([^()\s]*(?:\([^()\s]*\)[^()\s]*)?(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\]))"
-    r"|(?P<mark>\*{1,3}|~~|(?<!\w)_{1,3}(?=\S)|(?<=\S)_{1,3}(?!\w))"
-)
+_HEAD = re.compile(r"(?:\[\^[^\[\]\s]+\]|\*\[[^\[\]]+\]):\s+|:\s+(?=\S)")
+"""What stands before a footnote, an abbreviation or a definition in the line where its text begins."""
+_BREAK = re.compile(r"(?i)<br\b[^<>]*>")
 
 
 def read_markdown(text: str, name: str) -> list[str | Segment]:
@@ -29,36 +29,41 @@ def read_markdown(text: str, name: str) -> list[str | Segment]:
     start = front.end() if front else 0  # behind the head
     lines = list(_LINES.finditer(text, start))
     pieces, at = list[str | Segment](), 0
-    for slices in filter(None, _slices(lines, text[start:])):
-        first, last = slices[0][0], slices[-1][1]
-        if first < at:  # no place twice
-            continue
-        segment = _segment(text, slices)
-        if segment is not None:
-            pieces += [text[at:first], segment]
-            at = last
+    for slices, marks in _texts(lines, text[start:]):
+        for first, last, segment in _segments(text, slices, marks):
+            if first >= at:  # no place twice
+                pieces += [text[at:first], segment]
+                at = last
     return [*pieces, text[at:]]
 
 
-def _slices(lines: list[re.Match[str]], text: str) -> Iterator[list[tuple[int, int]]]:
-    """Where the lines of each paragraph, heading or cell stand."""
+def _texts(lines: list[re.Match[str]], text: str) -> Iterator[tuple[list[tuple[int, int]], list[Mark]]]:
+    """Where the lines of each paragraph, heading or cell stand, and the markup in them, joined by newlines."""
     found = dict[int, int]()  # line -> where the last slice of it ends
-    for token in MarkdownIt("commonmark").enable("table").parse(text):
-        if token.type != "inline" or token.map is None or not token.content.strip():
-            continue
-        slices = _places(token, lines, found)
-        text_of_all, group = lines[0].string if lines else "", list[tuple[int, int]]()
-        for number, (start, end) in enumerate(slices):
-            if number == 0 and (box := _BOX.match(text_of_all, start, end)):
-                start = box.end()
-            is_broken = number + 1 < len(slices) and text_of_all[end - 1 : end] == "\\"
-            end -= is_broken
-            is_kept = _KEPT_LINE.fullmatch(text_of_all, start, end) is not None
-            group += [] if is_kept else [(start, end)]
-            if is_kept or is_broken or text_of_all.startswith("  ", end):  # a hard break
-                yield group
-                group = []
-        yield group
+    parser, noted = Parser(), dict[str, Any]()
+    for token in parser.parse(text, noted):
+        if token.type == "inline" and token.map is not None and token.content.strip():
+            slices = _places(token, lines, found)
+            words = "\n".join(lines[0].string[start:end] for start, end in slices)
+            yield slices, parser.marks_of(words, noted)
+
+
+def _cuts(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> list[tuple[int, int]]:
+    """Where texts end, and what stands between two: places in the lines joined by newlines."""
+    cuts, at = [(mark.start, mark.end) for mark in marks if _BREAK.fullmatch(mark.raw)], 0
+    for number, (start, end) in enumerate(slices):
+        head = _HEAD.match(text, start, end) or (_BOX.match(text, start, end) if number == 0 else None)
+        if head is not None:
+            cuts.append((max(0, at - 1), at + head.end() - start))
+        length = end - start
+        if _KEPT_LINE.fullmatch(text, start, end):
+            cuts.append((at, at + length))
+        elif number + 1 < len(slices) and text[end - 1 : end] == "\\":  # a hard break
+            cuts.append((at + length - 1, at + length + 1))
+        elif text.startswith("  ", end):
+            cuts.append((at + length, at + length + 1))
+        at += length + 1
+    return sorted(cuts)
 
 
 def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> list[tuple[int, int]]:
@@ -85,33 +90,46 @@ def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> 
     return slices
 
 
-def _segment(text: str, slices: list[tuple[int, int]]) -> Segment | None:
-    """The segment of some lines, which are translated as one text and have as many lines again."""
-    between = [text[end:start] for (_, end), (start, _) in pairwise(slices)]  # such as a newline and "> "
-    words = " ".join(text[start:end] for start, end in slices)
-    inline, at, opened = Inline(), 0, list[str]()
-    for match in _MARKUP.finditer(words):
-        inline.add(words[at : match.start()], words[at : match.start()])
-        at, mark = match.end(), match[0]
-        if match["open"] is not None:
-            inline.mark(mark, opens="[")
-        elif match["close"] is not None:
-            inline.mark(mark, closes="[")
-        elif match["mark"] is None:
-            inline.mark(mark)
-        elif mark in opened and words[match.start() - 1 : match.start()].strip():  # it closes: no space before it
-            opened.remove(mark)
-            inline.mark(mark, closes=mark)
-        elif words[at : at + 1].strip() and words.find(mark, at) > 0:  # it opens: no space behind it, and one follows
-            opened.append(mark)
-            inline.mark(mark, opens=mark)
-        else:  # a mark that is text
-            inline.add(mark, mark)
+def _segments(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> Iterator[tuple[int, int, Segment]]:
+    """The segments of some lines, each with where it begins and ends in the document."""
+    words = "\n".join(text[start:end] for start, end in slices)
+    begins = [0, *(match.end() for match in re.finditer("\n", words))]  # of the lines
+
+    def place(at: int) -> int:
+        line = bisect_right(begins, at) - 1
+        return slices[line][0] + at - begins[line]
+
+    todo, left = deque(marks), 0
+    for end, behind in [*_cuts(text, slices, marks), (len(words), len(words))]:
+        part = words[left:end]
+        begin, last = left + len(part) - len(part.lstrip()), left + len(part.rstrip())
+        left = max(left, behind)
+        inside = list[Mark]()
+        while todo and todo[0].start < last:
+            mark = todo.popleft()
+            if begin <= mark.start and mark.end <= last:
+                raw = mark.raw.replace("\n", " ")
+                inside.append(replace(mark, start=mark.start - begin, end=mark.end - begin, raw=raw))
+        if begin < last:
+            first, stop = place(begin), place(last)
+            newlines = [at - 1 for at in begins[bisect_right(begins, begin) : bisect_right(begins, last)]]
+            between = [text[place(at) : place(at + 1)] for at in newlines]  # such as a newline and "> "
+            segment = _segment(words[begin:last].replace("\n", " "), inside, text[first:stop], between)
+            if segment is not None:
+                yield first, stop, segment
+
+
+def _segment(words: str, marks: list[Mark], raw: str, between: list[str]) -> Segment | None:
+    """The segment of a text, which is translated as one and has as many lines again."""
+    inline, at = Inline(), 0
+    for mark in marks:
+        inline.add(words[at : mark.start], words[at : mark.start])
+        inline.mark(mark.raw, mark.opens, mark.closes)
+        at = mark.end
     inline.add(words[at:], words[at:])
     if not inline.has_words:
         return None
     made = inline.segment()
-    raw = text[slices[0][0] : slices[-1][1]]
 
     def shown(translation: str) -> str:
         written = made.shown(translation)
