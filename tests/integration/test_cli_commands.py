@@ -348,7 +348,7 @@ def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here
     done = server.run("translate", "run", "latin.txt", cwd=here)
     refused(
         done,
-        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file; it looks like WINDOWS-1252 (`encoding: win",
+        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file; it looks like WINDOWS-1252 (save it as",
     )
     refused(server.run("translate", "run", cwd=here, stdin=b"\xff\nok\n"), "standard input:1: not UTF-8: byte 0xff")
     for argv, stdin in ((["latin.txt"], b""), (["-"], (here / "latin.txt").read_bytes())):

@@ -60,7 +60,7 @@ def test_a_path_alone_is_a_text_file() -> None:
     assert short.recipe == whole.recipe and short.warnings == whole.warnings
     both = load_recipe("micro-world-lm", ["data.train=[a.txt, {file: b.txt}]"], environment={})
     assert [source.file for source in both.recipe.data.train] == ["a.txt", "b.txt"] and both.recipe.data.valid == ()
-    with pytest.raises(RecipeError, match=r"data.train.0 is one file with columns, so `source` is missing"):
+    with pytest.raises(RecipeError, match=r"data.train is one file with columns, so `source` is missing"):
         load_recipe("micro-world-en-pt", ["data.train=pairs.tsv"], environment={})
 
 

@@ -96,7 +96,7 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         ("olá, você\n".encode("utf-16-be"), "looks like UTF-16BE"),
         (
             "olá, você\n".encode("utf-16-le"),
-            "it looks like UTF-16LE (`encoding: utf-16le` in a recipe's source, or `--reading enc",
+            "it looks like UTF-16LE (save it as UTF-8, as `iconv -f UTF-16LE -t UTF-8` does; `encoding: utf-16le`",
         ),
         (
             "sim\nnão\n".encode("latin-1"),

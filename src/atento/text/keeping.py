@@ -15,7 +15,7 @@ from atento.text.kept_spans import Kept, Link, has_words
 from atento.text.words import word_spans
 
 MOST_FORMS = 4  # of a term, that are tried
-_INNER_END = re.compile(r"\w\W?[.!?…]\W*\s\W*\w")  # of a sentence, with another behind it
+_BETWEEN = re.compile(r"(?<=\w[.!?…])\W*\s")  # two sentences
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,8 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
             required = [*dict.fromkeys(_ended(met.term.forms[0]) for met in lost)]
             options: dict[str, object] = {"required_words": required} | ({"prefix": prefix} if prefix else {})
             (rows,) = yield Translate([source], [options])
-            ends = [len(_INNER_END.findall(one.text)) for one in (*rows, output)]
-            if ends[0] > ends[-1]:  # they are only added, as a sentence of their own
-                left = [met for met in left if met not in lost]
+            if added := _added(rows[0].text if rows else "", lost):
+                left = [met for met in left if met not in added]
                 continue
             output = rows[0] if rows else output
             lost = [met for met in lost if not met.term.places(output.text)]
@@ -181,6 +180,12 @@ def _with_term(source: str, output: Output, place: int, end: int | None, met: Me
                 best, row = max(found, key=lambda one: one[1].score)
                 return begun[best], row if whole is begun else replace(row, text=whole[best])
     return "", output
+
+
+def _added(output: str, lost: Sequence[Met]) -> list[Met]:
+    """The terms of which a sentence behind the first one of an output consists: they are only added to it."""
+    alone = [sentence.strip(" .!?…").casefold() for sentence in _BETWEEN.split(output)[1:]]
+    return [met for met in lost if any(form.casefold() in alone for form in met.term.forms)]
 
 
 def _ended(form: str) -> str:
