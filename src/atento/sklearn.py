@@ -92,7 +92,11 @@ class _Trained(_Texts):
     def _fit(self, records: list[dict[str, object]]) -> None:
         """Train on records, and load the run."""
         recipe: dict[str, object] = {"task": self._task, "data": {}, "init": self.init and str(self.init)}
-        named = {"training.steps": self.steps, "training.learning_rate": self.learning_rate}
+        named = {
+            "training.steps": self.steps,
+            "training.learning_rate": self.learning_rate,
+            "training.seed": self.random_state,
+        }
         given, further = {key: value for key, value in named.items() if value is not None}, dict(self.settings or {})
         if twice := given.keys() & further.keys():
             raise UsageError(f"`settings` and an argument of the estimator both give {min(twice)}")
@@ -100,14 +104,7 @@ class _Trained(_Texts):
             Path(self.folder).mkdir(parents=True, exist_ok=True)
         made = tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-", dir=self.folder)
         with nullcontext() if self.verbose else redirect_stderr(io.StringIO()):
-            run = train(
-                recipe,
-                given | further,
-                data=records,
-                out=Path(made) / "run",
-                device=self.device,
-                seed=self.random_state,
-            )
+            run = train(recipe, given | further, data=records, out=Path(made) / "run", device=self.device)
         self.model_ = load(run.folder, self.device)
         self._is_kept = self.folder is not None
         if not self._is_kept:  # the run lives as long as the model

@@ -177,8 +177,9 @@ def test_vectors_feed_other_estimators() -> None:
 def test_wrong_inputs_are_refused(texts: Any, targets: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Classifier(settings=TINY).fit(texts, targets)
-    with pytest.raises(UsageError, match="an argument of the estimator both give"):
-        Classifier(steps=3, settings={"training.steps": 7}).fit(["a", "b"], ["x", "y"])
+    for twice in ("training.steps", "training.seed"):
+        with pytest.raises(UsageError, match=f"an argument of the estimator both give {twice}"):
+            Classifier(steps=3, settings={twice: 7}).fit(["a", "b"], ["x", "y"])
     with pytest.raises(ValueError, match="sentence 0 has 2 words and 1 tags"):
         Tagger(settings=TINY).fit([["a", "b"]], [["N"]])
 

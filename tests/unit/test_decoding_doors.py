@@ -428,3 +428,6 @@ def test_all_spellings_of_a_word_are_those_that_pieces_can_be_joined_to(kind: An
         ]
     assert set(found) == by_hand
     assert {*constraints_of(DecodingConfig(banned_words=("banana",)), tokenizer).banned} >= by_hand
+    assert len(all_spellings(own, tokenizer, most=2)) <= 3
+    long = tokenizer.encode("banana " * 2000)  # a request may hold it: neither time nor ways grow with it
+    assert all_spellings(long, tokenizer) == [tuple(long)]

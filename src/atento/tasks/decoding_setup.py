@@ -162,6 +162,7 @@ T = TypeVar("T")
 Ids = tuple[int, ...]
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], object]  # candidates, evidence -> (N,M) in 0-1
+_MOST_BANNED = 10_000  # spellings of all banned words
 _CONTINUING = WeakKeyDictionary[Tokenizer, Ids]()  # `_continuing` reads the whole vocabulary
 _ANCHOR = "a"  # a word before another one, which shows how the tokenizer cuts that inside a text
 
@@ -313,7 +314,8 @@ def constraints_of(
     """
     own = writing or WritingConfig()
     words = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
-    banned = [ids for word in words for ids in all_spellings(word, tokenizer)]
+    most = min(256, _MOST_BANNED // max(1, len(words)))  # a step compares with each
+    banned = [ids for word in words for ids in all_spellings(word, tokenizer, most)]
     banned += [(_token(name, tokenizer, "banned_tokens"),) for name in config.banned_tokens]
     # spelled as inside a text
     required = tuple(_spellings(word, tokenizer, "required_words")[-1] for word in config.required_words)

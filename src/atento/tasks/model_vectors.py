@@ -122,7 +122,7 @@ def embed(
             trained=trained,
             long_texts=model.long_texts,
         )
-    vectors = vectors + np.float32(0)  # no -0.0
+    vectors += 0.0  # no -0.0
     kept = kept_dimensions(options, vectors.shape[1])
     if kept is not None:
         vectors = vectors[:, :kept]

@@ -7,20 +7,23 @@ from atento.text.tokenizer import Tokenizer
 
 _Pieces = Mapping[bytes, Sequence[int]]
 _PIECES = WeakKeyDictionary[Tokenizer, _Pieces]()  # the whole vocabulary is read once
-_MOST = 256  # ways, those of few pieces first
+_LONGEST = 100  # bytes of a text that is spelled in other ways: ways and time grow with its square
 
 
-def all_spellings(ids: Sequence[int], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """Return `ids`, and the other ids that spell the same text: at most 256 ways, those of few pieces.
+def all_spellings(ids: Sequence[int], tokenizer: Tokenizer, most: int = 256) -> list[tuple[int, ...]]:
+    """Return `ids`, and the other ids that spell the same text, those of few pieces; of a text of 100 bytes at most.
 
-    A model that was trained with subword regularisation writes all of them; takes O(length²) look-ups.
+    A model that was trained with subword regularisation writes all of them.
 
     Args:
         ids: the tokens of a word or phrase.
         tokenizer: their tokenizer.
+        most: how many other ways are returned.
     """
     spelled = [tokenizer.spelling(token) for token in ids]
     text = b"".join(_bytes(one) for one in spelled if one is not None)
+    if None in spelled or len(text) > _LONGEST:
+        return [tuple(ids)]
     pieces = _pieces_of(tokenizer)
     ways: list[list[tuple[int, ...]]] = [[] for _ in text] + [[()]]  # of the text from each place on
     for begin in reversed(range(len(text))):
@@ -30,8 +33,8 @@ def all_spellings(ids: Sequence[int], tokenizer: Tokenizer) -> list[tuple[int, .
             for token in pieces.get(text[begin:end], ())
             for rest in ways[end]
         ]
-        ways[begin] = sorted(found, key=len)[:_MOST]
-    return list(dict.fromkeys([tuple(ids), *(ways[0] if None not in spelled else ())]))
+        ways[begin] = sorted(found, key=len)[:most]
+    return list(dict.fromkeys([tuple(ids), *ways[0]]))
 
 
 def _pieces_of(tokenizer: Tokenizer) -> _Pieces:
