@@ -181,7 +181,7 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
     long = f"quem comeu ?\tAna comeu uma pera . fim\n{'quem ' * 20}?\tAna\nb\n"
     refused(answer(long.rsplit("b\n", 1)[0]), "standard input:2: the question has 21 tokens", "leave no room")
     done = answer(long, "--skip-bad")
-    assert done.stdout == "Ana\n\n\n" and "warning: 2 bad lines left empty, first: standard input:3" in done.stderr
+    assert done.stdout == "Ana\n\n\n" and "warning: 2 bad lines skipped, first: standard input:3" in done.stderr
 
 
 def test_data_commands(server: ForkServer, tmp_path: Path) -> None:

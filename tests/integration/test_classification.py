@@ -177,7 +177,7 @@ def test_pairs_of_texts(tmp_path: Path, server: ForkServer) -> None:
     assert failed.status == 1 and failed.stdout.count("\n") == 1
     assert "standard input:2: --pairs takes two texts" in failed.stderr
     done = server.run(*classify, "--skip-bad", cwd=tmp_path, stdin="a\na\tb\n")
-    assert done.stdout.startswith("\nlow low\t") and "1 bad line left empty, first: standard input:1" in done.stderr
+    assert done.stdout.startswith("\nlow low\t") and "1 bad line skipped, first: standard input:1" in done.stderr
     peek = server.run("data", "peek", "pairs.yaml", "--count", "1", cwd=tmp_path).stdout
     assert re.search(r"segment_ids  0 0 0( 0)* 1( 1)+\n", peek)  # no pieces of the vocabulary
     assert any(f"labels  {name}:{number}" in peek for number, name in enumerate(sorted({one for *_, one in PAIRS})))

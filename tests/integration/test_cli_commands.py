@@ -355,7 +355,7 @@ def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here
         done = server.run("translate", "run", *argv, "--skip-bad", cwd=here, stdin=stdin)
         out = done.stdout.split("\n")
         assert done.status == 0 and len(out) == 4 and out[1] == ""
-        assert done.stderr.startswith("warning: 1 bad line left empty, first: ") and ":2: not UTF-8" in done.stderr
+        assert done.stderr.startswith("warning: 1 bad line skipped, first: ") and ":2: not UTF-8" in done.stderr
     (here / "wide.txt").write_bytes("olá\n".encode("utf-16"))
     refused(server.run("translate", "run", "wide.txt", cwd=here), "begins with the byte order mark of UTF-16LE")
     refused(server.run("translate", "run", "none.txt", cwd=here), "none.txt: no such file")

@@ -130,7 +130,7 @@ def test_fill_names_the_line_without_a_mask(folder: Callable[[str], Path], serve
     refused(server.run("fill", bert, "lines.txt", cwd=tmp_path), "lines.txt:3: the text has no [MASK] to fill: 'o gato")
     done = server.run("fill", bert, "lines.txt", "--skip-bad", cwd=tmp_path)
     assert done.status == 0 and done.stdout.splitlines()[1:] == ["", ""] and done.stdout.splitlines()[0]
-    assert "1 bad line left empty, first: lines.txt:3: the text has no [MASK]" in done.stderr
+    assert "1 bad line skipped, first: lines.txt:3: the text has no [MASK]" in done.stderr
 
 
 def test_a_released_sentence_encoder(server: ForkServer, tmp_path: Path) -> None:

@@ -378,10 +378,10 @@ def test_embed_answers_the_lines_before_a_bad_one(server: ForkServer, here: Path
     done = server.run(*words, "--json", cwd=here)
     rows = [json.loads(line)["vector"] for line in done.stdout.splitlines()]
     assert rows[1] is None and len(rows[0]) == len(rows[2])
-    assert "warning: 1 bad line left empty, first: one-bad.txt:2: not UTF-8" in done.stderr
+    assert "warning: 1 bad line skipped, first: one-bad.txt:2: not UTF-8" in done.stderr
     done = server.run(*words, "--out", "bad.npy", cwd=here)
     assert np.isnan(np.load(here / "bad.npy")).any(axis=1).tolist() == [False, True, False], done.stderr
-    assert "warning: 1 bad line left empty" in done.stderr
+    assert "warning: 1 bad line skipped" in done.stderr
 
 
 def test_a_language_that_is_not_packaged_is_told_before_apt_is_asked(server: ForkServer, here: Path) -> None:

@@ -213,7 +213,7 @@ def test_bad_lines_are_empty_in_blocks_as_in_the_command(
     options = {"model": models["answers"], "device": "cpu", "threads": 1, "skip_bad": True}
     command_function("answer")(file=str(file), **options)
     printed = capsys.readouterr()
-    assert "3 bad lines left empty" in printed.err
+    assert "3 bad lines skipped" in printed.err
     bad: list[str] = []
     assert by_blocks("answer", file, options, bad) == printed.out.encode()
     assert [message.split(": ")[0].rsplit(":")[-1] for message in bad] == ["4", "7", "10"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from atento.data.records.values import alike_labels
 from conftest import ForkServer
 from released_folders import write_released
 
@@ -124,6 +125,7 @@ def test_a_class_with_one_example_is_a_warning_that_names_its_line(
     bert: Path, server: ForkServer, tmp_path: Path
 ) -> None:
     rare = "".join(f"a casa {n}\trara{n}\n" for n in range(6))  # a label each: five are named, the others counted
+    rare = rare.replace("rara5", "RARA1")
     (tmp_path / "train.tsv").write_text(LABELLED + "a casa\tlugar\n" + rare, encoding="utf-8")
     written = recipe("classification", CLASSES, {"train.tsv": ""}, bert)
     (tmp_path / "recipe.yaml").write_text(json.dumps(written), encoding="utf-8")
@@ -132,6 +134,21 @@ def test_a_class_with_one_example_is_a_warning_that_names_its_line(
     assert "warning: label 'lugar' has one training example (train.tsv:5), from which little is learned" in done.stderr
     assert done.stderr.count("has one training example") == 5
     assert "warning: 2 labels more with one training example each" in done.stderr
+    assert "warning: 'RARA1' and 'rara1' are two labels here; write one form if they mean the same" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("labels", "alike"),
+    [
+        (["sim", "não", "SIM"], ("SIM", "sim")),
+        (["1", "2", "1.0"], ("1", "1.0")),
+        (["Ação", "ação"], ("Ação", "ação")),
+        (["1", "-1", "01a", "nan", "NaN5"], None),
+        (["1234567890123456", "1234567890123457"], None),
+    ],
+)
+def test_labels_that_differ_in_case_or_form_of_a_number(labels: list[str], alike: tuple[str, str] | None) -> None:
+    assert alike_labels(labels) == alike
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_bad_lines_are_counted_over_all_parts(made: Made, capsys: pytest.Capture
     with pytest.raises(UsageError, match=r"in\.txt:2: not UTF-8"):
         made.run()
     made.run(skip_bad=True)
-    assert "warning: 2 bad lines left empty, first: " in capsys.readouterr().err
+    assert "warning: 2 bad lines skipped, first: " in capsys.readouterr().err
     assert not list(made.out.glob("parts.jsonl"))
     with pytest.raises(UsageError, match="must be a new or empty folder"):
         made.run(out=made.folder)

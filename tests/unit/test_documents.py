@@ -252,7 +252,7 @@ def test_an_encrypted_document_and_others_are_refused() -> None:
         ("a.vtt", "WEBVTT\n\nx\n", "a.vtt:3: .*times, such as 00:00:01.000 --> 00:00:02.000: got 'x'"),
         ("a.srt", "1\n00:01 -> 2\nx\n", "a.srt:2: a subtitle must have a line of times"),
         ("a.srt", "1\n00:00:xx,000 --> 2\nx\n", "a.srt:2: a subtitle must have a line of times"),
-        ("a.vtt", "1\n00:01.000 --> 00:02.000\nx\n", "a.vtt:1: the first line must be WEBVTT"),
+        ("a.vtt", "1\n00:01.000 --> 00:02.000\nx\n", "a.vtt:1: the first line must be WEBVTT: got .1.$"),
         ("a.po", 'msgid "x"\nmsgstr "\n', "a.po:2: a line must begin with msgid"),
         ("a.po", '"x"\n', "a.po:1: a keyword and a text in quotation marks"),
         ("a.po", PO.replace('msgstr[1] ""\n', ""), r"a.po:20: the header says nplurals=2, so the message must have msgstr\[0\] to msgstr\[1\]: got msgstr\[0\]"),

@@ -182,7 +182,7 @@ def test_a_line_that_is_too_long_is_named_and_skipped(
     done = CliRunner().invoke(application(command), arguments, standalone_mode=False)
     assert isinstance(done.exception, DataError) and str(done.exception).startswith("a.txt:2: the text has "), done
     done = CliRunner().invoke(application(command), [*arguments, "--skip-bad"], standalone_mode=False)
-    assert done.stdout.count("\n") == 3 and done.stdout.split("\n")[1] == "" and "1 bad line left empty" in done.stderr
+    assert done.stdout.count("\n") == 3 and done.stdout.split("\n")[1] == "" and "1 bad line skipped" in done.stderr
     Path("a.txt").write_bytes(b"cat\n\xff\xfe\n\n")  # an empty prompt is continued, and a bad line is none
     for options in ([], ["--n-best", "1"], ["--stream"]):
         done = CliRunner().invoke(application(command), [*arguments, "--skip-bad", *options], standalone_mode=False)

@@ -318,7 +318,7 @@ def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     mixed = folders / "mixed"
     mixed.write_bytes((folders / "pairs").read_bytes() + b"no tab\n\xff\nhalf\t\n")
     skipped = run(folders / "translator", mixed, "--skip-bad")
-    assert skipped.stdout == together and "warning: 3 bad lines left empty, first: " in skipped.stderr
+    assert skipped.stdout == together and "warning: 3 bad lines skipped, first: " in skipped.stderr
     assert run(folders / "translator", mixed, "--skip-bad", "--per-text").stdout.endswith("\n\n\n\n")
     table = folders / "pairs.csv"  # a row is named by its line in the file
     table.write_text('s,t\n"The cat\nsleeps.","O gato\ndorme."\n"a",\n', encoding="utf-8")

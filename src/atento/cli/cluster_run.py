@@ -258,7 +258,7 @@ def _report(output: "OutputFolder", *, joins: bool) -> None:
     bad = sum(part.bad for part in output.parts.values())
     first = next((part.first_bad for _, part in sorted(output.parts.items()) if part.first_bad), None)
     if bad:
-        progress(f"warning: {counted(bad, 'bad line')} left empty, first: {first}")
+        progress(f"warning: {counted(bad, 'bad line')} skipped, first: {first}")
     lines = sum(block.lines for block in output.blocks)
     parts, folder = counted(len(output.blocks), "part"), output.path
     way = f"; to join them: atento collect {folder}" if joins else ""

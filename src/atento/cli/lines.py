@@ -92,7 +92,7 @@ class LineOptions(ModelOptions):
     def count_bad(self, bad: list[str] | None) -> None:
         """Print the number of bad lines, of their messages the first."""
         if bad:
-            progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+            progress(f"warning: {counted(len(bad), 'bad line')} skipped, first: {bad[0]}")
 
     def checked(
         self, lines: Iterator[str], bad: list[str] | None, reason: Callable[[str], str | None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_records import header_hint
 from atento.data.records.splits import Split
-from atento.data.records.values import joined_labels, several_labels, shared_parts
+from atento.data.records.values import alike_labels, joined_labels, several_labels, shared_parts
 from atento.errors import DataError, counted
 
 _SO = "so there is nothing to learn"
@@ -69,7 +69,7 @@ def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -
 
 
 def doubtful_labels(train: Split, label: str) -> Iterator[str]:
-    """Yield warnings of labels that may be several in one, and of those with one example.
+    """Yield warnings of labels that may be several in one, of two that may be the same, and of those with one example.
 
     Raises:
         DataError: a label joins others.
@@ -81,6 +81,8 @@ def doubtful_labels(train: Split, label: str) -> Iterator[str]:
     if (sharing := shared_parts(counts)) is not None:
         one, other = map(repr, sharing)
         yield f"{one} and {other} are two labels here, with nothing in common; {several_labels()}"
+    if (alike := alike_labels(counts)) is not None:
+        yield "{!r} and {!r} are two labels here; write one form if they mean the same".format(*alike)
     alone = sorted(name for name, count in counts.items() if count == 1)
     for name in alone[:5]:
         where = train.where(train[label].index(name))

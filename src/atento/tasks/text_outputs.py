@@ -98,7 +98,7 @@ def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str
     pairs = model.config.get("pairs")
     if first and pairs is not None and pairs != (second is not None):
         got, learned = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
-        how = "give tuples of two texts (--pairs: with a tab between)" if pairs else "give single texts (no --pairs)"
+        how = "give two texts each (--pairs: with a tab between)" if pairs else "give single texts, without --pairs"
         raise UsageError(f"this model was trained on {learned}: got {got}; {how}")
     return first, second
 

@@ -23,6 +23,7 @@ SEPARATOR = "|"  # of several labels in one cell
 _STRINGS = ("text", "class")
 _NEEDED = ("text", "class", "words")  # a record with a blank one is left out
 _WORD = re.compile(r"[^ \t\r\n]+")  # a no-break space joins
+_NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,15})?")  # that a float tells from others
 _SHOWN = 40  # characters of a text in a message
 
 
@@ -233,6 +234,16 @@ def shared_parts(labels: Collection[str]) -> tuple[str, str] | None:
             if part in label_of:
                 return label_of[part], label
             label_of[part] = label
+    return None
+
+
+def alike_labels(labels: Collection[str]) -> tuple[str, str] | None:
+    """Return two labels that differ in case or in the form of a number alone, as 1 and 1.0; None: there are none."""
+    label_of: dict[str | float, str] = {}
+    for label in sorted(labels):
+        key = float(label) if label.isascii() and _NUMBER.fullmatch(label) else label.casefold()
+        if label_of.setdefault(key, label) != label:
+            return label_of[key], label
     return None
 
 

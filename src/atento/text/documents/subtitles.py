@@ -25,7 +25,7 @@ def read_vtt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a WebVTT file. Raises DataError: its first line is not WEBVTT, or a subtitle has no times."""
     pieces: list[str | Segment] = []
     if not re.match(r"WEBVTT(?:[ \t\r\n]|\Z)", text):
-        raise DataError(f"{name}:1: the first line must be WEBVTT: got {text[:20].splitlines()[:1]}")
+        raise DataError(f"{name}:1: the first line must be WEBVTT: got {text.partition(chr(10))[0][:20]!r}")
     for number, block in _blocks(text):
         if number == 1:  # the header, which a line of times also ends
             end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))
