@@ -31,6 +31,7 @@ def lines(path: Path, side: int) -> list[str]:
 
 def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     (here / "bad.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
+    (here / "text.yaml").write_text("task: language-modeling\ndata: {train: {world: train}}\n", encoding="utf-8")
     for command in (["train"], ["config", "check"], ["data", "peek"], ["data", "stats"]):
         refused(
             server.run(*command, "bad.yaml", cwd=here), "bad.yaml:3:1: unknown key 'traning'; did you mean 'training'"
@@ -39,7 +40,8 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
         refused(server.run(*command, "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
         refused(server.run(*command, "tiny.yaml", "training.steps=x", cwd=here), "training.steps must be an integer")
         refused(server.run(*command, "tiny.yaml", "training.step=1", cwd=here), "did you mean 'steps'")
-    refused(server.run("train", "tiny.yaml", "tokenizer.shared=false", cwd=here), "is not built yet; use true")
+    lone = server.run("config", "check", "text.yaml", "tokenizer.shared=false", cwd=here)
+    refused(lone, "command line: tokenizer.shared false needs sources and targets")
     refused(
         server.run("train", "tiny.yaml", "network.vocab_size=7", cwd=here), "`network.vocab_size` must be the token"
     )

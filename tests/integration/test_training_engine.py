@@ -49,11 +49,11 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def train(folder: Path, share: str = "1", **training: Any) -> Path:
+def train(folder: Path, share: str = "1", shared: bool = True, **training: Any) -> Path:
     """A run of the tiny recipe; a share below 1 ends it early, as if it had been stopped."""
     from fractions import Fraction
 
-    changes = {f"training.{name}": value for name, value in training.items()}
+    changes = {f"training.{name}": value for name, value in training.items()} | {"tokenizer.shared": shared}
     return atento.train(RECIPE, changes, out=folder, threads=1, share=Fraction(share)).folder
 
 
@@ -66,7 +66,7 @@ def losses(run: Path) -> list[float]:
 ENGINES: list[dict[str, Any]] = [
     {"optimizer": "muon", "ema": 0.9, "schedule": "wsd", "decay": 0.5, "micro_batches": 2}
     | {"log_gradient_noise": True, "log_update_ratios": True, "log_every": 4, "activation_checkpointing": True},
-    {"optimizer": "adafactor", "ema": 0.9, "precision": "bfloat16", "async_checkpoints": False},
+    {"optimizer": "adafactor", "ema": 0.9, "precision": "bfloat16", "async_checkpoints": False, "shared": False},
 ]
 
 
@@ -76,6 +76,11 @@ def test_a_run_of_any_engine_resumes_bit_for_bit(tmp_path: Path, engine: dict[st
     train(tmp_path / "parts", "1/2", **engine)
     assert last(tmp_path / "parts").name == "step-00000006"
     assert differences(train(tmp_path / "parts", **engine), whole) == []
+    model = atento.load(whole)
+    tokenizer, table = model.tokenizer, dict(model.network.named_parameters()).get("target_embedding.weight")
+    assert (tokenizer.target is tokenizer) == (table is None) == engine.get("shared", True)
+    assert table is None or tokenizer.target.vocab_size == len(table) != tokenizer.vocab_size
+    assert tokenizer.target.pad_id == tokenizer.pad_id and len(model.translate(["the cat"])) == 1
 
 
 @pytest.mark.parametrize(("schedule", "said"), [("linear", 1), ("inverse-sqrt", 0), ("wsd", 0)])

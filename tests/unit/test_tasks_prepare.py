@@ -1,7 +1,7 @@
 """From a recipe to what training needs: data read and counted, the tokenizer, the network's numbers, batches."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network
-from atento.runs.prepare import network_for, read_data, tokenizer_for, training_batches
+from atento.runs.prepare import network_for, read_data, tokenizer_for, tokenizer_of_columns, training_batches
 from atento.tasks.model_outputs import translate
 from atento.tasks.split_evaluation import held_out_batches, mean_losses, validation_scores
 from atento.text.tokenizer import Tokenizer
@@ -139,8 +139,31 @@ def test_a_tokenizer_is_trained_or_read(tokenizer: Tokenizer, tmp_path: Path) ->
     assert said == [f"tokenizer: word, {made.vocab_size} pieces"]
     with pytest.raises(TokenizerError, match=r"no tokenizer at .*none"):
         tokenizer_for(recipe(tokenizer=TokenizerConfig(path="none")), tmp_path, TEXTS, print)
-    with pytest.raises(RecipeError, match=r"`tokenizer.shared` false .* is not built yet; use true"):
-        TokenizerConfig(shared=False)
+
+
+def test_a_vocabulary_for_each_side(tmp_path: Path) -> None:
+    """Sources and targets have tokenizers of their own, in one folder, and the network has a table for each."""
+    sides = {"source": ["a casa azul", "o gato dorme <um>"], "target": ["синий дом", "кошка спит <um>"]}
+
+    def texts(names: Sequence[str]) -> Iterator[str]:
+        return (text for name in names for text in sides[name])
+
+    for kind, size in (("bpe", 320), ("character", 60), ("unigram", 290)):
+        config = TokenizerConfig(kind=kind, vocab_size=size, shared=False, markers=("<um>",))
+        two = tokenizer_of_columns(recipe(tokenizer=config), tmp_path, texts, print)
+        two.save(tmp_path / kind)
+        read = Tokenizer.load(tmp_path / kind)
+        assert read.fingerprint == two.fingerprint != two.with_target(two).fingerprint
+        assert read.markers == read.target.markers == ("<um>",) and read.files() == two.files()
+        ids = read.target.encode(sides["target"][0])
+        assert ids == two.target.encode(sides["target"][0]) and read.target.decode(ids) == sides["target"][0]
+        assert not any("д" in token for token in read.tokens(range(read.vocab_size)))
+        made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), read, EVERY)
+        assert not made.embedding.shared and made.target_vocab_size == read.target.vocab_size
+        read.target.save(tmp_path / f"{kind} of targets")
+        assert Tokenizer.load(tmp_path / f"{kind} of targets").fingerprint == read.target.fingerprint
+    one = tokenizer_of_columns(recipe(tokenizer=TokenizerConfig(kind="word")), tmp_path, texts, print)
+    assert one.target is one and network_for(recipe(), one, EVERY).embedding.shared
 
 
 def test_the_network_gets_the_tokenizers_numbers(tokenizer: Tokenizer) -> None:

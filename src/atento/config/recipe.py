@@ -301,7 +301,9 @@ class TokenizerConfig:
     neither it nor a network, it is chosen by the amount of data.
     """
     shared: bool = True
-    """One vocabulary for source and target. false, one for each language, is not built yet."""
+    """One vocabulary for source and target. false: one for each, of `vocab_size` tokens at most, and two tables of
+    embeddings. Use it for languages that share neither script nor words.
+    """
     path: str | None = None
     """Folder of a trained tokenizer to use instead of training one: a run, a model, or the output of `atento tokenizer
     train`.
@@ -315,8 +317,6 @@ class TokenizerConfig:
     """
 
     def __post_init__(self) -> None:
-        if not self.shared:
-            raise RecipeError("`tokenizer.shared` false (one vocabulary a language) is not built yet; use true")
         if not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
 

@@ -242,6 +242,8 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
             f"the Hugging Face layout cannot express where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
             "a model that writes needs one of kind unigram, bpe, character or byte there"
         )
+    if network.family and tokenizer.native and tokenizer.target is not tokenizer:
+        raise CapabilityError("the Hugging Face layout holds one tokenizer, and this model has one for each side")
     inputs = ["input_ids", "attention_mask"]
     if network.embedding.segments > 1:
         inputs.insert(1, "token_type_ids")

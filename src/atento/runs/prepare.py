@@ -33,7 +33,7 @@ from atento.runs.fine_tuning import with_inherited
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.text.read_tokenizer import spelled
 from atento.text.specials import sentinels
-from atento.text.tokenizer import Tokenizer
+from atento.text.tokenizer import Tokenizer, same_vocabulary
 from atento.text.tokenizer_training import train_tokenizer
 
 Report = Callable[[str], None]
@@ -177,7 +177,29 @@ def new_tokenizer(recipe: Recipe, folder: Path, train: Split, report: Report) ->
     """Return the tokenizer of a new run: of the store of its texts, or as `tokenizer_for` makes it."""
     if train.tokens is not None:
         return Tokenizer.load(train.tokens.folder / "tokenizer")
-    return tokenizer_for(recipe, folder, train.texts(TASKS[recipe.task].texts), report)
+    return tokenizer_of_columns(recipe, folder, train.texts, report)
+
+
+def tokenizer_of_columns(
+    recipe: Recipe, folder: Path, texts: Callable[[Sequence[str]], Iterable[str]], report: Report
+) -> Tokenizer:
+    """Return the tokenizer of the text columns of the task: one for all, or that of sources with that of targets.
+
+    Args:
+        recipe: the recipe.
+        folder: of the recipe.
+        texts: returns the training texts of some columns.
+        report: receives a line about each tokenizer that is trained.
+    """
+    columns = TASKS[recipe.task].texts
+    if recipe.tokenizer.shared or recipe.tokenizer.path is not None:
+        return tokenizer_for(recipe, folder, texts(columns), report)
+    sides = []
+    for name in columns:
+        report(f"tokenizer of the {name}s:")
+        sides.append(tokenizer_for(recipe, folder, texts([name]), report))
+    source, target = sides
+    return source.with_target(target)
 
 
 def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
@@ -194,7 +216,7 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
             f"{written} and {tokenizer.target.vocab_size}; leave it out"
         )
     # a vocabulary a side: two tables
-    two = recipe.network.reads_source and tokenizer.target.vocab_size != tokenizer.vocab_size
+    two = recipe.network.reads_source and not same_vocabulary(tokenizer, tokenizer.target)
     start = next(iter(begin_of(tokenizer)), tokenizer.eos_id)  # a tokenizer without BOS begins with EOS
     network = changed(
         recipe.network,

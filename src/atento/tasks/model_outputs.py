@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, overload
 
 from atento.config.sections.decoding import NGRAMS, DecodingConfig, DecodingOptions
@@ -37,7 +36,7 @@ from atento.text.kept_spans import has_words
 from atento.text.kinds import check_texts
 from atento.text.specials import Template
 from atento.text.streaming import stream_text
-from atento.text.tokenizer import Tokenizer
+from atento.text.tokenizer import Tokenizer, same_vocabulary
 
 
 def translate(
@@ -112,7 +111,7 @@ def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
     if not decoding.draft:
         return None
     tokenizer = model.tokenizer
-    source = tokenizer is None or _same_vocabulary(tokenizer, tokenizer.target)  # ids of the source can be copied
+    source = tokenizer is None or same_vocabulary(tokenizer, tokenizer.target)  # ids of the source can be copied
     name = next((name for name in decoding.draft if name != NGRAMS), None)
     has_ngrams = NGRAMS in decoding.draft
     if name is None:
@@ -135,16 +134,7 @@ def _same_vocabularies(first: Tokenizer | None, second: Tokenizer | None) -> boo
     """Whether two models have tokenizers with the same vocabularies, of sources and of outputs."""
     if first is None or second is None:
         return False
-    return _same_vocabulary(first, second) and _same_vocabulary(first.target, second.target)
-
-
-@lru_cache(maxsize=64)
-def _same_vocabulary(first: Tokenizer, second: Tokenizer) -> bool:
-    """Whether every id names the same token."""
-    if first is second or first.fingerprint == second.fingerprint:
-        return True
-    ids = range(first.vocab_size)
-    return first.vocab_size == second.vocab_size and first.tokens(ids) == second.tokens(ids)
+    return same_vocabulary(first, second) and same_vocabulary(first.target, second.target)
 
 
 def writing_task(model: TaskModel) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from atento.errors import CapabilityError
+from atento.text.read_tokenizer import TARGET
 from atento.text.released.sentencepiece_ids import TYPES
 from atento.text.released.tokenizer_files import MODEL_TYPES
 from atento.text.specials import Slot, Template
@@ -55,7 +56,8 @@ def exported_files(
     written = {
         name: (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode() for name, content in contents.items()
     }
-    return {name: content for name, content in tokenizer.files().items() if name.endswith(".model")} | written
+    kept = (".model", f"{TARGET}{DEFINITION}", f"{TARGET}{CONFIG}")  # the last two are of a target side
+    return {name: content for name, content in tokenizer.files().items() if name.endswith(kept)} | written
 
 
 def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, object] | None:

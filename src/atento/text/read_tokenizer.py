@@ -36,6 +36,7 @@ READS = "language"
 """Key of `tokenizer_config.json`, ours: the language whose token a source has, by name; it wins over `src_lang`."""
 MARKERS = "markers"
 """Key of `tokenizer_config.json`: the tokens that texts may spell."""
+TARGET = "target_"  # the files of a target side begin with it, where Atento trained a tokenizer for each side
 _KIND_OF_MODEL = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", "WordLevel": "word"}
 
 
@@ -45,8 +46,12 @@ def has_tokenizer(directory: Path) -> bool:
     return any((directory / name).is_file() for name in names)
 
 
-def read_tokenizer(directory: Path) -> Parts:
+def read_tokenizer(directory: Path, side: str = "") -> Parts:
     """Read `tokenizer.json`, of Atento or any in the Hugging Face layout; without one, the files of a released model.
+
+    Args:
+        directory: the folder.
+        side: what the names of the files begin with, `TARGET` for those of a target side.
 
     Raises:
         TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
@@ -57,7 +62,7 @@ def read_tokenizer(directory: Path) -> Parts:
     if not has_tokenizer(directory):
         raise TokenizerError(f"no tokenizer in {directory}: it has no {DEFINITION}")
     files: dict[str, bytes] = {}
-    path = directory / DEFINITION
+    path = directory / f"{side}{DEFINITION}"
     if not path.is_file():
         config = read_settings(directory, files)
         return reading(replace(released_parts(directory, config, files), truncation_side=_truncation_side(config, {})))
@@ -72,7 +77,7 @@ def read_tokenizer(directory: Path) -> Parts:
         pieces = "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
         model["type"] = "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else pieces
         text = json.dumps(data)
-    config = read_settings(directory, files)
+    config = read_settings(directory, files, side)
     if implied := class_tokens(directory, config, data):  # stated from here on: a copy may lack the `config.json`
         config |= implied
         files[CONFIG] = (json.dumps(as_settings(files) | implied, ensure_ascii=False, indent=2) + "\n").encode()
@@ -89,8 +94,10 @@ def read_tokenizer(directory: Path) -> Parts:
             template = Template() if native else _usual(directory, config, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
-    side = _truncation_side(config, data)
-    return reading(Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=side))
+    cut = _truncation_side(config, data)
+    parts = reading(Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=cut))
+    two = native and not side and (directory / f"{TARGET}{DEFINITION}").is_file()
+    return with_target(parts, with_markers(read_tokenizer(directory, TARGET))) if two else parts
 
 
 def _truncation_side(config: Mapping[str, object], definition: Mapping[str, object]) -> Literal["right", "left"]:
@@ -132,6 +139,12 @@ def reading(parts: Parts) -> Parts:
         return parts
     numbers = {ids[token] for token in languages_of(ids).values()}
     return replace(parts, template=parts.template.in_language(ids[token_of(str(name), ids)], numbers))
+
+
+def with_target(source: Parts, target: Parts) -> Parts:
+    """A tokenizer of sources with another one for targets, which has files of its own in the same folder."""
+    beside = {f"{TARGET}{name}": content for name, content in target.files.items()}
+    return replace(source, target=target, files={**source.files, **beside})
 
 
 def with_markers(parts: Parts, markers: Sequence[str] = ()) -> Parts:

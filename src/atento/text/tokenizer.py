@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from atento.limits import path_of
 from atento.text.encoded import Encoded, Span, normalize_with_spans, original_offsets, trimmed_offsets, walk
 from atento.text.kinds import UNREADABLE, Spelling, kind_named, require_texts, require_unicode
 from atento.text.pipelines import build, check_vocabulary
-from atento.text.read_tokenizer import read_tokenizer, with_markers
+from atento.text.read_tokenizer import read_tokenizer, with_markers, with_target
 from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, Template, is_sentinel, standard_specials, template_named
 from atento.text.tokenizer_folder import Backend, Parts, folder_files, library_backend, mask_backend, write_folder
@@ -137,6 +138,14 @@ class Tokenizer:
         """The files by name: the original ones if it was loaded, else `tokenizer.json` and its settings."""
         return dict(self._files) or folder_files(self.definition, self.kind, self.lowercase, self.specials)
 
+    def with_target(self, target: "Tokenizer") -> "Tokenizer":
+        """This tokenizer for sources, and another one that Atento trained for targets; one folder holds both."""
+        source, other = (
+            Parts(each.definition, each.kind, each.specials, each.lowercase, True, each.files(), each._template)
+            for each in (self, target)
+        )
+        return Tokenizer._of(with_target(replace(source, markers=self.markers), replace(other, markers=target.markers)))
+
     def save(self, directory: str | Path) -> None:
         """Write `files()` to a folder. `transformers` reads them and gives the same ids.
 
@@ -174,9 +183,9 @@ class Tokenizer:
 
     @property
     def target(self) -> "Tokenizer":
-        """The tokenizer of the target side: itself, except for Marian, which has a tokenizer for each side.
+        """The tokenizer of the target side: itself, unless each side has one (Marian, `tokenizer.shared` false).
 
-        A Marian tokenizer is that of the source; its `target` encodes targets and decodes outputs.
+        Then this one is that of the source, and `target` encodes targets and decodes outputs.
         """
         return self._target or self
 
@@ -203,6 +212,7 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of all that decides ids and text. `save` and `load` preserve it (docs/notes.md#d5)."""
         content = [self._data, self.kind, self.lowercase, self.specials.roles, self.specials.ids]
+        content += [self._target.fingerprint] if self._target is not None and self.native else []  # Marian's has it
         canonical = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -392,3 +402,12 @@ class Tokenizer:
         if len({word for word in encoded.word_ids if word is not None}) == len(words):
             return encoded
         return encoded.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])
+
+
+@lru_cache(maxsize=64)
+def same_vocabulary(first: Tokenizer, second: Tokenizer) -> bool:
+    """Whether every id names the same token."""
+    if first is second or first.fingerprint == second.fingerprint:
+        return True
+    ids = range(first.vocab_size)
+    return first.vocab_size == second.vocab_size and first.tokens(ids) == second.tokens(ids)

@@ -119,19 +119,20 @@ def as_object(text: str, path: Path) -> dict[str, Any]:
     return data
 
 
-def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, object]:
+def read_settings(directory: Path, files: dict[str, bytes], side: str = "") -> dict[str, object]:
     """The settings of `special_tokens_map.json` and `tokenizer_config.json`; empty if there is neither file.
 
     Args:
         directory: the folder.
         files: receives the bytes of the files that are read, by name.
+        side: what the names of the files begin with in the folder.
 
     Raises:
         TokenizerError: a file is malformed; the message names it.
     """
     settings: dict[str, object] = {}
     for name in (MAP, CONFIG):  # the second one wins
-        path = directory / name
+        path = directory / f"{side}{name}"
         if path.is_file():
             files[name] = read_file(path)
             settings |= as_object(as_text(files[name], path), path)

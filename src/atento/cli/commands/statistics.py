@@ -1,6 +1,6 @@
 """The statistics of `atento data stats`, as JSON or as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from atento.cli.options import progress, warn
@@ -37,7 +37,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
     texts = {split: tuple(name for name in read[0].columns if name in spec.texts) for split, read in parts.items()}
-    tokenizer = _tokenizer(loaded, parts["train"], texts["train"]) if tokens else None
+    tokenizer = _tokenizer(loaded, parts["train"]) if tokens else None
     for name, split_parts in parts.items():
         columns = texts[name]  # a split may lack an optional one
         lengths = corpus_statistics.lengths(split_parts, columns)
@@ -115,18 +115,22 @@ def _mixing(loaded: "LoadedRecipe", read: "list[Records]", tokenizer: "Tokenizer
     return planned_sources(loaded, train, tokenizer)
 
 
-def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]", columns: tuple[str, ...]) -> "Tokenizer":
+def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.data.records.values import as_text
     from atento.models.model_folder import find_model
-    from atento.runs.prepare import tokenizer_for
+    from atento.runs.prepare import tokenizer_of_columns
     from atento.text import Tokenizer
 
     if loaded.recipe.init is not None:
         model = loaded.recipe.init.model
         return Tokenizer.load(find_model(loaded.home / model if (loaded.home / model).exists() else model))
-    texts = (as_text(value) for part in read for record in zip(*(part[name] for name in columns)) for value in record)
-    return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
+
+    def texts(names: Sequence[str]) -> Iterator[str]:
+        columns = ([part[name] for name in names if name in part.columns] for part in read)
+        return (as_text(value) for sides in columns for record in zip(*sides) for value in record)
+
+    return tokenizer_of_columns(loaded.recipe, loaded.home, texts, progress)
 
 
 def _token_counts(tokenizer: "Tokenizer", read: "list[Records]", side: str) -> list[int]:

@@ -83,6 +83,11 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
+    if not recipe.tokenizer.shared and not (spec.texts == ("source", "target") and recipe.network.reads_source):
+        position = reader.origins.get("tokenizer.shared", "tokenizer.shared")
+        raise RecipeError(
+            f"{position}: tokenizer.shared false needs sources and targets, and a network that reads sources"
+        )
     _check_sampling(recipe, reader)
     _check_teacher(recipe, reader)
     _check_r_drop(recipe, reader)
