@@ -151,6 +151,11 @@ class Classifier(ClassifierMixin, _Trained):
                 table[row, columns[label.name]] = label.probability
         return table
 
+    def predict_log_proba(self, X: Inputs) -> NDArray[np.float64]:
+        """The logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):  # log 0 = -inf
+            return np.log(self.predict_proba(X))
+
     def predict(self, X: Inputs) -> Column:
         """The most probable class of each text."""
         probabilities = self.predict_proba(X)

@@ -64,7 +64,8 @@ class _Answers:
     async def info(self, request: Request) -> Response:
         self.service.clients.authenticate(request)
         models = {
-            name: asdict(self.service.engine.describe(name)) | {"ready": self.service.engine.ready(name)}
+            name: asdict(self.service.engine.describe(name))
+            | {"ready": self.service.engine.ready(name), "languages": _languages(self.service, name)}
             for name in self.service.models
         }
         for model in models.values():
@@ -114,15 +115,19 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
 def _model(service: Service, name: str) -> dict[str, object]:
     """A model as OpenAI lists it, with its task, its languages, and how many tokens it reads and writes."""
     description = service.engine.describe(name)
-    languages = description.languages or list(service.models[name].languages or pair_in(name) or ())
     return {
         "id": name,
         "object": "model",
         "created": int(service.started),
         "owned_by": "atento",
         "task": description.task,
-        "languages": languages,
+        "languages": _languages(service, name),
         "max_length": description.max_length,
         "max_new_tokens": description.max_new_tokens,
         "trained_length": description.trained_length,
     }
+
+
+def _languages(service: Service, name: str) -> list[str]:
+    """The languages of a model: of its tokenizer, else (source, target) as the command or its name says them."""
+    return service.engine.describe(name).languages or list(service.models[name].languages or pair_in(name) or ())

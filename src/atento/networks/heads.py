@@ -14,7 +14,7 @@ from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
-from atento.networks.vocabulary import Head, Transform, VocabularyHead
+from atento.networks.vocabulary import Head, Transform, VocabularyHead, at_least_float32
 
 _SPAN_POSITIONS, _POSITION_WIDTH = 20, 200  # SpanBERT's: positions inside a span, and how wide their vectors are
 
@@ -232,6 +232,8 @@ class LinearHead(Head):
             x = self.activation(self.dense(x))
             x = self._dropped(x if self.norm is None else self.norm(x), random)
         out: Tensor = self.out(x)
+        if self.config.spread != 1.0:
+            out = at_least_float32(out) * self.config.spread + self.config.center
         return out
 
     def _dropped(self, x: Tensor, random: Randomness | None) -> Tensor:

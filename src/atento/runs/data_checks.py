@@ -68,6 +68,23 @@ def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -
         raise DataError(f"`data.{name}` has {fields[0]}, and `data.train` has {fields[1]}")
 
 
+def check_metrics(task: str, metrics: Sequence[str], splits: Mapping[str, Split | None]) -> None:
+    """Check that pairs of texts have scores where a metric compares with scores, and none where it ranks.
+
+    Raises:
+        DataError: a split has none, or has some.
+    """
+    scored = TASKS[task].scored_metrics
+    for name, split in splits.items():
+        columns = {} if split is None else split.columns
+        for metric in metrics if scored and columns else ():
+            if (metric in scored) != ("score" in columns):
+                is_for = "pairs with scores, and these have none" if metric in scored else "pairs without scores"
+                raise DataError(
+                    f"data.{name}: the metric {metric} is for {is_for}; without `metrics` the data choose it"
+                )
+
+
 def doubtful_labels(train: Split, label: str) -> Iterator[str]:
     """Yield warnings of labels that may be several in one, of two that may be the same, and of those with one example.
 
@@ -83,6 +100,14 @@ def doubtful_labels(train: Split, label: str) -> Iterator[str]:
         yield f"{one} and {other} are two labels here, with nothing in common; {several_labels()}"
     if (alike := alike_labels(counts)) is not None:
         yield "{!r} and {!r} are two labels here; write one form if they mean the same".format(*alike)
+    label_of: dict[tuple[object, ...], str] = {}
+    texts = [train[name] for name in train.columns if name != label]
+    both = [
+        row for row, key in enumerate(zip(*texts)) if label_of.setdefault(key, train[label][row]) != train[label][row]
+    ]
+    if both:
+        first = train.where(both[0])
+        yield f"{counted(len(both), 'text')} stood before with another label; the first: {first}"
     alone = sorted(name for name, count in counts.items() if count == 1)
     for name in alone[:5]:
         where = train.where(train[label].index(name))

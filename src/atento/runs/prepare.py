@@ -7,6 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import Recipe, SourceConfig
@@ -37,6 +39,7 @@ from atento.text.tokenizer import Tokenizer, same_vocabulary
 from atento.text.tokenizer_training import train_tokenizer
 
 Report = Callable[[str], None]
+_LARGE = 10.0  # numbers of at most this size, and as little smaller, are learned as they are
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             heads.append(before)
             continue
         options = _head_options(network, kind, classifier)
+        if HEAD_KINDS[kind] == "number" and TASKS[recipe.task].grouped_by is None:
+            options |= _scale(train["score"])
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))
     if recipe.data.windows == "attention":
         heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
@@ -314,6 +319,13 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     if HEAD_KINDS[kind] in OF_TEXT and network.architecture == "decoder":  # as in GPT's paper and the released classes
         return {"out_bias": False, "dropout": network.dropout}
     return {"dropout": network.dropout}
+
+
+def _scale(numbers: Sequence[float]) -> dict[str, float]:
+    """Return the center and the spread of a new head for numbers; none where it learns them as they are."""
+    mean, deviation = float(np.mean(numbers)), float(np.std(numbers))
+    ordinary = abs(mean) <= _LARGE and 1 / _LARGE <= deviation <= _LARGE
+    return {} if ordinary or deviation == 0 else {"center": mean, "spread": deviation}
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:

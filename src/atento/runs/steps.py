@@ -29,6 +29,7 @@ from atento.networks.frozen import frozen
 from atento.networks.generator import Generator
 from atento.runs.begin import start_or_resume
 from atento.runs.classifier import classifier_of
+from atento.runs.data_checks import check_metrics
 from atento.runs.divided import check_divided, check_processes
 from atento.runs.fine_tuning import rate_warning, rates_taken, trained_count, tune, with_inherited, with_warmup
 from atento.runs.finish import RunResult, already_finished, train_and_finish
@@ -113,8 +114,14 @@ def choose_sizes(setup: Setup) -> None:
 
 
 def choose_metrics(setup: Setup) -> None:
-    """Choose the metrics by the tags and the scores of the training data, where the recipe names none."""
+    """Choose the metrics by the tags and the scores of the training data, where the recipe names none; check them.
+
+    Raises:
+        DataError: held-out pairs have no scores for a metric, or have some.
+    """
     setup.loaded = with_usual_metrics(setup.loaded, setup.data.train)
+    held_out = {"valid": setup.data.valid, "test": setup.data.test}
+    check_metrics(setup.recipe.task, setup.recipe.metrics, held_out)
 
 
 def inherit_keys(setup: Setup) -> None:

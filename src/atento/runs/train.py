@@ -4,7 +4,7 @@ import json
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from html import escape
@@ -142,7 +142,10 @@ def train(
         train(recipe_of_vectors, data={"train": pairs}, out=beside, force=force, device=device, threads=threads)
         keys = head_overrides(loaded, beside)
         items = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
-        loaded = load_recipe(recipe, changes | keys if isinstance(changes, dict) else [*changes, *items], memory=memory)
+        of_head = load_recipe(
+            recipe, changes | keys if isinstance(changes, dict) else [*changes, *items], memory=memory
+        )
+        loaded = replace(of_head, warnings=loaded.warnings)  # of the recipe as it is written
     used = [*_files(loaded, folder), *([] if branch is None else [branch.path])]
     parallel = loaded.recipe.training.parallel
     with said_once():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.data.records.splits import Split
-from atento.errors import DataError, TrainingError, counted
+from atento.errors import DataError, TrainingError, counted, listed
 from atento.metrics import Score, calibration_error
 from atento.models.model_folder import confidence_file
 from atento.storage.whole_file import write_whole
@@ -118,7 +118,9 @@ def fit_confidence(model: TaskModel, split: Split, temperature: float | None = N
     gold = np.array([[name in right for name in names] for right in rights])  # (N,C)
     unknown = [row for row, right in enumerate(rights) if not right <= set(names)]
     if unknown:
-        raise DataError(f"{split.where(unknown[0])}: a label that the model does not have")
+        (label, *_) = rights[unknown[0]].difference(names)
+        labels = listed(label, sorted(names), what="the model's labels")
+        raise DataError(f"{split.where(unknown[0])}: unknown label {label!r}{labels}")
     temperature = fitted_temperature(scores, gold, several) if temperature is None else temperature
     raw, cooled = (shares_of(found / divisor, several).numpy() for divisor in (1.0, temperature))
     # (N,C) what the model answers; a temperature does not change it

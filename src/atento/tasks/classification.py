@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Unpack, overload
 
 import torch
@@ -146,8 +147,9 @@ def least_probability(model: TaskModel, abstain: float, threshold: float | None 
         UsageError: `abstain` is not between 0 and 1, or a threshold is given too. CapabilityError: nothing is known of
             the precision of the model.
     """
-    if not 0 < abstain < 1:
-        raise UsageError(f"`abstain` is a precision between 0 and 1: got {abstain}")
+    given: object = abstain
+    if not (isinstance(given, Real) and 0 < float(given) < 1):
+        raise UsageError(f"`abstain` is a precision between 0 and 1: got {abstain!r:.60}")
     if threshold is not None:
         raise UsageError(f"`abstain` chooses the threshold: got `threshold` {threshold} too; give one of the two")
     known = model.confidence

@@ -159,7 +159,7 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
 
 
 def number_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return Σ (output - number)² over texts, for `Batch.extras[head]` (B,); of ranked documents, the loss of
+    """Return Σ ((output - number) / spread)² over texts, for `Batch.extras[head]` (B,); of ranked documents the loss of
     `RANKING_LOSSES` that `Batch.settings` names.
     """
     ranking = batch.settings.get(head)
@@ -168,8 +168,14 @@ def number_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
         loss = RANKING_LOSSES[str(ranking)](scores, batch.labels[head], batch)
         return loss, loss.detach()
     labelled, outputs = _labelled_outputs(network, head, forward, batch, call)
-    loss = F.mse_loss(outputs.squeeze(-1), batch.extras[head][labelled].to(outputs.dtype), reduction="sum")
-    return with_teachers(loss, soft_numbers, outputs, batch, head), loss.detach()
+    spread = next(each.spread for each in network.config.heads if each.name == head)
+    right = batch.extras[head][labelled].to(outputs.dtype)
+    loss = F.mse_loss(outputs.squeeze(-1) / spread, right / spread, reduction="sum")
+
+    def soft(numbers: Tensor, teachers: Tensor, temperature: float) -> Tensor:
+        return soft_numbers(numbers / spread, teachers / spread, temperature)
+
+    return with_teachers(loss, soft, outputs, batch, head), loss.detach()
 
 
 def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:

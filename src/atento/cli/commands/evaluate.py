@@ -155,7 +155,7 @@ def columns_given(text: str) -> "dict[str, int | str]":
     for item in text.split(","):
         name, equals, column = (part.strip() for part in item.partition("="))
         if not (name and equals and column):
-            raise UsageError(f"--columns has the form FIELD=COLUMN,...: got {item!r}")
+            raise UsageError(f"--columns has the form FIELD=COLUMN,..., such as source=en,target=pt: got {item!r}")
         columns[name] = int(column) if column.isdecimal() else column
     return columns
 

@@ -13,7 +13,7 @@ from atento.cli.command_progress import show_batches
 from atento.cli.commands.evaluate import columns_given
 from atento.cli.options import ModelOptions, Reading, key_and_value, progress, warn, with_options
 from atento.cli.output_paths import output_file
-from atento.errors import UsageError
+from atento.errors import DataError, UsageError
 from atento.terminal import echo
 
 EPILOG = "Example:  atento data mine pairs.tsv --encoder runs/encoder --negatives 5 --margin 0.05 --out triples.jsonl"
@@ -84,6 +84,8 @@ def mine(
             for negative in found or [""]  # "": a pair without negatives, counted below
         ]
     kept = [triple for triple in triples if triple[2]]
+    if records and not kept:
+        raise DataError(f"{pairs}: no pair has a negative within the margins, behind the first {mining.skip} documents")
     _write(out, kept)
     alone = len(triples) - len(kept)
     if alone:

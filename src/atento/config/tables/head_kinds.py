@@ -79,6 +79,12 @@ class HeadConfig:
     """Size of a generator: its attention heads and the width of its layers, as shares of the network's. [above 0, at
     most 1]
     """
+    center: float = 0.0
+    """Number that a regression head gives for an output of 0. A run sets it to the mean of its training data, and
+    `spread` to their standard deviation, where these are large or small, as of prices.
+    """
+    spread: float = 1.0
+    """Factor of the output of a regression head, by which the errors are divided in training. [above 0]"""
     side: Literal["encoder", "decoder", "both"] = "encoder"
     """Side of an encoder-decoder that the head is on: the encoder, the decoder behind its start token, or the decoder
     behind the whole text, which it reads again (both: BART, T5; not for tags).
@@ -99,6 +105,8 @@ class HeadConfig:
             raise RecipeError(f"`labels` must name at least {many} for a {self.kind} head: got {list(self.labels)}")
         if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number", "span"):
             raise RecipeError(f"`side` both is for classes, a number or an answer: got a {self.kind} head")
+        if (self.center, self.spread) != (0.0, 1.0) and not (self.kind == "regression" and self.spread > 0):
+            raise RecipeError(f"`center` and a `spread` above 0 belong to a regression head: got a {self.kind} head")
         if not 0 < self.size <= 1:
             raise RecipeError(f"`size` of a head must lie in (0, 1]: got {self.size}")
         if len(set(self.labels)) < len(self.labels):

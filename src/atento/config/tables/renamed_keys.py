@@ -68,6 +68,8 @@ def renamed(section: str, key: str) -> str | None:
 
 def elsewhere(section: str, key: str) -> str | None:
     """Return the message for a key that another section, a command or another tool has; None for any other key."""
+    if key == "greedy":
+        return f"unknown key {key!r}: greedy search is a beam of 1, `decoding: {{beam: 1}}`"
     if key in OPTIONS and section in {"", "training"}:
         return f"{key!r} is no key of a recipe, but an option of the command: {OPTIONS[key]}"
     found = [place for place in _SECTIONS.get(key, ()) if place != section]

@@ -23,6 +23,7 @@ from atento.text.words import word_spans
 
 MAX_CHARACTERS = 1_000_000  # of a context
 MAX_WINDOWS = 10_000  # of a context
+_SHOWN = 40  # characters of a question in a message
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def context_windows(
         offsets.append(tokens.offsets)
         length = len(question.ids)
         position = _context_position(template, length)  # in a row, behind the question and its special tokens
-        for start, end in _cuts(len(tokens.ids), length, template.added(True), longest, stride, where, record):
+        named = f"{where(record)}: the question {questions[record][:_SHOWN]!r}"
+        for start, end in _cuts(len(tokens.ids), length, template.added(True), longest, stride, named):
             rows.append(template.apply(question.ids, tokens.ids[start:end]))
             columns.append((record, start, position, end - start))
             if count is not None:
@@ -138,21 +140,21 @@ def _whole_words(tokenizer: Tokenizer, text: str) -> _Read:
 
 
 def _cuts(
-    length: int, question: int, added: int, longest: int | None, stride: int, where: Callable[[int], str], record: int
+    length: int, question: int, added: int, longest: int | None, stride: int, named: str
 ) -> list[tuple[int, int]]:
     """Return the windows (start, end) of a context of `length` tokens behind a question of `question` tokens."""
     room = max(1, length) if longest is None else longest - added - question  # tokens of context in a window
     if room < 1:
         raise DataError(
-            f"{where(record)}: the question has {question} tokens, which with {added} special ones leave no room for "
-            f"the context in a window of {longest} tokens"
+            f"{named} has {question} tokens, which with {added} special ones leave no room for the context in a "
+            f"window of {longest} tokens"
         )
     overlap = min(stride, room // 2)  # at most half, or windows would hardly move
     starts = range(0, max(1, length - overlap), room - overlap)  # a window with nothing but the overlap is none
     if len(starts) > MAX_WINDOWS:
         raise DataError(
-            f"{where(record)}: a context may have at most {MAX_WINDOWS:,} windows: its {length:,} tokens need "
-            f"{len(starts):,} windows of {room} beside the question"
+            f"{named} needs {len(starts):,} windows of {room} tokens for the {length:,} tokens of its context; "
+            f"it may have at most {MAX_WINDOWS:,}"
         )
     return [(start, min(start + room, length)) for start in starts]
 

@@ -247,7 +247,9 @@ def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str 
     try:
         mode = path.stat().st_mode  # checked before opening: opening a pipe would block forever
     except FileNotFoundError:
-        raise DataError(f"{name}: no such file (looked for {path.absolute()}){similar_file(path)}") from None
+        here = Path(name).is_file()  # but the recipe is elsewhere
+        hint = "; paths of a recipe's data begin at its folder, not here" if here else similar_file(path)
+        raise DataError(f"{name}: no such file (looked for {path.absolute()}){hint}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(mode):

@@ -25,6 +25,7 @@ _NEEDED = ("text", "class", "words")  # a record with a blank one is left out
 _WORD = re.compile(r"[^ \t\r\n]+")  # a no-break space joins
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,15})?")  # that a float tells from others
 _SHOWN = 40  # characters of a text in a message
+_LARGEST = 1e30  # of numbers, which are float32 in training
 
 
 @dataclass(frozen=True)
@@ -389,8 +390,9 @@ def _parsed(cell: str, subject: str) -> object:
 
 
 def _finite(number: float, subject: str) -> float:
-    if not math.isfinite(number):
-        raise ValueError(f"{subject} must hold a finite number: got {number}")
+    if not abs(number) < _LARGEST:
+        limit = f" of less than {_LARGEST:.0e}" if math.isfinite(number) else ""
+        raise ValueError(f"{subject} must hold a finite number{limit}: got {number}")
     return number
 
 

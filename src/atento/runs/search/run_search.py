@@ -166,7 +166,13 @@ def _refused(
     for dimension in dimensions:
         for node in dimension.checked:
             if (dimension.key, scalar_text(node.bare())) not in accepted:  # no trial that was accepted has it
-                load_recipe(recipe, texts, searched=[(dimension.key, node)])  # raises, where it is wrong alone
+                try:
+                    load_recipe(recipe, texts, searched=[(dimension.key, node)])
+                except RecipeError as error:  # it is wrong alone
+                    if str(error).startswith(node.position):
+                        raise
+                    value = f"{dimension.key} {scalar_text(node.bare())}"
+                    raise RecipeError(f"{node.position}: the recipe refuses {value}: {error}") from None
     if len(refused) == len(values):
         raise RecipeError(f"the recipe refuses every trial; the first: {refused[1]}")
     return refused
