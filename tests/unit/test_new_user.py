@@ -26,11 +26,13 @@ from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records
 from atento.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
-from atento.evaluation import evaluate, task_of
+from atento.evaluation import calibrate, evaluate, task_of
 from atento.model import Model, load
 from atento.networks import build_network, presets
 from atento.runs.model_config import facts_of_data
+from atento.runs.search.run_search import search
 from atento.runs.train import train
+from atento.tasks.regression import numbers_of
 from atento.tasks.text_outputs import texts_of_model
 
 RECIPE: dict[str, Any] = {
@@ -266,3 +268,81 @@ def test_notebooks_see_every_decoding_option(verb: str) -> None:
 def test_python_m_atento() -> None:
     done = subprocess.run([sys.executable, "-m", "atento", "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"atento {atento.__version__}\n"), done.stderr
+
+
+# Training data that do not fit ---------------------------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {
+    "data": {},
+    "tokenizer": {"kind": "word"},
+    "network": {"d_model": 16, "d_ff": 16, "n_heads": 1, "n_layers": 1},
+    "training": {"steps": 3, "batch_tokens": 16, "learning_rate": 1e-2, "precision": "float32", "baseline": False},
+}
+FILMS = [f"a {word} film {number}" for number in range(8) for word in ("good", "bad")]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e5, 1e-4, -3e20])
+def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
+    """The head gives numbers in units of the training data, where these are large or small; others are as before."""
+    numbers = [factor * (1 + ("good" in text)) for text in FILMS]
+    run = train(
+        SMALL | {"task": "regression"},
+        {"training.steps": 60},
+        data={"train": {"text": FILMS, "score": numbers}},
+        out=tmp_path / "run",
+        threads=1,
+    )
+    model = load(run.folder)
+    (head,) = model.network.config.heads
+    assert (head.center, head.spread) == ((0, 1) if factor == 1 else pytest.approx((1.5 * factor, abs(factor) / 2)))
+    for text, right in (("a good film 1", 2), ("a bad film 2", 1)):
+        assert numbers_of(model, [text])[0] / factor == pytest.approx(right, abs=0.2 if factor != 1 else 0.5)
+    with pytest.raises(DataError, match=r"'score' must hold a finite number of less than 1e\+30: got 1e\+40"):
+        train(
+            SMALL | {"task": "regression"}, data={"train": {"text": FILMS[:2], "score": [1e40, 1]}}, out=tmp_path / "no"
+        )
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "why"),
+    [("cosine-spearman", False, "pairs with scores, and these have none"), ("mrr", True, "pairs without scores")],
+)
+def test_a_metric_that_pairs_do_not_fit_is_refused_before_training(
+    tmp_path: Path, metric: str, scores: bool, why: str
+) -> None:
+    pairs: dict[str, Any] = {"text": FILMS, "pair": FILMS[::-1]} | ({"score": [0.5] * len(FILMS)} if scores else {})
+    with pytest.raises(DataError, match=f"data.valid: the metric {metric} is for {why}; without `metrics`"):
+        train(
+            SMALL | {"task": "embedding", "metrics": [metric]},
+            data={"train": pairs, "valid": pairs},
+            out=tmp_path / "r",
+        )
+    assert not (tmp_path / "r" / "checkpoints").exists()
+
+
+def test_texts_with_two_labels_are_counted_and_labels_named(tmp_path: Path) -> None:
+    labels = ["pos" if "good" in text else "neg" for text in FILMS]
+    records = {"text": [*FILMS, FILMS[0], FILMS[1]], "label": [*labels, "neg", "pos"]}
+    run = train(SMALL | {"task": "classification"}, data={"train": records}, out=tmp_path / "run", threads=1)
+    log = (run.folder / "train.log").read_text("utf-8")
+    assert "warning: 2 texts stood before with another label; the first: data['train']:16" in log
+    model = load(run.folder)
+    for value in ("0.5", 1, True):
+        with pytest.raises(UsageError, match=f"`abstain` is a precision between 0 and 1: got {value!r}"):
+            model.classify(["x"], abstain=value)
+    with pytest.raises(
+        DataError, match=r"unknown label 'POS'; did you mean 'pos'\?; the model's labels are 'neg', 'pos'"
+    ):
+        calibrate(model, {"text": [*FILMS, *FILMS[:4]], "label": ["POS", "neg"] * 10})
+
+
+def test_a_value_of_a_search_that_the_recipe_refuses_is_named(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("training.steps: [1, 2]\nnetwork.d_model: [32, 50]\n", encoding="utf-8")
+    recipe = RECIPE | {"data": {"train": {"world": "train"}, "valid": {"world": "valid"}}}
+    with pytest.raises(RecipeError, match=r"space.yaml:2:23: the recipe refuses network.d_model 50: .*must divide"):
+        search(
+            recipe | {"network": RECIPE["network"] | {"n_heads": 4}},
+            space=tmp_path / "space.yaml",
+            strategy="grid",
+            out=tmp_path / "s",
+        )
