@@ -16,15 +16,16 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import ModelError, RecipeError, UsageError
+from atento.errors import CapabilityError, ModelError, RecipeError, UsageError
 from atento.models.load import ModelFiles, check_tokenizer, check_weights, planned_network, read_model, with_token_ids
 from atento.models.model_folder import CALIBRATION, section_of
-from atento.models.transplant import SOURCE_TABLE, is_by_token
+from atento.models.transplant import SOURCE_TABLE, is_by_token, with_new_decoder
 from atento.networks.interface import Network
 from atento.networks.stack.stack_positions import LayerPositions
 from atento.text.tokenizer import Tokenizer
 
 _HEADS, _POOLER, _MIX, _PROJECTIONS = "heads.", "pooler.", "mix.", "projections."
+_DECODER = ("decoder.", "target_embedding.", "target_inputs.")  # new behind an encoder (`init.new_decoder`)
 _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 
@@ -73,6 +74,17 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     for prompt in config.field_prompts.values():
         config.named(prompt)
     return replace(recipe, embedding=config)
+
+
+def begun_with_encoder(initial: ModelFiles, recipe: Recipe, tokenizer: Tokenizer) -> ModelFiles:
+    """The initial model of a run with `init.new_decoder`: an encoder-decoder without the weights of its decoder."""
+    try:
+        config, weights = with_new_decoder(initial.network_config, initial.weights, recipe.network, tokenizer)
+    except CapabilityError as error:
+        raise UsageError(f"{initial.path}: {error}") from None
+    return replace(
+        initial, config=initial.config | {"network": network_to_dict(config)}, weights=weights, load_report=None
+    )
 
 
 def fine_tuned(
@@ -199,6 +211,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     """
     files = lengthened(initial, network, recipe)
     fresh = network.state_dict()
+    new = () if any(name.startswith(_DECODER) for name in files.weights) else _DECODER
     labels = {head.name: head.labels for head in initial.network_config.heads}
     heads_with_other_labels = tuple(
         f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
@@ -213,7 +226,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
         output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
         resized = name.startswith(_MIX) and name in weights and weights[name].shape != value.shape
         # a head, a pooler or a mix that is new begins as it was drawn
-        if output or resized or (name not in weights and name.startswith((_HEADS, _POOLER, _MIX))):
+        if output or resized or (name not in weights and name.startswith((_HEADS, _POOLER, _MIX, *new))):
             weights[name] = value
     files = replace(files, weights=weights)
     check_weights(network, files)

@@ -3,7 +3,7 @@
 Each returns the new network, in the mode (training or not) and of the type of the old one, and its load report.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,6 +19,7 @@ from atento.networks.interface import Network
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.released.load_report import LoadReport
+from atento.text.tokenizer import Tokenizer
 
 # the keys that must be equal for the blocks of two networks to be part of one network
 _SHARED = (
@@ -158,6 +159,54 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     encoder_decoder, load_report = _build_with_weights(config, reader, weights, names)
     assert isinstance(encoder_decoder, EncoderDecoder)
     return encoder_decoder, load_report
+
+
+def with_new_decoder(
+    config: NetworkConfig, weights: Mapping[str, Tensor], recipe: NetworkConfig, tokenizer: Tokenizer
+) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """An encoder as the encoder of an encoder-decoder whose decoder is new, "BERT2RND" (Rothe et al. 2020).
+
+    Args:
+        config: of the encoder.
+        weights: its weights.
+        recipe: the number of layers of the decoder; its other sizes are the encoder's.
+        tokenizer: the encoder's, with another one for targets.
+
+    Returns:
+        The configuration, and the weights of the encoder by their new names.
+
+    Raises:
+        CapabilityError: it is not an encoder of a stack of layers, or its embeddings have a width of their own.
+    """
+    if config.architecture != "encoder" or config.embedding.width is not None:
+        raise CapabilityError(
+            "`init.new_decoder` needs an encoder such as BERT, whose embeddings are as wide as its layers: got "
+            f"architecture {config.architecture!r}"
+        )
+    target = tokenizer.target
+    changes = {
+        "architecture": "encoder-decoder",
+        "family": "",
+        "heads": (),
+        "pooler": False,
+        "projections": (),
+        "n_decoder_layers": recipe.decoder_layers,
+        "embedding": {"segments": 0, "shared": False, "target_vocab_size": target.vocab_size},
+        "output": {"tied": True, "bias": False, "scaled": False},
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "ids": {"pad": target.pad_id, "unk": target.unk_id, "bos": target.bos_id, "eos": target.eos_id}
+        | {"start": target.bos_id, "mask": None},
+    }
+    folded, renamed = dict(weights), dict[str, Tensor]()
+    segments = folded.pop("inputs.segments", None)
+    tables = [name for name in folded if name.startswith("inputs.positions.schemes.") and name.endswith(".weight")]
+    if segments is not None and tables:
+        folded[tables[0]] = folded[tables[0]] + segments[0]
+    names = {"inputs.": "source_inputs.", "stack.": "encoder.", "embedding.": "embedding."}
+    for name, value in folded.items():
+        if start := next((start for start in names if name.startswith(start)), None):
+            renamed[names[start] + name.removeprefix(start)] = value
+    return changed(config, **changes), renamed
 
 
 def with_positions(

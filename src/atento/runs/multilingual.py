@@ -57,7 +57,8 @@ def network_of_run(
     recipe = loaded.recipe
     assert recipe.init is not None
     was, languages, ids = initial.network_config, languages_of(tokenizer.specials.ids), tokenizer.specials.ids
-    if begins and was.tokenizer_fingerprint is not None:  # a checkpoint of the run has its markers already
+    # a checkpoint of the run has its markers already, and a new decoder its vocabulary
+    if begins and was.tokenizer_fingerprint is not None and not recipe.init.new_decoder:
         own = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
         network = network_to_dict(replace(was, tokenizer_fingerprint=own.fingerprint))
         initial = replace(initial, config=initial.config | {"network": network})

@@ -28,7 +28,7 @@ from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.models.initial_model import initial_model
+from atento.models.initial_model import begun_with_encoder, initial_model
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
 from atento.runs.fine_tuning import with_inherited
@@ -181,6 +181,23 @@ def new_tokenizer(recipe: Recipe, folder: Path, train: Split, report: Report) ->
     if train.tokens is not None:
         return Tokenizer.load(train.tokens.folder / "tokenizer")
     return tokenizer_of_columns(recipe, folder, train.texts, report)
+
+
+def tokenizer_of_init(
+    recipe: Recipe, initial: Path, texts: Callable[[Sequence[str]], Iterable[str]], report: Report
+) -> Tokenizer:
+    """Return the tokenizer of the initial model; where its decoder is new, with one for targets, trained on theirs.
+
+    Args:
+        recipe: the recipe, with `init`.
+        initial: the folder of the model.
+        texts: returns the training texts of some columns.
+        report: receives a line about a tokenizer that is trained.
+    """
+    tokenizer = Tokenizer.load(initial, markers=recipe.tokenizer.markers)
+    if recipe.init is None or not recipe.init.new_decoder:
+        return tokenizer
+    return tokenizer.with_target(tokenizer_for(recipe, Path(), texts(["target"]), report))
 
 
 def tokenizer_of_columns(
@@ -356,12 +373,15 @@ def model_of(recipe: Recipe) -> str:
 def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) -> tuple[Tokenizer, NetworkConfig]:
     """Return the tokenizer and the network of a new run of a recipe: of the initial model, or the recipe's own."""
     recipe = loaded.recipe
-    if recipe.init is None:
+    init = recipe.init
+    if init is None:
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
         return tokenizer, network_for(recipe, tokenizer, train)
-    initial = initial_model(recipe.init.model, loaded.home)
+    initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe
-    tokenizer = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
+    tokenizer = tokenizer_of_init(recipe, initial.path, train.texts, report)
+    initial = begun_with_encoder(initial, recipe, tokenizer) if init.new_decoder else initial
+    tokenizer = tokenizer_of_run(loaded, tokenizer)
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
     return tokenizer, with_objective_heads(with_task_heads(config, recipe, train), recipe)
 

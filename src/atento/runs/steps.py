@@ -20,7 +20,13 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
 from atento.errors import DataError, TokenizerError, UsageError
-from atento.models.initial_model import check_new_positions, first_weights, initial_model, with_embedding
+from atento.models.initial_model import (
+    begun_with_encoder,
+    check_new_positions,
+    first_weights,
+    initial_model,
+    with_embedding,
+)
 from atento.models.load import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
@@ -43,6 +49,7 @@ from atento.runs.prepare import (
     model_of,
     network_for,
     new_tokenizer,
+    tokenizer_of_init,
     training_batches,
     with_objective_heads,
     with_task_heads,
@@ -203,7 +210,9 @@ def make_tokenizer(setup: Setup) -> None:
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
         setup.tokenizer = _load(source, recipe)
-        setup.tokenizer = tokenizer_of_run(setup.loaded, setup.tokenizer) if setup.begins_with_init else setup.tokenizer
+        if setup.begins_with_init:
+            tokenizer = tokenizer_of_init(recipe, source, setup.data.train.texts, setup.report)
+            setup.tokenizer = tokenizer_of_run(setup.loaded, tokenizer)
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
@@ -221,6 +230,8 @@ def configure_network(setup: Setup) -> None:
     if setup.initial is None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
+        if setup.begins_with_init and init is not None and init.new_decoder:
+            setup.initial = begun_with_encoder(setup.initial, recipe, setup.tokenizer)
         setup.initial, config = network_of_run(
             setup.loaded, setup.initial, setup.tokenizer, setup.report, setup.begins_with_init
         )

@@ -65,7 +65,8 @@ def read_tokenizer(directory: Path, side: str = "") -> Parts:
     path = directory / f"{side}{DEFINITION}"
     if not path.is_file():
         config = read_settings(directory, files)
-        return reading(replace(released_parts(directory, config, files), truncation_side=_truncation_side(config, {})))
+        parts = replace(released_parts(directory, config, files), truncation_side=_truncation_side(config, {}))
+        return _with_target_of(directory, reading(parts))
     files[DEFINITION] = read_file(path)
     text = as_text(files[DEFINITION], path)
     data = as_object(text, path)
@@ -96,8 +97,14 @@ def read_tokenizer(directory: Path, side: str = "") -> Parts:
         raise TokenizerError(f"{directory}: {error}") from None
     cut = _truncation_side(config, data)
     parts = reading(Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=cut))
-    two = native and not side and (directory / f"{TARGET}{DEFINITION}").is_file()
-    return with_target(parts, with_markers(read_tokenizer(directory, TARGET))) if two else parts
+    return parts if side else _with_target_of(directory, parts)
+
+
+def _with_target_of(directory: Path, parts: Parts) -> Parts:
+    """The tokenizer with that of targets, if the folder has one."""
+    if not (directory / f"{TARGET}{DEFINITION}").is_file():
+        return parts
+    return with_target(parts, with_markers(read_tokenizer(directory, TARGET)))
 
 
 def _truncation_side(config: Mapping[str, object], definition: Mapping[str, object]) -> Literal["right", "left"]:

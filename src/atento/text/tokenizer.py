@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -55,18 +54,19 @@ class Tokenizer:
         self.specials = specials
         self.lowercase = lowercase
         self.notes = notes
-        self.family = None if parts is None else parts.family
-        self.native = parts is None or parts.native
-        self.truncation_side = "right" if parts is None else parts.truncation_side  # where long texts are cut
-        self.markers = () if parts is None else parts.markers  # special tokens that texts may spell
-        self._files: Mapping[str, bytes] = {} if parts is None else parts.files
-        self._template = Template() if parts is None else parts.template
-        self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
+        if parts is None:
+            files = folder_files(definition, kind, lowercase, specials)
+            parts = Parts(definition, kind, specials, lowercase, native=True, files=files, template=Template())
+        self._parts = parts
+        self.family, self.native = parts.family, parts.native
+        self.truncation_side = parts.truncation_side  # where long texts are cut
+        self.markers = parts.markers  # special tokens that texts may spell
+        self._template = parts.template
+        self._target = None if parts.target is None else Tokenizer._of(parts.target)
         self.definition = definition
         self._data = json.loads(definition)
-        other = None if parts is None else parts.backend
-        self._library = library_backend(definition, specials) if other is None else None
-        self._backend: Any = self._library if other is None else other
+        self._library = library_backend(definition, specials) if parts.backend is None else None
+        self._backend: Any = self._library if parts.backend is None else parts.backend
         self._spelling = Spelling(cast(Backend, self._backend), self._data, kind, specials, self.native)
         self.vocab_size = self._spelling.vocab_size  # number of rows of an embedding
         if not self._template.fits(self.vocab_size):
@@ -136,15 +136,11 @@ class Tokenizer:
 
     def files(self) -> dict[str, bytes]:
         """The files by name: the original ones if it was loaded, else `tokenizer.json` and its settings."""
-        return dict(self._files) or folder_files(self.definition, self.kind, self.lowercase, self.specials)
+        return dict(self._parts.files)
 
     def with_target(self, target: "Tokenizer") -> "Tokenizer":
         """This tokenizer for sources, and another one that Atento trained for targets; one folder holds both."""
-        source, other = (
-            Parts(each.definition, each.kind, each.specials, each.lowercase, True, each.files(), each._template)
-            for each in (self, target)
-        )
-        return Tokenizer._of(with_target(replace(source, markers=self.markers), replace(other, markers=target.markers)))
+        return Tokenizer._of(with_target(self._parts, target._parts))
 
     def save(self, directory: str | Path) -> None:
         """Write `files()` to a folder. `transformers` reads them and gives the same ids.
@@ -212,7 +208,9 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of all that decides ids and text. `save` and `load` preserve it (docs/notes.md#d5)."""
         content = [self._data, self.kind, self.lowercase, self.specials.roles, self.specials.ids]
-        content += [self._target.fingerprint] if self._target is not None and self.native else []  # Marian's has it
+        content += (
+            [self._target.fingerprint] if self._target is not None and self._target.native else []
+        )  # Marian's has it
         canonical = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 

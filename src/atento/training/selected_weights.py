@@ -7,6 +7,7 @@ from atento.networks.interface import Network
 from atento.networks.weight_levels import Levels, levels_of
 from atento.training.optimizer import TrainedWeights, all_weights
 
+_READS = ("embedding.", "source_inputs.", "encoder.")  # weights that read the source, where targets have a table
 _LARGE_HEAD = "heads.vocabulary.output.weight"  # a matrix of the whole vocabulary, which adapters leave as it is
 
 
@@ -64,6 +65,10 @@ def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
                 else f"`init.train` head: a network of architecture {architecture!r} has no head; train all"
             )
         return head
+    if init.train == "decoder":
+        if architecture != "encoder-decoder":
+            raise RecipeError(f"`init.train` decoder is for an encoder-decoder: got architecture {architecture!r}")
+        return [name for name in of if not name.startswith(_READS)]
     if init.last is not None:
         if init.last > levels.layers and network.config.shared_layers:
             raise RecipeError(

@@ -119,17 +119,16 @@ def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.data.records.values import as_text
     from atento.models.model_folder import find_model
-    from atento.runs.prepare import tokenizer_of_columns
-    from atento.text import Tokenizer
-
-    if loaded.recipe.init is not None:
-        model = loaded.recipe.init.model
-        return Tokenizer.load(find_model(loaded.home / model if (loaded.home / model).exists() else model))
+    from atento.runs.prepare import tokenizer_of_columns, tokenizer_of_init
 
     def texts(names: Sequence[str]) -> Iterator[str]:
         columns = ([part[name] for name in names if name in part.columns] for part in read)
         return (as_text(value) for sides in columns for record in zip(*sides) for value in record)
 
+    if loaded.recipe.init is not None:
+        model = loaded.recipe.init.model
+        folder = find_model(loaded.home / model if (loaded.home / model).exists() else model)
+        return tokenizer_of_init(loaded.recipe, folder, texts, progress)
     return tokenizer_of_columns(loaded.recipe, loaded.home, texts, progress)
 
 

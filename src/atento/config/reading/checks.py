@@ -83,6 +83,12 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
+    new_decoder = recipe.init is not None and recipe.init.new_decoder
+    if new_decoder and spec.texts != ("source", "target"):
+        position = reader.origins.get("init.new_decoder", "init.new_decoder")
+        raise RecipeError(
+            f"{position}: init.new_decoder is for a task that writes from a source: got task {recipe.task}"
+        )
     if not recipe.tokenizer.shared and not (spec.texts == ("source", "target") and recipe.network.reads_source):
         position = reader.origins.get("tokenizer.shared", "tokenizer.shared")
         raise RecipeError(
@@ -272,6 +278,7 @@ def _without_effect_on(
     for key, position in written.items():
         brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
         brought = brought and not key.startswith(("network.heads.", "tokenizer.markers"))  # those are the recipe's
+        brought = brought and not (init.new_decoder and key.startswith(("network.n_decoder_layers", "tokenizer.")))
         if brought and not position.startswith(("preset ", "task ")):
             yield from no_effect(key, "init names a trained model, which brings its own")
     if init.train != "lora":

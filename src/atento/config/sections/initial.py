@@ -11,7 +11,7 @@ from atento.errors import RecipeError, nearest
 ALL_LINEAR = "all-linear"
 TARGETS = ("query", "key", "value", "input", "output", "inner", "outer")  # linear maps of a block, by our names
 _EACH = ("query", "key", "value", "output", "inner", "outer")  # what `all-linear` stands for
-_TRAIN = ("all", "head", "bias", "lora")
+_TRAIN = ("all", "head", "decoder", "bias", "lora")
 _LAST = re.compile(r"last-([1-9][0-9]{0,3})")
 
 
@@ -134,9 +134,10 @@ class InitConfig:
     network and tokenizer are used.
     """
     train: str = "all"
-    """The weights to train: all, head (what stands on the last layer), last-N (the last N layers and the head), bias
-    (the biases and the head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters and the head). The others keep
-    their bits. [all, head, last-N, bias or lora] Choose lora or last-2 when time or memory is short.
+    """The weights to train: all, head (what stands on the last layer), last-N (the last N layers and the head), decoder
+    (all but the encoder of an encoder-decoder), bias (the biases and the head, BitFit, Ben Zaken et al. 2022) or lora
+    (low-rank adapters and the head). The others keep their bits. [all, head, last-N, decoder, bias or lora] Choose lora
+    or last-2 when time or memory is short.
     """
     lora: LoraConfig | None = None
     """The adapters of `train` lora. [null: their defaults]"""
@@ -171,6 +172,11 @@ class InitConfig:
     of each, and of a language that the model knows, whose vector it begins with: {tyv_Cyrl: kir_Cyrl}. Take a related
     language in the same script. [null: none]
     """
+    new_decoder: bool = False
+    """The model is an encoder, such as BERT, which reads the sources of a task that writes; the decoder is new (Rothe
+    et al. 2020). `network.n_decoder_layers` gives its layers, `tokenizer` its vocabulary; other sizes are the
+    encoder's. Little data teach more so. `train` decoder keeps the encoder as it is.
+    """
     few_shot: bool = False
     """For classification with few labels (SetFit): the network first learns pairs of texts with one label or two, in a
     run of its own beside this one (`NAME-vectors`), then the head is fitted as by `classifier`. `model` should be a
@@ -187,8 +193,8 @@ class InitConfig:
             raise RecipeError("`init.model` must name a model: got ''")
         if self.train not in _TRAIN and not _LAST.fullmatch(self.train):
             raise RecipeError(
-                f"`init.train` must be all, head, last-N with a number of layers such as last-2, bias or lora: got "
-                f"{self.train!r}"
+                "`init.train` must be all, head, last-N with a number of layers such as last-2, decoder, bias or lora: "
+                f"got {self.train!r}"
             )
         if not 0 < self.layer_decay <= 1:
             raise RecipeError(f"`init.layer_decay` must lie above 0 and be at most 1: got {self.layer_decay}")

@@ -21,7 +21,10 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
         TokenizerError: the template needs a token that the tokenizer has not.
     """
     template = tokenizer.template(stated)
-    return template.ended(config.eos_id) if config.architecture in WITH_SOURCE else template
+    if config.architecture not in WITH_SOURCE:
+        return template
+    own = tokenizer.specials.get("eos")  # a vocabulary of sources may have another than that of targets
+    return template.ended(config.eos_id if own is None else own)
 
 
 def template_for(task: str, tokenizer: Tokenizer) -> str | None:

@@ -81,6 +81,8 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     source, target = _cut(source, target, preparation, preparation.longest, preparation.report)
     rows = _fitting(source, target, preparation)
 
+    known = recipe.init is not None and recipe.init.new_decoder  # the encoder knows one segmentation of a word
+
     def encode(epoch: int) -> Store:
         encoded = []
         for side, texts in enumerate((sources, targets)):
@@ -89,7 +91,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
             encoded.append(
                 targets_of(network, tokenizer, chosen, dropout=dropout, seed=draw)
                 if side
-                else sources_of(network, tokenizer, chosen, dropout=dropout, seed=draw)
+                else sources_of(network, tokenizer, chosen, dropout=0.0 if known else dropout, seed=draw)
             )
         return _store(*_cut(encoded[0], encoded[1], preparation, preparation.longest))
 
