@@ -14,7 +14,8 @@ from atento.config.sections.long_texts import LongTextConfig
 from atento.data.batches.text_windows import cut_text, cut_windows
 from atento.errors import CapabilityError, DataError, RecipeError
 from atento.networks.heads import TextWindows, pool_windows
-from atento.runs.prepare import network_for, read_data, tokenizer_for
+from atento.runs.prepare import network_for, read_data
+from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.train import TrainedRun
 from atento.tasks.split_evaluation import held_out_batches
 from conftest import ForkServer

@@ -111,6 +111,6 @@ def test_recipes_say_what_has_an_effect(folders: dict[str, Path], server: ForkSe
     }
     (tmp_path / "c.yaml").write_text(json.dumps(reads), encoding="utf-8")
     done = server.run("config", "check", "c.yaml", cwd=tmp_path)
-    assert done.status == 2 and "init.new_decoder is for a task that writes from a source" in done.stderr
+    assert done.status == 2 and "init.new_decoder needs sources and targets" in done.stderr
     done = server.run("data", "stats", "r.yaml", "--tokens", "--json", cwd=tmp_path)
     assert done.status == 0 and "tokenizer: bpe" in done.stderr

@@ -23,7 +23,8 @@ from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network
-from atento.runs.prepare import network_for, read_data, tokenizer_for, tokenizer_of_columns, training_batches
+from atento.runs.prepare import network_for, read_data, training_batches
+from atento.runs.run_tokenizer import tokenizer_for, tokenizer_of_columns
 from atento.tasks.model_outputs import translate
 from atento.tasks.split_evaluation import held_out_batches, mean_losses, validation_scores
 from atento.text.tokenizer import Tokenizer

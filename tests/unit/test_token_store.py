@@ -19,7 +19,8 @@ from atento.data.store.stored_statistics import equal_texts, shared_runs
 from atento.data.store.token_store import TokenStore
 from atento.data.store.token_writer import block_bounds
 from atento.errors import AtentoError, DataError, RecipeError
-from atento.runs.prepare import fitted_to, network_for, tokenizer_for, training_batches
+from atento.runs.prepare import fitted_to, network_for, training_batches
+from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.token_data import data_of, make_store
 from atento.splitmix import permuted
 from atento.text.tokenizer import Tokenizer

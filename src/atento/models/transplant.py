@@ -184,19 +184,20 @@ def with_new_decoder(
             f"architecture {config.architecture!r}"
         )
     target = tokenizer.target
-    changes = {
-        "architecture": "encoder-decoder",
-        "family": "",
-        "heads": (),
-        "pooler": False,
-        "projections": (),
-        "n_decoder_layers": recipe.decoder_layers,
-        "embedding": {"segments": 0, "shared": False, "target_vocab_size": target.vocab_size},
-        "output": {"tied": True, "bias": False, "scaled": False},
-        "tokenizer_fingerprint": tokenizer.fingerprint,
-        "ids": {"pad": target.pad_id, "unk": target.unk_id, "bos": target.bos_id, "eos": target.eos_id}
+    config = changed(
+        config,
+        architecture="encoder-decoder",
+        family="",
+        heads=(),
+        pooler=False,
+        projections=(),
+        n_decoder_layers=recipe.decoder_layers,
+        embedding={"segments": 0, "shared": False, "target_vocab_size": target.vocab_size},
+        output={"tied": True, "bias": False, "scaled": False},
+        ids={"pad": target.pad_id, "unk": target.unk_id, "bos": target.bos_id, "eos": target.eos_id}
         | {"start": target.bos_id, "mask": None},
-    }
+        tokenizer_fingerprint=tokenizer.fingerprint,
+    )
     folded, renamed = dict(weights), dict[str, Tensor]()
     segments = folded.pop("inputs.segments", None)
     tables = [name for name in folded if name.startswith("inputs.positions.schemes.") and name.endswith(".weight")]
@@ -206,7 +207,7 @@ def with_new_decoder(
     for name, value in folded.items():
         if start := next((start for start in names if name.startswith(start)), None):
             renamed[names[start] + name.removeprefix(start)] = value
-    return changed(config, **changes), renamed
+    return config, renamed
 
 
 def with_positions(

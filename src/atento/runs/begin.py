@@ -1,23 +1,70 @@
-"""How a run begins: at its first step, at a step of another run (`--from`), or where it was stopped."""
+"""How a run begins: its tokenizer, and its first step, a step of another run (`--from`), or where it was stopped."""
 
+import os
+import shutil
+from pathlib import Path
+
+from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.planning import CPU_PARTS
-from atento.errors import CheckpointError, UsageError, counted
+from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.runs.branch import begin_at, check_network, check_optimizer
 from atento.runs.classifier import classifier_of
 from atento.runs.fine_tuning import sizes
 from atento.runs.finish import has_more_steps
 from atento.runs.folder import end_event
 from atento.runs.mixing_preview import report_mixing
+from atento.runs.multilingual import tokenizer_of_run
 from atento.runs.plans.run_plan import plan_run
+from atento.runs.run_identity import has_begun
+from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
 from atento.runs.setup import Setup
 from atento.storage.catalogue import newest
 from atento.storage.checkpoint import check_space
+from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import is_out_of_memory
 from atento.training.journal import changed_since
 from atento.training.run import Run, finish_save, restore
 
 _ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate
+
+
+def _load(folder: Path | None, recipe: Recipe) -> Tokenizer:
+    """The tokenizer of a folder with the markers of the recipe."""
+    assert folder is not None
+    return Tokenizer.load(folder, markers=recipe.tokenizer.markers)
+
+
+def make_tokenizer(setup: Setup) -> None:
+    """Load the tokenizer of the run folder; the first time, train it or copy it from its path or the initial model."""
+    recipe, folder, home = setup.recipe, setup.folder, setup.loaded.home
+    saved = folder / "tokenizer"
+    if saved.exists():
+        setup.tokenizer = Tokenizer.load(saved)
+        recipe_tokenizer = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
+        same = recipe_tokenizer is None or not recipe_tokenizer.exists()
+        kept = set(recipe.tokenizer.markers) <= set(setup.tokenizer.markers)
+        if kept and (same or _load(recipe_tokenizer, recipe).fingerprint == setup.tokenizer.fingerprint):
+            return
+        if has_begun(folder) or not setup.replica.main:
+            what = f"{recipe_tokenizer} has" if kept else "`tokenizer.markers` have"
+            raise TokenizerError(f"{folder} was trained with another tokenizer: {what} changed. Use --out or --force")
+        shutil.rmtree(saved)
+    # use the tokenizer of the model to start from, unless the recipe names one
+    begun_from = setup.branch if setup.initial is None else setup.initial
+    source = None if begun_from is None else begun_from.path
+    if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
+        setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
+    else:
+        setup.tokenizer = _load(source, recipe)
+        if setup.begins_with_init:
+            tokenizer = tokenizer_of_init(recipe, source, setup.data.train.texts, setup.report)
+            setup.tokenizer = tokenizer_of_run(setup.loaded, tokenizer)
+    for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial = folder / f".tokenizer-{os.getpid()}"
+    setup.tokenizer.save(partial)
+    partial.rename(saved)
 
 
 def start_or_resume(setup: Setup, run: Run) -> bool:

@@ -1,7 +1,6 @@
 """The steps of a run in order, from reading its records to its last event."""
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -12,14 +11,13 @@ import torch
 from atento.config.reading.initial_keys import INHERITED
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
-from atento.config.recipe import Recipe
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.training import beyond_the_run
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
-from atento.errors import DataError, TokenizerError, UsageError
+from atento.errors import DataError, UsageError
 from atento.models.initial_model import (
     begun_with_encoder,
     check_new_positions,
@@ -33,14 +31,14 @@ from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
 from atento.networks.frozen import frozen
 from atento.networks.generator import Generator
-from atento.runs.begin import start_or_resume
+from atento.runs.begin import make_tokenizer, start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.data_checks import check_metrics
 from atento.runs.divided import check_divided, check_processes
 from atento.runs.fine_tuning import rate_warning, rates_taken, trained_count, tune, with_inherited, with_warmup
 from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
-from atento.runs.multilingual import network_of_run, tokenizer_of_run
+from atento.runs.multilingual import network_of_run
 from atento.runs.plans.minutes import fix_updates
 from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import (
@@ -48,8 +46,6 @@ from atento.runs.prepare import (
     fitted_to,
     model_of,
     network_for,
-    new_tokenizer,
-    tokenizer_of_init,
     training_batches,
     with_objective_heads,
     with_task_heads,
@@ -65,7 +61,6 @@ from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.features import without_dropout
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.split_evaluation import held_out_batches, samples, validation_scores
-from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import (
     CAPACITY,
     KERNELS,
@@ -180,44 +175,6 @@ def find_initial_model(setup: Setup) -> None:
     elif init is not None and setup.initial is None:
         setup.initial = initial_model(init.model, setup.loaded.home)
     setup.loaded = replace(setup.loaded, recipe=with_embedding(setup.recipe, setup.initial, setup.loaded.origins))
-
-
-def _load(folder: Path | None, recipe: Recipe) -> Tokenizer:
-    """The tokenizer of a folder with the markers of the recipe."""
-    assert folder is not None
-    return Tokenizer.load(folder, markers=recipe.tokenizer.markers)
-
-
-def make_tokenizer(setup: Setup) -> None:
-    """Load the tokenizer of the run folder; the first time, train it or copy it from its path or the initial model."""
-    recipe, folder, home = setup.recipe, setup.folder, setup.loaded.home
-    saved = folder / "tokenizer"
-    if saved.exists():
-        setup.tokenizer = Tokenizer.load(saved)
-        recipe_tokenizer = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
-        same = recipe_tokenizer is None or not recipe_tokenizer.exists()
-        kept = set(recipe.tokenizer.markers) <= set(setup.tokenizer.markers)
-        if kept and (same or _load(recipe_tokenizer, recipe).fingerprint == setup.tokenizer.fingerprint):
-            return
-        if has_begun(folder) or not setup.replica.main:
-            what = f"{recipe_tokenizer} has" if kept else "`tokenizer.markers` have"
-            raise TokenizerError(f"{folder} was trained with another tokenizer: {what} changed. Use --out or --force")
-        shutil.rmtree(saved)
-    # use the tokenizer of the model to start from, unless the recipe names one
-    begun_from = setup.branch if setup.initial is None else setup.initial
-    source = None if begun_from is None else begun_from.path
-    if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
-        setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
-    else:
-        setup.tokenizer = _load(source, recipe)
-        if setup.begins_with_init:
-            tokenizer = tokenizer_of_init(recipe, source, setup.data.train.texts, setup.report)
-            setup.tokenizer = tokenizer_of_run(setup.loaded, tokenizer)
-    for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    partial = folder / f".tokenizer-{os.getpid()}"
-    setup.tokenizer.save(partial)
-    partial.rename(saved)
 
 
 def configure_network(setup: Setup) -> None:

@@ -32,8 +32,9 @@ from atento.errors import DataError, RecipeError, TokenizerError, counted
 from atento.models.initial_model import initial_model
 from atento.precision import available_cores
 from atento.runs.multilingual import tokenizer_of_run
-from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources, tokenizer_for
+from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources
 from atento.runs.run_identity import data_fingerprint, has_begun
+from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.setup import Setup
 from atento.runs.token_changes import compare_files, compare_plans, training_files
 from atento.splitmix import hashes_of

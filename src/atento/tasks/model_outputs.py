@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, overload
 
 from atento.config.sections.decoding import NGRAMS, DecodingConfig, DecodingOptions
@@ -36,7 +37,7 @@ from atento.text.kept_spans import has_words
 from atento.text.kinds import check_texts
 from atento.text.specials import Template
 from atento.text.streaming import stream_text
-from atento.text.tokenizer import Tokenizer, same_vocabulary
+from atento.text.tokenizer import Tokenizer
 
 
 def translate(
@@ -135,6 +136,15 @@ def _same_vocabularies(first: Tokenizer | None, second: Tokenizer | None) -> boo
     if first is None or second is None:
         return False
     return same_vocabulary(first, second) and same_vocabulary(first.target, second.target)
+
+
+@lru_cache(maxsize=64)
+def same_vocabulary(first: Tokenizer, second: Tokenizer) -> bool:
+    """Whether every id names the same token."""
+    if first is second or first.fingerprint == second.fingerprint:
+        return True
+    ids = range(first.vocab_size)
+    return first.vocab_size == second.vocab_size and first.tokens(ids) == second.tokens(ids)
 
 
 def writing_task(model: TaskModel) -> str:

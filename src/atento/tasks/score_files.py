@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
 from atento.data.files.source_lines import display_name, open_binary, read_lines, read_text
-from atento.data.records.values import SEPARATOR
+from atento.data.records.doubtful_names import SEPARATOR
 from atento.errors import DataError, UsageError, counted
 from atento.metrics.output_kinds import Outputs
 from atento.metrics.tag_schemes import entities, respelled

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,17 +50,14 @@ class Tokenizer:
         Raises:
             TokenizerError: the library cannot read the definition.
         """
-        self.kind = kind
-        self.specials = specials
-        self.lowercase = lowercase
-        self.notes = notes
+        self.kind, self.lowercase = kind, lowercase
+        self.specials, self.notes = specials, notes
         if parts is None:
             files = folder_files(definition, kind, lowercase, specials)
             parts = Parts(definition, kind, specials, lowercase, native=True, files=files, template=Template())
         self._parts = parts
         self.family, self.native = parts.family, parts.native
-        self.truncation_side = parts.truncation_side  # where long texts are cut
-        self.markers = parts.markers  # special tokens that texts may spell
+        self.truncation_side, self.markers = parts.truncation_side, parts.markers
         self._template = parts.template
         self._target = None if parts.target is None else Tokenizer._of(parts.target)
         self.definition = definition
@@ -400,12 +397,3 @@ class Tokenizer:
         if len({word for word in encoded.word_ids if word is not None}) == len(words):
             return encoded
         return encoded.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])
-
-
-@lru_cache(maxsize=64)
-def same_vocabulary(first: Tokenizer, second: Tokenizer) -> bool:
-    """Whether every id names the same token."""
-    if first is second or first.fingerprint == second.fingerprint:
-        return True
-    ids = range(first.vocab_size)
-    return first.vocab_size == second.vocab_size and first.tokens(ids) == second.tokens(ids)

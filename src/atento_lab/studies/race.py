@@ -26,7 +26,8 @@ from atento.data.records.reader import read_records
 from atento.errors import RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import parameter_count
-from atento.runs.prepare import new_tokenizer, read_data
+from atento.runs.prepare import read_data
+from atento.runs.run_tokenizer import new_tokenizer
 from atento.runs.train import train
 from atento.storage.catalogue import list_checkpoints
 from atento.text.words import word_spans

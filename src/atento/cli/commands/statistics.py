@@ -119,7 +119,7 @@ def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.data.records.values import as_text
     from atento.models.model_folder import find_model
-    from atento.runs.prepare import tokenizer_of_columns, tokenizer_of_init
+    from atento.runs.run_tokenizer import tokenizer_of_columns, tokenizer_of_init
 
     def texts(names: Sequence[str]) -> Iterator[str]:
         columns = ([part[name] for name in names if name in part.columns] for part in read)

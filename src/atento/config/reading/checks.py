@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from atento.config.reading import schema
+from atento.config.reading.initial_keys import without_effect_on
 from atento.config.reading.schema import Reader
 from atento.config.reading.source_checks import forms, source_problem
 from atento.config.reading.task_defaults import with_defaults
@@ -13,7 +14,6 @@ from atento.config.reading.yaml12 import Node
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.embedding import untrainable
-from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import without_dropout, without_effect
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
@@ -25,7 +25,6 @@ from atento.metrics.learned_table import LEARNED
 from atento.metrics.metric_table import METRICS, row_named
 
 SPLITS = ("train", "valid", "test")
-_OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
 
 
 def check_task(tree: Node) -> None:
@@ -83,17 +82,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
-    new_decoder = recipe.init is not None and recipe.init.new_decoder
-    if new_decoder and spec.texts != ("source", "target"):
-        position = reader.origins.get("init.new_decoder", "init.new_decoder")
-        raise RecipeError(
-            f"{position}: init.new_decoder is for a task that writes from a source: got task {recipe.task}"
-        )
-    if not recipe.tokenizer.shared and not (spec.texts == ("source", "target") and recipe.network.reads_source):
-        position = reader.origins.get("tokenizer.shared", "tokenizer.shared")
-        raise RecipeError(
-            f"{position}: tokenizer.shared false needs sources and targets, and a network that reads sources"
-        )
+    _check_sides(recipe, reader)
     _check_sampling(recipe, reader)
     _check_teacher(recipe, reader)
     _check_r_drop(recipe, reader)
@@ -112,6 +101,16 @@ def check(recipe: Recipe, reader: Reader) -> None:
     if recipe.name in ("", ".", "..") or any(character in recipe.name for character in "/\\\0\n"):
         position = reader.positions.get("name", "name")
         raise RecipeError(f"{position}: name must be the name of a folder, without slashes: got {recipe.name!r}")
+
+
+def _check_sides(recipe: Recipe, reader: Reader) -> None:
+    """Check that a task has sources and targets, where each has its vocabulary or the decoder is new."""
+    both = TASKS[recipe.task].texts == ("source", "target") and recipe.network.reads_source
+    new_decoder = recipe.init is not None and recipe.init.new_decoder
+    for key, written in (("init.new_decoder", new_decoder), ("tokenizer.shared", not recipe.tokenizer.shared)):
+        if written and not both:
+            needs = "needs sources and targets, and a network that reads sources"
+            raise RecipeError(f"{reader.origins.get(key, key)}: {key} {needs}: got task {recipe.task}")
 
 
 def _check_architecture(recipe: Recipe, reader: Reader) -> None:
@@ -237,7 +236,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         for key in ("data.source_language", "data.target_language"):
             yield from no_effect(key, "it is for translation by a multilingual model that init names")
     if recipe.init is not None:
-        yield from _without_effect_on(recipe.init, written, no_effect)
+        yield from without_effect_on(recipe.init, written, no_effect)
     elif recipe.tokenizer.path is not None:
         for part in fields(TokenizerConfig):
             if part.name not in ("path", "markers"):
@@ -269,28 +268,6 @@ def _of_other_data(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
                 f"{position}: data.{split} is {split_kind}, and data.train is {train_kind}: its scores do not measure "
                 "that data"
             )
-
-
-def _without_effect_on(
-    init: InitConfig, written: dict[str, str], no_effect: Callable[[str, str], Iterator[str]]
-) -> Iterator[str]:
-    """Yield a warning for each key that has no effect beside an initial model."""
-    for key, position in written.items():
-        brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
-        brought = brought and not key.startswith(("network.heads.", "tokenizer.markers"))  # those are the recipe's
-        brought = brought and not (init.new_decoder and key.startswith(("network.n_decoder_layers", "tokenizer.")))
-        if brought and not position.startswith(("preset ", "task ")):
-            yield from no_effect(key, "init names a trained model, which brings its own")
-    if init.train != "lora":
-        for key in [key for key in written if key.startswith("init.lora.")]:
-            yield from no_effect(key, f"init.train is {init.train}, and only lora has adapters")
-    if init.classifier is not None or init.few_shot:
-        unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
-        for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
-            pairs = "init.few_shot reads its pairs once, at a rate of its own, and fits a head at once"
-            yield from no_effect(key, pairs if init.few_shot else "init.classifier is fitted at once, not by steps")
-    if init.train == "head":
-        yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
 
 
 def _of_windows(recipe: Recipe, where: str, no_effect: Callable[[str, str], Iterator[str]]) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""The keys of a recipe that `init` leaves to the initial model: rates of dropout, learned positions. No torch."""
+"""The keys of a recipe beside an initial model: which are left to it, which have no effect. No torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from atento.config.recipe import Recipe
+from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
 
@@ -11,6 +12,8 @@ INHERITED = "the initial model, read when training begins"  # the origin of such
 _RATES = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
 _POSITIONS = "max_len"  # a longer table has rows that the initial model has not learned
 _SECTION = "network."
+
+_OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
 
 
 def to_inherit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
@@ -44,3 +47,25 @@ def rates_of(network: NetworkConfig) -> dict[str, object]:
 
 def _changes(main: float, attention: float, feed_forward: float) -> dict[str, object]:
     return {"dropout": main, "attention": {"dropout": attention}, "feed_forward": {"dropout": feed_forward}}
+
+
+def without_effect_on(
+    init: InitConfig, written: dict[str, str], no_effect: Callable[[str, str], Iterator[str]]
+) -> Iterator[str]:
+    """Yield a warning for each key that has no effect beside an initial model."""
+    for key, position in written.items():
+        brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
+        brought = brought and not key.startswith(("network.heads.", "tokenizer.markers"))  # those are the recipe's
+        brought = brought and not (init.new_decoder and key.startswith(("network.n_decoder_layers", "tokenizer.")))
+        if brought and not position.startswith(("preset ", "task ")):
+            yield from no_effect(key, "init names a trained model, which brings its own")
+    if init.train != "lora":
+        for key in [key for key in written if key.startswith("init.lora.")]:
+            yield from no_effect(key, f"init.train is {init.train}, and only lora has adapters")
+    if init.classifier is not None or init.few_shot:
+        unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
+        for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
+            pairs = "init.few_shot reads its pairs once, at a rate of its own, and fits a head at once"
+            yield from no_effect(key, pairs if init.few_shot else "init.classifier is fitted at once, not by steps")
+    if init.train == "head":
+        yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")

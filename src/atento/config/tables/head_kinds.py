@@ -105,7 +105,7 @@ class HeadConfig:
             raise RecipeError(f"`labels` must name at least {many} for a {self.kind} head: got {list(self.labels)}")
         if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number", "span"):
             raise RecipeError(f"`side` both is for classes, a number or an answer: got a {self.kind} head")
-        if (self.center, self.spread) != (0.0, 1.0) and not (self.kind == "regression" and self.spread > 0):
+        if (self.center, self.spread) != (0.0, 1.0) and not (HEAD_KINDS[self.kind] == "number" and self.spread > 0):
             raise RecipeError(f"`center` and a `spread` above 0 belong to a regression head: got a {self.kind} head")
         if not 0 < self.size <= 1:
             raise RecipeError(f"`size` of a head must lie in (0, 1]: got {self.size}")

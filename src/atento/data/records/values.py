@@ -7,23 +7,21 @@ equal numbers, "spans" are parts of the record's context.
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 from atento.config.tables.task_spec import Field
-from atento.config.tables.tasks import task_with_field
+from atento.data.records.doubtful_names import SEPARATOR, several_labels
 from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
 from atento.nfc import nfc
 
-SEPARATOR = "|"  # of several labels in one cell
 _STRINGS = ("text", "class")
 _NEEDED = ("text", "class", "words")  # a record with a blank one is left out
 _WORD = re.compile(r"[^ \t\r\n]+")  # a no-break space joins
-_NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,15})?")  # that a float tells from others
 _SHOWN = 40  # characters of a text in a message
 _LARGEST = 1e30  # of numbers, which are float32 in training
 
@@ -215,42 +213,6 @@ def string_of(value: object, subject: str, *, is_class: bool = False) -> str:
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(f"{subject} holds half of a surrogate pair, which is no character")
     return str(value)  # str(): an array may hold texts of another type
-
-
-def joined_labels(labels: Collection[str]) -> tuple[str, list[str]] | None:
-    """Return a label that joins others by `SEPARATOR`, and these others; None if there is none."""
-    for label in sorted(labels):
-        parts = [part.strip() for part in label.split(SEPARATOR)]
-        if len(parts) > 1 and all(part in labels for part in parts):
-            return label, parts
-    return None
-
-
-def shared_parts(labels: Collection[str]) -> tuple[str, str] | None:
-    """Return two labels that are joined by `SEPARATOR` and have a part in common; None: there are none."""
-    label_of: dict[str, str] = {}
-    for label in sorted(labels):
-        parts = {part.strip() for part in label.split(SEPARATOR)}
-        for part in sorted(parts) if len(parts) > 1 else ():
-            if part in label_of:
-                return label_of[part], label
-            label_of[part] = label
-    return None
-
-
-def alike_labels(labels: Collection[str]) -> tuple[str, str] | None:
-    """Return two labels that differ in case or in the form of a number alone, as 1 and 1.0; None: there are none."""
-    label_of: dict[str | float, str] = {}
-    for label in sorted(labels):
-        key = float(label) if label.isascii() and _NUMBER.fullmatch(label) else label.casefold()
-        if label_of.setdefault(key, label) != label:
-            return label_of[key], label
-    return None
-
-
-def several_labels() -> str:
-    """Return what to do where texts have several labels, for messages."""
-    return f"several labels of one text need `task: {task_with_field('classes')}`"
 
 
 def number_of(value: object, subject: str) -> float:
