@@ -175,7 +175,7 @@ class InitConfig:
     new_decoder: bool = False
     """The model is an encoder, such as BERT, which reads the sources of a task that writes; the decoder is new (Rothe
     et al. 2020). `network.n_decoder_layers` gives its layers, `tokenizer` its vocabulary; other sizes are the
-    encoder's. Little data teach more so. `train` decoder keeps the encoder as it is.
+    encoder's. `train` decoder keeps the encoder as it is.
     """
     few_shot: bool = False
     """For classification with few labels (SetFit): the network first learns pairs of texts with one label or two, in a
