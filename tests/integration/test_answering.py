@@ -179,7 +179,12 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
     done = answer("quem comeu ?\tAna comeu uma pera . fim\na\n")
     assert done.status == 1 and done.stdout == "Ana\n" and "standard input:2: a line must hold" in done.stderr
     long = f"quem comeu ?\tAna comeu uma pera . fim\n{'quem ' * 20}?\tAna\nb\n"
-    refused(answer(long.rsplit("b\n", 1)[0]), "standard input:2: the question has 21 tokens", "leave no room")
+    refused(
+        answer(long.rsplit("b\n", 1)[0]),
+        "standard input:2: the question 'quem quem",
+        "' has 21 tokens",
+        "leave no room",
+    )
     done = answer(long, "--skip-bad")
     assert done.stdout == "Ana\n\n\n" and "warning: 2 bad lines skipped, first: standard input:3" in done.stderr
 
@@ -208,7 +213,10 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
 
     shifted = {"question": "quem ?", "context": "a Ana", "answers": [{"text": "Ana", "answer_start": 1}]}
     refuse(r"data\['train'\]\[20\].*answer 'Ana' is not at character 1", [*made, shifted])
-    refuse(r"the question has 31 tokens, which with 4 special ones leave", [*made, made[0] | {"question": "q " * 31}])
+    refuse(
+        r"the question '(q ){20}' has 31 tokens, which with 4 special ones leave",
+        [*made, made[0] | {"question": "q " * 31}],
+    )
     answer = "Ana comeu um figo e uma maçã e uma pera e tudo o resto"
     long = [{"question": "q ?", "context": answer, "answers": [{"text": answer, "answer_start": 0}]}]
     refuse("no answer is whole in a window of 18 tokens: raise `data.max_len`", long)
@@ -363,16 +371,18 @@ def test_with_skip_bad_a_question_too_long_for_a_window_is_counted_and_skipped(
     settings = recipe(data={"train": source, "valid": source}, steps=2, validate_every=2)
     (tmp_path / "recipe.json").write_text(json.dumps(settings), encoding="utf-8")
     command = ["train", "recipe.json", "--out", "run", "--threads", "1"]
-    refused(server.run(*command, cwd=tmp_path), "bad.jsonl:4: the question has 41 tokens")
+    refused(server.run(*command, cwd=tmp_path), "bad.jsonl:4: the question 'quem quem", "' has 41 tokens")
     done = server.run(*command, "data.skip_bad=true", cwd=tmp_path)
     assert done.status == 0, done.stderr
     for name in ("train", "valid"):
         assert (
-            f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question has" in done.stderr
+            f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question 'quem"
+            in done.stderr
         )
     refused(
         server.run("evaluate", "run", "bad.jsonl", "--no-skip-bad", cwd=tmp_path),
-        "bad.jsonl:4: the question has 41 tokens",
+        "bad.jsonl:4: the question 'quem quem",
+        "' has 41 tokens",
     )
     scored = server.run("evaluate", "run", "bad.jsonl", cwd=tmp_path)
     assert scored.status == 0 and "1 of 30 questions skipped" in scored.stderr

@@ -186,7 +186,7 @@ def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> No
     with pytest.raises(DataError, match="a temperature is fitted to at least 20 records: got 3"):
         calibrate(model, noisy(3, 1))
     (tmp_path / "few.tsv").write_text("text\tlabel\n" + "a\tfruta\n" * 30 + "b\tpedra\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"few.tsv:32: a label that the model does not have"):
+    with pytest.raises(DataError, match=r"few.tsv:32: unknown label 'pedra'; the model's labels are"):
         calibrate(model, tmp_path / "few.tsv")
     for other in ("micro-world-en-pt", "micro-world-entities"):
         with pytest.raises(CapabilityError, match="and has no classification head"):

@@ -395,7 +395,7 @@ def test_a_run_whose_events_were_changed_goes_on_and_says_so(
 
 
 def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, place: Path) -> None:
-    at = {"module": "atento.runs.prepare", "function": "tokenizer_for", "number": signal.SIGKILL}
+    at = {"module": "atento.runs.run_tokenizer", "function": "tokenizer_for", "number": signal.SIGKILL}
     assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == -9
     (place / "run" / ".tokenizer-12345").mkdir()
     (place / "run" / "checkpoints" / f".tmp-4-{'0' * 32}").mkdir(parents=True)

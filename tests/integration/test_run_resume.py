@@ -204,7 +204,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     for module, function in (
         ("atento.runs.token_data", "read_data"),
         ("atento.runs.run_identity", "dump_recipe"),
-        ("atento.runs.prepare", "train_tokenizer"),
+        ("atento.runs.run_tokenizer", "train_tokenizer"),
         ("atento.runs.steps", "network_for"),
         ("atento.training.loop", "learning_rate"),
     ):

@@ -71,7 +71,8 @@ IN_THE_FILE = [
     ("init: {train: lora}", "my.yaml:3:7: init.model is missing: text"),
     (
         "init: {model: m, train: last}",
-        "my.yaml:3:25: `init.train` must be all, head, last-N with a number of layers such as last-2, bias or lora: got "
+        "my.yaml:3:25: `init.train` must be all, head, last-N with a number of layers such as last-2, decoder, "
+        "bias or lora: got "
         "'last'",
     ),
     (
