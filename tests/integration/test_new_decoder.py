@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import atento
+from atento.config.recipe import TokenizerConfig
 from atento.errors import RecipeError, UsageError
 from atento.networks import Encoder, EncoderDecoder
+from atento.text import train_tokenizer
 from conftest import ForkServer
 from released_folders import write_released
 from runs import differences, events, last, tensors
@@ -114,3 +116,18 @@ def test_recipes_say_what_has_an_effect(folders: dict[str, Path], server: ForkSe
     assert done.status == 2 and "init.new_decoder needs sources and targets" in done.stderr
     done = server.run("data", "stats", "r.yaml", "--tokens", "--json", cwd=tmp_path)
     assert done.status == 0 and "tokenizer: bpe" in done.stderr
+
+
+def test_a_tokenizer_of_the_recipe_is_that_of_targets(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its path begins at the recipe's folder, and the run is resumed with it."""
+    config = TokenizerConfig(kind="character", vocab_size=60)
+    train_tokenizer(config, PAIRS["target"]).save(tmp_path / "recipes" / "pieces")
+    for side in PAIRS:
+        (tmp_path / "recipes" / side).write_text("\n".join(PAIRS[side]) + "\n", encoding="utf-8")
+    written = RECIPE | {"init": {"model": str(folders["bert"]), "new_decoder": True}, "tokenizer": {"path": "pieces"}}
+    written |= {"data": {"train": {"source": "source", "target": "target"}}, "metrics": []}
+    (tmp_path / "recipes" / "r.yaml").write_text(json.dumps(written), encoding="utf-8")
+    for steps in (1, 2):
+        run = atento.train(tmp_path / "recipes" / "r.yaml", {"training.steps": steps}, out=tmp_path / "run", threads=1)
+    tokenizer = atento.load(run.folder).tokenizer
+    assert (tokenizer.kind, tokenizer.target.kind) == ("wordpiece", "character")

@@ -523,7 +523,8 @@ def test_the_openapi_page_names_every_route_and_the_docs_are_there(service: Serv
     paths = service.get("/openapi.json").json()["paths"]
     assert {"/v1/completions", "/translate", "/models/{id}", "/health/ready", "/metrics"} <= set(paths)
     assert service.get("/docs").status_code == 200
-    assert service.get("/info").json()["models"]["lm"]["task"] == "language-modeling"
+    models = service.get("/info").json()["models"]
+    assert models["lm"]["task"] == "language-modeling" and models["en-pt"]["languages"] == ["en", "pt"]
     assert service.get("/version").json() == {"version": atento.__version__}
 
 

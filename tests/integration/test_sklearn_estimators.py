@@ -75,6 +75,7 @@ def test_a_classifier_learns_predicts_and_is_cloned(capsys: pytest.CaptureFixtur
     assert classifier.predict(X).tolist() == Y and classifier.score(X, Y) == 1.0
     assert classifier.classes_.tolist() == [0, 1] and classifier.predict(np.array(X)).dtype == classifier.classes_.dtype
     probabilities = classifier.predict_proba(X[:2])
+    assert np.array_equal(np.log(probabilities), classifier.predict_log_proba(X[:2]))
     assert probabilities.shape == (2, 2) and np.allclose(probabilities.sum(axis=1), 1)
     fresh = clone(classifier)
     assert fresh.get_params() == classifier.get_params() and not hasattr(fresh, "model_")

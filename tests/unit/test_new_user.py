@@ -281,6 +281,15 @@ SMALL: dict[str, Any] = {
 FILMS = [f"a {word} film {number}" for number in range(8) for word in ("good", "bad")]
 
 
+def test_numbers_far_from_0_of_deviation_1_have_their_center(tmp_path: Path) -> None:
+    numbers = [100.0 + (1 if "good" in text else -1) for text in FILMS]
+    data = {"train": {"text": FILMS, "score": numbers}}
+    run = train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "run", threads=1)
+    model = load(run.folder)
+    assert (model.network.config.heads[0].center, model.network.config.heads[0].spread) == (100, 1)
+    assert numbers_of(model, ["a good film 1"])[0] == pytest.approx(100, abs=5)
+
+
 @pytest.mark.parametrize("factor", [1.0, 1e5, 1e-4, -3e20])
 def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
     """The head gives numbers in units of the training data, where these are large or small; others are as before."""
@@ -311,7 +320,7 @@ def test_a_metric_that_pairs_do_not_fit_is_refused_before_training(
     tmp_path: Path, metric: str, scores: bool, why: str
 ) -> None:
     pairs: dict[str, Any] = {"text": FILMS, "pair": FILMS[::-1]} | ({"score": [0.5] * len(FILMS)} if scores else {})
-    with pytest.raises(DataError, match=f"data.valid: the metric {metric} is for {why}; without `metrics`"):
+    with pytest.raises(DataError, match=f"data.valid: the metric {metric} is for {why}; leave `metrics` out"):
         train(
             SMALL | {"task": "embedding", "metrics": [metric]},
             data={"train": pairs, "valid": pairs},
@@ -346,3 +355,25 @@ def test_a_value_of_a_search_that_the_recipe_refuses_is_named(tmp_path: Path) ->
             strategy="grid",
             out=tmp_path / "s",
         )
+
+
+def test_messages_about_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy search, a file that lies here and not beside the recipe, keys beside few labels, none mined."""
+    with pytest.raises(RecipeError, match=r"unknown key 'greedy': greedy search is a beam of 1"):
+        load_recipe(RECIPE | {"data": {"train": {"world": "train"}}, "decoding": {"greedy": True}})
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "r.yaml").write_text("task: language-modeling\ndata: {train: a.txt}\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"a.txt: no such file .*; paths of a recipe's data begin at its folder, not h"):
+        train("recipes/r.yaml", out="run")
+    few = {"task": "classification", "init": {"model": "micro-world-mlm", "few_shot": True}, "training": {"steps": 3}}
+    labels = ["pos" if "good" in text else "neg" for text in FILMS]
+    run = train(few | {"data": {}}, data={"train": {"text": FILMS, "label": labels}}, out="few", threads=1)
+    log = (run.folder / "train.log").read_text("utf-8")
+    assert "training.steps has no effect: init.few_shot reads" in log and "init.classifier" not in log
+    (tmp_path / "pairs.tsv").write_text("query\tpositive\na\tb\n", encoding="utf-8")
+    mine = ["data", "mine", "pairs.tsv", "--encoder", "micro-world-mlm", "--out", "t.jsonl", "--skip", "9"]
+    done = CliRunner().invoke(application(), mine)
+    assert isinstance(done.exception, DataError) and "no pair has a negative within the margins" in str(done.exception)
+    assert not (tmp_path / "t.jsonl").exists()

@@ -76,16 +76,11 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
         },
     )
     weights = encoder.state_dict()
-    segments = weights.get("inputs.segments")
-    if segments is not None:
-        tables = [n for n in weights if n.startswith("inputs.positions.schemes.") and n.endswith(".weight")]
-        if not tables:
-            raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
-        weights[tables[0]] = weights[tables[0]] + segments[0]
+    segments, table = weights.get("inputs.segments"), _fold_segments(weights)
     decoder, load_report = _build_with_weights(config, encoder, weights, {})
     if segments is not None:  # its first row is now part of the positions
         load_report.unused.remove("inputs.segments")
-        load_report.loaded[tables[0]] = (tables[0], "inputs.segments")
+        load_report.loaded[table] = (table, "inputs.segments")
     assert isinstance(decoder, Decoder)
     return decoder, load_report
 
@@ -176,7 +171,8 @@ def with_new_decoder(
         The configuration, and the weights of the encoder by their new names.
 
     Raises:
-        CapabilityError: it is not an encoder of a stack of layers, or its embeddings have a width of their own.
+        CapabilityError: it is not an encoder of a stack of layers, its embeddings have a width of their own, or it has
+            segments but no learned positions to fold them into.
     """
     if config.architecture != "encoder" or config.embedding.width is not None:
         raise CapabilityError(
@@ -199,10 +195,8 @@ def with_new_decoder(
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
     folded, renamed = dict(weights), dict[str, Tensor]()
-    segments = folded.pop("inputs.segments", None)
-    tables = [name for name in folded if name.startswith("inputs.positions.schemes.") and name.endswith(".weight")]
-    if segments is not None and tables:
-        folded[tables[0]] = folded[tables[0]] + segments[0]
+    _fold_segments(folded)
+    folded.pop("inputs.segments", None)
     names = {"inputs.": "source_inputs.", "stack.": "encoder.", "embedding.": "embedding."}
     for name, value in folded.items():
         if start := next((start for start in names if name.startswith(start)), None):
@@ -274,6 +268,21 @@ def _resized(network: Network, config: NetworkConfig, rows: Callable[[Tensor], T
 def is_by_token(name: str) -> bool:
     """Whether a tensor has a row a token."""
     return name in _VOCABULARY or (name.startswith("heads.") and ".output." in name)
+
+
+def _fold_segments(weights: dict[str, Tensor]) -> str:
+    """Add segment 0 of an encoder, if it has segments, to its table of positions; return the name of the table.
+
+    Raises:
+        CapabilityError: it has segments but no learned positions.
+    """
+    if "inputs.segments" not in weights:
+        return ""
+    tables = [name for name in weights if name.startswith("inputs.positions.schemes.") and name.endswith(".weight")]
+    if not tables:
+        raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
+    weights[tables[0]] = weights[tables[0]] + weights["inputs.segments"][0]
+    return tables[0]
 
 
 def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:

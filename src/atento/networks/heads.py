@@ -232,7 +232,7 @@ class LinearHead(Head):
             x = self.activation(self.dense(x))
             x = self._dropped(x if self.norm is None else self.norm(x), random)
         out: Tensor = self.out(x)
-        if self.config.spread != 1.0:
+        if (self.config.center, self.config.spread) != (0.0, 1.0):
             out = at_least_float32(out) * self.config.spread + self.config.center
         return out
 

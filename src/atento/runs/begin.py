@@ -41,7 +41,8 @@ def make_tokenizer(setup: Setup) -> None:
     saved = folder / "tokenizer"
     if saved.exists():
         setup.tokenizer = Tokenizer.load(saved)
-        recipe_tokenizer = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
+        own = recipe.tokenizer.path if recipe.init is None else None  # an initial model has its tokenizer
+        recipe_tokenizer = None if own is None else home / own
         same = recipe_tokenizer is None or not recipe_tokenizer.exists()
         kept = set(recipe.tokenizer.markers) <= set(setup.tokenizer.markers)
         if kept and (same or _load(recipe_tokenizer, recipe).fingerprint == setup.tokenizer.fingerprint):
@@ -56,10 +57,9 @@ def make_tokenizer(setup: Setup) -> None:
     if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
-        setup.tokenizer = _load(source, recipe)
-        if setup.begins_with_init:
-            tokenizer = tokenizer_of_init(recipe, source, setup.data.train.texts, setup.report)
-            setup.tokenizer = tokenizer_of_run(setup.loaded, tokenizer)
+        begins, texts = setup.begins_with_init, setup.data.train.texts
+        tokenizer = tokenizer_of_init(recipe, home, source, texts, setup.report) if begins else _load(source, recipe)
+        setup.tokenizer = tokenizer_of_run(setup.loaded, tokenizer) if begins else tokenizer
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"

@@ -81,7 +81,7 @@ def check_metrics(task: str, metrics: Sequence[str], splits: Mapping[str, Split 
             if (metric in scored) != ("score" in columns):
                 is_for = "pairs with scores, and these have none" if metric in scored else "pairs without scores"
                 raise DataError(
-                    f"data.{name}: the metric {metric} is for {is_for}; without `metrics` the data choose it"
+                    f"data.{name}: the metric {metric} is for {is_for}; leave `metrics` out to choose by the data"
                 )
 
 

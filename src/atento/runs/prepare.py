@@ -322,7 +322,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe
-    tokenizer = tokenizer_of_init(recipe, initial.path, train.texts, report)
+    tokenizer = tokenizer_of_init(recipe, loaded.home, initial.path, train.texts, report)
     initial = begun_with_encoder(initial, recipe, tokenizer) if init.new_decoder else initial
     tokenizer = tokenizer_of_run(loaded, tokenizer)
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]

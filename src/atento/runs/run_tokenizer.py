@@ -33,12 +33,13 @@ def new_tokenizer(recipe: Recipe, folder: Path, train: Split, report: Report) ->
 
 
 def tokenizer_of_init(
-    recipe: Recipe, initial: Path, texts: Callable[[Sequence[str]], Iterable[str]], report: Report
+    recipe: Recipe, folder: Path, initial: Path, texts: Callable[[Sequence[str]], Iterable[str]], report: Report
 ) -> Tokenizer:
     """Return the tokenizer of the initial model; where its decoder is new, with one for targets, trained on theirs.
 
     Args:
         recipe: the recipe, with `init`.
+        folder: of the recipe.
         initial: the folder of the model.
         texts: returns the training texts of some columns.
         report: receives a line about a tokenizer that is trained.
@@ -46,7 +47,7 @@ def tokenizer_of_init(
     tokenizer = Tokenizer.load(initial, markers=recipe.tokenizer.markers)
     if recipe.init is None or not recipe.init.new_decoder:
         return tokenizer
-    return tokenizer.with_target(tokenizer_for(recipe, Path(), texts(["target"]), report))
+    return tokenizer.with_target(tokenizer_for(recipe, folder, texts(["target"]), report))
 
 
 def tokenizer_of_columns(

@@ -128,7 +128,7 @@ def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
     if loaded.recipe.init is not None:
         model = loaded.recipe.init.model
         folder = find_model(loaded.home / model if (loaded.home / model).exists() else model)
-        return tokenizer_of_init(loaded.recipe, folder, texts, progress)
+        return tokenizer_of_init(loaded.recipe, loaded.home, folder, texts, progress)
     return tokenizer_of_columns(loaded.recipe, loaded.home, texts, progress)
 
 
