@@ -19,7 +19,10 @@ from atento.errors import UsageError
 
 @runtime_checkable
 class Observable(Protocol):
-    """An attention layer that `observe` can record: it has the name and the layer number of its weights."""
+    """An attention layer that `observe` can record: it has the name and the layer number of its weights.
+
+    One without a name is never recorded.
+    """
 
     kind: str
     layer: int
@@ -122,7 +125,7 @@ def observe(
     depth: dict[str, int] = {}
     modules = []
     for module in network.modules():
-        if isinstance(module, Observable):
+        if isinstance(module, Observable) and module.kind:
             depth[module.kind] = max(depth.get(module.kind, 0), module.layer + 1)  # layers of a kind count from 0
             modules.append(module)
     for name, values, size in (

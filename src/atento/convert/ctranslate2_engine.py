@@ -138,6 +138,7 @@ def _compare_encoder(network: Network, folder: Path, vocabulary: Vocabulary, row
 
 PRETRAINING_HEADS = ("masked-language-model", "next-sentence", "replaced-token", "span-boundary", "generator")
 """Heads that a converted encoder leaves out: it gives hidden vectors."""
+FEATURES = "vectors of a trained encoder as inputs (`network.features`)"
 _RELATIVE = {"rotary": "rotary", "t5": "T5", "alibi": "ALiBi", "shaw": "Shaw's", "disentangled": "disentangled"}
 
 
@@ -152,6 +153,7 @@ def _not_held(config: NetworkConfig) -> Iterator[str]:
         return
     for present, part in (
         (config.layer_mix, "a learned mix of layers"),
+        (config.features is not None, FEATURES),
         (config.attention.sparse is not None, "sparse attention"),
         (config.convolution is not None, "a convolution over the input"),
         (config.embedding.width is not None, "embeddings narrower than the layers"),

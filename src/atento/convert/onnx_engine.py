@@ -15,6 +15,7 @@ import torch
 
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import ADDED
+from atento.convert.ctranslate2_engine import FEATURES
 from atento.convert.onnx_graphs import Graph, graphs_of, head_names, ordered, text_vectors_of
 from atento.convert.onnx_sessions import compare as compare
 from atento.errors import ModelError
@@ -36,6 +37,7 @@ def why_not(model: Model) -> str | None:
     relative = [scheme.kind for scheme in config.schemes if scheme.kind not in ADDED]
     for present, part in (
         (config.attention.sparse is not None, "sparse attention"),
+        (config.features is not None, FEATURES),
         (any(s.layers is not None for s in config.schemes if s.kind in ADDED), "positions added in single layers"),
         ("rotary" in relative and {"shaw", "disentangled"} & set(relative), "rotary and relative vectors together"),
         (

@@ -329,6 +329,8 @@ class SourceReader:
         self._network, self._packed = network, None
         if self.device.type == "cpu" and why_not_packed(network.encoder) is None:
             pack_stack(network.encoder, precision, dtype)
+            if network.source_features is not None:
+                pack_modules(network.source_features, precision)
             self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype)
         else:
             pack_modules(network, precision)
@@ -340,7 +342,8 @@ class SourceReader:
             return self._network.encode(ids, source_token_mask=token_mask), token_mask
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         tokens = Unpadded(real)
-        return tokens.pad(self._read(tokens.take(ids), tokens.positions, tokens.lengths)), token_mask
+        vectors = self._network.embed_source(ids, token_mask)  # (B,S,D)
+        return tokens.pad(self._read(tokens.take(vectors), tokens.positions, tokens.lengths)), token_mask
 
     def rows(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Some sources, the longest first -> encoded (N,D), one source under the other."""
@@ -349,12 +352,17 @@ class SourceReader:
             ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)  # (M,S)
             encoded: Tensor = self._network.encode(ids, source_token_mask=real)
             return encoded[real]  # (N,D)
-        ids = torch.tensor([[token for source in sources for token in source]], device=self.device)  # (1,N)
         positions = torch.cat([torch.arange(len(source), device=self.device) for source in sources]).unsqueeze(0)
-        return self._read(ids, positions, lengths)
+        if self._network.source_features is not None:  # its encoder needs rows
+            ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)  # (M,S)
+            vectors = self._network.embed_source(ids, real)[real].unsqueeze(0)  # (1,N,D)
+        else:
+            ids = torch.tensor([[token for source in sources for token in source]], device=self.device)  # (1,N)
+            vectors = self._network.embed_source(ids, None)
+        return self._read(vectors, positions, lengths)
 
-    def _read(self, ids: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
-        """ids and positions (1,N) of rows of those lengths (B,) -> (N,D)."""
+    def _read(self, vectors: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
+        """Vectors (1,N,D) and positions (1,N) of the tokens of rows of those lengths (B,) -> (N,D)."""
         assert self._packed is not None
-        x = self._network.source_inputs(self._network.embedding(ids), position_ids=positions)
+        x = self._network.source_inputs(vectors, position_ids=positions)
         return self._packed(x.squeeze(0), lengths)

@@ -13,7 +13,7 @@ from atento.errors import UsageError
 
 def attentions(network: nn.Module) -> dict[tuple[str, int], MultiHeadAttention]:
     """The attention layers of a network by ("encoder" | "decoder" | "cross", layer)."""
-    modules = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
+    modules = [module for module in network.modules() if isinstance(module, MultiHeadAttention) and module.kind]
     return {(module.kind, module.layer): module for module in modules}
 
 

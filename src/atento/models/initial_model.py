@@ -21,6 +21,7 @@ from atento.models.load import ModelFiles, check_tokenizer, check_weights, plann
 from atento.models.model_folder import CALIBRATION, section_of
 from atento.models.transplant import SOURCE_TABLE, is_by_token, with_new_decoder
 from atento.networks.interface import Network
+from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento.networks.stack.stack_positions import LayerPositions
 from atento.text.tokenizer import Tokenizer
 
@@ -74,6 +75,48 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     for prompt in config.field_prompts.values():
         config.named(prompt)
     return replace(recipe, embedding=config)
+
+
+def with_features(network: NetworkConfig, files: ModelFiles) -> NetworkConfig:
+    """The network with what `features` leaves to its encoder, or to a checkpoint of the run.
+
+    Args:
+        network: of the recipe, with `features`.
+        files: the encoder, or a checkpoint.
+
+    Raises:
+        UsageError: it is not an encoder, or it does not have so many layers.
+    """
+    config, features = files.network_config, network.features
+    assert features is not None
+    if config.features is not None:
+        return replace(network, features=config.features)
+    if config.architecture != "encoder":
+        raise UsageError(
+            f"{files.path}: `network.features` needs an encoder such as BERT: got architecture {config.architecture!r}"
+        )
+    depth = config.n_layers
+    layers = features.layers or tuple(sorted({round(depth * part / 3) for part in range(4)}))
+    if max(layers) > depth:
+        raise UsageError(f"{files.path}: `network.features.layers` must be at most {depth}: got {max(layers)}")
+    encoder = network_to_dict(changed(config, family="", heads=(), pooler=False, projections=(), layer_mix=False))
+    features = replace(features, layers=layers, encoder=encoder, max_len=config.position_limit)
+    return replace(network, features=features)
+
+
+def load_features(network: Network, files: ModelFiles) -> None:
+    """Give the encoder of `network.features` its weights: those of the model itself, or of a checkpoint of the run.
+
+    Raises:
+        ModelError: a weight is missing or unexpected, or of another shape.
+    """
+    if isinstance(network, EncoderDecoder) and network.source_features is not None:
+        other = (_HEADS, _POOLER, _MIX, _PROJECTIONS)
+        start = "" if files.network_config.features is None else "source_features.encoder."
+        weights = {name.removeprefix(start): value for name, value in files.weights.items() if name.startswith(start)}
+        weights = {name: value for name, value in weights.items() if not name.startswith(other)}
+        check_weights(network.source_features.encoder, replace(files, weights=weights))
+        network.source_features.encoder.load_state_dict(weights)
 
 
 def begun_with_encoder(initial: ModelFiles, recipe: Recipe, tokenizer: Tokenizer) -> ModelFiles:

@@ -38,7 +38,13 @@ class Part:
 def describe(network: Network) -> list[Part]:
     """The columns of a network's diagram: one, or those of an encoder and a decoder."""
     if isinstance(network, EncoderDecoder):
-        reader = [_table(network.embedding, "source tokens"), *_inputs(network.source_inputs), *_stack(network.encoder)]
+        features = network.source_features
+        source = (
+            _table(network.embedding, "source tokens")
+            if features is None
+            else Part("features", f"layers {', '.join(map(str, features.layers))} of an encoder", _count(features))
+        )
+        reader = [source, *_inputs(network.source_inputs), *_stack(network.encoder)]
         writer = [_table(network.table, "target tokens, shifted right"), *_inputs(network.target_inputs)]
         writer += [*_stack(network.decoder), *_heads(network)]
         return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]

@@ -24,13 +24,15 @@ class FrozenVectors:
 
     Attributes:
         pooling: how a text is reduced to one vector, which alone is stored; None: the vectors of all tokens are.
-        rows: key -> (1,D), or (T,D) for the T tokens of the text; float32. D is N times as wide for N layers to mix.
+        rows: key -> (1,D), or (T,D) for the T tokens of the text. D is N times as wide for N layers to mix or join.
         computed: how many texts the network has read.
+        dtype: of the rows that are added; the normalised vectors of `network.features` need 16 bits alone.
     """
 
     pooling: str | None
-    rows: dict[bytes, NDArray[np.float32]] = field(default_factory=dict)
+    rows: dict[bytes, NDArray[np.floating]] = field(default_factory=dict)
     computed: int = 0
+    dtype: type[np.floating] = np.float32
 
     def hidden(
         self, compute: Callable[[], Tensor], ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None
@@ -59,7 +61,8 @@ class FrozenVectors:
         for row, key in enumerate(keys):
             if key not in self.rows:
                 value = vectors[row][real[row]] if self.pooling is None else vectors[row]
-                self.rows[key] = value.cpu().numpy().copy()  # a view would keep the whole batch in memory
+                # a copy: a view would keep the whole batch in memory
+                self.rows[key] = np.array(value.cpu().numpy(), dtype=self.dtype)
                 self.computed += 1
 
 

@@ -330,8 +330,8 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
     for name, parameter in network.named_parameters():
         if ".schemes." in name or ".gates." in name or ".sparse." in name:
             continue  # position schemes and learned sparsity are initialised as in their papers
-        if ".generator." in name:
-            continue  # it has other widths and initialises itself
+        if ".generator." in name or name.startswith("source_features."):
+            continue  # a generator and features have other widths, and initialise themselves
         if parameter.dim() < 2:
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

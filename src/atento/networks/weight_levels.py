@@ -27,13 +27,15 @@ def levels_of(network: Network, *, reads_only: bool = False) -> Levels:
 
     Args:
         network: any network.
-        reads_only: the head stands on the encoder, so nothing is written: the decoder's weights have level -1.
+        reads_only: the head stands on the encoder, so nothing is written: the decoder's weights have level -1, as the
+            frozen ones of `network.features` always do.
     """
     names = [name for name, _ in network.named_parameters()]
     below = 0  # layers under those of the decoder
     if network.config.architecture in ("encoder-decoder", "recurrent-seq2seq"):
         below = 1 + max(_layer(name) for name in names if name.startswith("encoder."))  # layers of the encoder
     unused = {name for name in names if below and reads_only and name.startswith("decoder.")}
+    unused |= {name for name in names if name.startswith("source_features.encoder.")}
     layers = max(
         (_above(name, below) + _layer(name) + 1 for name in names if _layer(name) >= 0 and name not in unused),
         default=0,

@@ -78,6 +78,7 @@ def trained_count(network: Network, trained: TrainedWeights) -> int:
 def sizes(recipe: Recipe, network: Network, trained: TrainedWeights) -> str:
     """The number of parameters, and of those that are trained if these are fewer."""
     total, learned = parameter_count(network), trained_count(network, trained)
-    if recipe.init is None or recipe.init.train == "all":
+    if learned == total:
         return f"{total:,} parameters"
-    return f"{total:,} parameters, {learned:,} trained ({recipe.init.train}, {learned / total:.1%})"
+    chosen = "" if recipe.init is None or recipe.init.train == "all" else f"{recipe.init.train}, "
+    return f"{total:,} parameters, {learned:,} trained ({chosen}{learned / total:.1%})"

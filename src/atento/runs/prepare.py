@@ -28,7 +28,7 @@ from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.models.initial_model import begun_with_encoder, initial_model
+from atento.models.initial_model import begun_with_encoder, initial_model, with_features
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
 from atento.runs.fine_tuning import with_inherited
@@ -178,23 +178,28 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
             "`network.embedding.target_vocab_size` must be the tokenizer's: got "
             f"{written} and {tokenizer.target.vocab_size}; leave it out"
         )
+    target = tokenizer.target
     # a vocabulary a side: two tables
-    two = recipe.network.reads_source and not same_vocabulary(tokenizer, tokenizer.target)
-    start = next(iter(begin_of(tokenizer)), tokenizer.eos_id)  # a tokenizer without BOS begins with EOS
+    two = recipe.network.reads_source and (
+        recipe.network.features is not None or not same_vocabulary(tokenizer, target)
+    )
+    start = next(iter(begin_of(target)), target.eos_id)  # a tokenizer without BOS begins with EOS
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
-        embedding={"shared": False, "target_vocab_size": tokenizer.target.vocab_size} if two else {},
+        embedding={"shared": False, "target_vocab_size": target.vocab_size}
+        if two and recipe.network.reads_source
+        else {},
         ids={
-            "pad": tokenizer.pad_id,
+            "pad": target.pad_id,
             # a tokenizer of characters or bytes may have none
-            "unk": tokenizer.eos_id if (unk := tokenizer.specials.get("unk")) is None else unk,
+            "unk": target.eos_id if (unk := target.specials.get("unk")) is None else unk,
             "bos": start,
-            "eos": tokenizer.eos_id,
+            "eos": target.eos_id,
             "start": start,
-            "mask": tokenizer.specials.get("mask"),
+            "mask": target.specials.get("mask"),
         },
-        positions=_after_padding(recipe.network, tokenizer.pad_id),
+        positions=_after_padding(recipe.network, target.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
     return with_objective_heads(with_task_heads(network, recipe, train), recipe)
@@ -318,7 +323,10 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     recipe = loaded.recipe
     init = recipe.init
     if init is None:
-        tokenizer = new_tokenizer(recipe, loaded.home, train, report)
+        tokenizer, features = new_tokenizer(recipe, loaded.home, train, report), recipe.network.features
+        if features is not None:
+            encoder = initial_model(features.model, loaded.home)
+            recipe = replace(recipe, network=with_features(recipe.network, encoder))
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe

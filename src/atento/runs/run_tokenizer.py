@@ -7,6 +7,7 @@ from atento.config.recipe import Recipe
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.records.splits import Split
+from atento.models.initial_model import initial_model
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
@@ -61,7 +62,10 @@ def tokenizer_of_columns(
         texts: returns the training texts of some columns.
         report: receives a line about each tokenizer that is trained.
     """
-    columns = TASKS[recipe.task].texts
+    columns, features = TASKS[recipe.task].texts, recipe.network.features
+    if features is not None:  # a trained encoder reads the sources
+        reads = Tokenizer.load(initial_model(features.model, folder).path, markers=recipe.tokenizer.markers)
+        return reads.with_target(tokenizer_for(recipe, folder, texts(["target"]), report))
     if recipe.tokenizer.shared or recipe.tokenizer.path is not None:
         return tokenizer_for(recipe, folder, texts(columns), report)
     sides = []

@@ -41,6 +41,7 @@ class Setup:
         data: records of all splits.
         identity: content of `run.json`.
         initial: the model that `init` names.
+        features: the encoder of `network.features`, or a checkpoint of the run.
         teach: adds what the models that `teacher` names say of the training data.
         tokenizer: the run's tokenizer.
         config: configuration of the network.
@@ -59,6 +60,7 @@ class Setup:
     files: ExitStack
     share: Fraction = Fraction(1)
     initial: ModelFiles | None = None
+    features: ModelFiles | None = None
     teach: Teach | None = None
     replica: Replica = field(default_factory=Local)
     data: Data = field(init=False)

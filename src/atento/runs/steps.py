@@ -23,7 +23,9 @@ from atento.models.initial_model import (
     check_new_positions,
     first_weights,
     initial_model,
+    load_features,
     with_embedding,
+    with_features,
 )
 from atento.models.load import read_model
 from atento.models.write import terms
@@ -167,10 +169,15 @@ def check_identity(setup: Setup) -> None:
 
 
 def find_initial_model(setup: Setup) -> None:
-    """Find the model that `init` names, and how vectors are made; a run with a checkpoint reads both from there."""
-    init = setup.recipe.init
-    checkpoint = None if init is None else newest(setup.folder / "checkpoints")
-    if checkpoint is not None:
+    """Find the model that `init` names, or that of `network.features`, and how vectors are made; a run with a
+    checkpoint reads them from there.
+    """
+    init, features = setup.recipe.init, setup.recipe.network.features
+    checkpoint = newest(setup.folder / "checkpoints") if init is not None or features is not None else None
+    if init is None and features is not None:
+        home = setup.loaded.home
+        setup.features = initial_model(features.model, home) if checkpoint is None else read_model(checkpoint)
+    elif checkpoint is not None:
         setup.initial = read_model(checkpoint)
     elif init is not None and setup.initial is None:
         setup.initial = initial_model(init.model, setup.loaded.home)
@@ -185,6 +192,8 @@ def configure_network(setup: Setup) -> None:
     """
     recipe, spec, init = setup.recipe, TASKS[setup.recipe.task], setup.recipe.init
     if setup.initial is None:
+        if setup.features is not None:
+            recipe = replace(recipe, network=with_features(recipe.network, setup.features))
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
         if setup.begins_with_init and init is not None and init.new_decoder:
@@ -271,6 +280,8 @@ def make_network(setup: Setup) -> None:
     """Build the network with its first weights: random ones by the seed, or those of the initial model."""
     with own_draws(setup.recipe.training.seed):
         network = build_network(setup.config)
+        if setup.features is not None:
+            load_features(network, setup.features)
         if setup.initial is not None:
             first_weights(network, setup.initial, setup.recipe.network)
             special = set(setup.tokenizer.specials.ids.values())
@@ -282,9 +293,10 @@ def make_network(setup: Setup) -> None:
 
 
 def read_frozen(setup: Setup) -> None:
-    """With `init.cache`, read every text with the frozen network once, or its vectors from the folder."""
-    init, recipe = setup.recipe.init, setup.recipe
-    if init is None or init.cache is None:
+    """With `init.cache` or `network.features.cache`, read every text once, or its vectors from the folder."""
+    recipe = setup.recipe
+    frozen_part = recipe.network.features if recipe.init is None else recipe.init
+    if frozen_part is None or frozen_part.cache is None:
         return
     batches = [setup.batches]
     batches += [
@@ -292,7 +304,7 @@ def read_frozen(setup: Setup) -> None:
         for split in (setup.data.valid, setup.data.test)
         if split is not None
     ]
-    vectors = frozen_vectors(setup.network, batches, setup.loaded.home / init.cache, setup.report)
+    vectors = frozen_vectors(setup.network, batches, setup.loaded.home / frozen_part.cache, setup.report)
     setup.files.enter_context(frozen(vectors))
 
 

@@ -1,9 +1,12 @@
-"""The vectors of a frozen network for the texts of a run, read once and stored in a folder (`init.cache`)."""
+"""The vectors of a frozen network for the texts of a run, read once and stored in a folder (`init.cache`,
+`network.features.cache`).
+"""
 
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from atento.config.reading.initial_keys import rates_of
@@ -15,6 +18,7 @@ from atento.errors import RecipeError, counted
 from atento.models.load import ModelFiles
 from atento.networks.frozen import FrozenVectors, common_pooling, frozen
 from atento.networks.interface import Network
+from atento.networks.stack.frozen_features import FrozenFeatures
 from atento.storage.vectors import read_vectors, write_vectors
 from atento.tasks.features import vectors_path, without_dropout
 
@@ -56,9 +60,14 @@ def frozen_vectors(
     a hash of its ids: after a change of either, vectors are computed anew. Texts are read in a fixed order, so that a
     resumed run has the same bits.
     """
-    pooling = common_pooling(network.config)
-    path, started = vectors_path(folder, network, pooling), time.monotonic()
-    vectors = FrozenVectors(pooling, read_vectors(path))
+    started, features = time.monotonic(), getattr(network, "source_features", None)
+    if isinstance(features, FrozenFeatures):
+        path = vectors_path(folder, features.encoder, None, features.layers)
+        vectors = FrozenVectors(None, read_vectors(path), dtype=np.float16)
+    else:
+        pooling = common_pooling(network.config)
+        path = vectors_path(folder, network, pooling)
+        vectors = FrozenVectors(pooling, read_vectors(path))
     device, was_training = next(network.parameters()).device, network.training
     network.eval()
     texts = 0
@@ -66,10 +75,15 @@ def frozen_vectors(
         for split in batches:
             for batch in split.in_order(_TOKENS):
                 texts += len(next(iter(batch.labels.values())))
-                network(**batch.to(device).inputs, project=False)  # only for the vectors that this stores
+                inputs = batch.to(device).inputs
+                if isinstance(features, FrozenFeatures):
+                    features(inputs["source_ids"], inputs.get("source_token_mask"))
+                else:
+                    network(**inputs, project=False)  # only for the vectors that this stores
     network.train(was_training)
     if vectors.computed:
         write_vectors(path, vectors.rows)
+        vectors.rows = read_vectors(path) or vectors.rows  # of the file, whose memory all processes share
     report(
         f"vectors of {counted(texts, 'text')}: {vectors.computed:,} computed, the others from {path}, in "
         f"{time.monotonic() - started:.1f} s"

@@ -16,7 +16,7 @@ from atento.errors import AtentoError, AtentoWarning
 from atento.storage.tensorfile import TensorFiles
 from atento.storage.whole_file import replacement
 
-Vectors = dict[bytes, NDArray[np.float32]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
+Vectors = dict[bytes, NDArray[np.floating]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
 
 
 def fingerprint_of(weights: Mapping[str, Tensor], settings: str) -> str:

@@ -4,6 +4,7 @@ See docs/notes.md#f6.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack, overload
@@ -38,14 +39,15 @@ def without_dropout(config: NetworkConfig) -> NetworkConfig:
     return changed(config, dropout=0.0, attention={"dropout": 0.0}, feed_forward={"dropout": 0.0})
 
 
-def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int | None = None) -> Path:
+def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int | Sequence[int] | None = None) -> Path:
     """Return the file of a network's vectors, named by a hash of the weights below the heads, network and pooling.
 
     Args:
         folder: the folder of the cache.
         network: the network.
         pooling: how a text is reduced to one vector; None: it has one vector a token.
-        layer: the layer, counted from 0; None: what the heads read, which is the last layer or all layers to mix.
+        layer: the layer, counted from 0, or those of `network.features`; None: what the heads read, which is the last
+            layer or all layers to mix.
     """
     levels = levels_of(network)
     weights = {name: value for name, value in network.named_parameters() if levels.of[name] <= levels.layers}

@@ -104,10 +104,12 @@ def check(recipe: Recipe, reader: Reader) -> None:
 
 
 def _check_sides(recipe: Recipe, reader: Reader) -> None:
-    """Check that a task has sources and targets, where each has its vocabulary or the decoder is new."""
+    """Check that a task has sources and targets, where each has its vocabulary or an encoder reads the sources."""
     both = TASKS[recipe.task].texts == ("source", "target") and recipe.network.reads_source
     new_decoder = recipe.init is not None and recipe.init.new_decoder
-    for key, written in (("init.new_decoder", new_decoder), ("tokenizer.shared", not recipe.tokenizer.shared)):
+    features, shared = recipe.network.features is not None, recipe.tokenizer.shared
+    keys = {"init.new_decoder": new_decoder, "network.features": features, "tokenizer.shared": not shared}
+    for key, written in keys.items():
         if written and not both:
             needs = "needs sources and targets, and a network that reads sources"
             raise RecipeError(f"{reader.origins.get(key, key)}: {key} {needs}: got task {recipe.task}")

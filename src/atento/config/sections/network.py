@@ -10,6 +10,7 @@ from atento.config.sections.network_parts import (
     PARTS,
     AttentionConfig,
     ConvolutionConfig,
+    FeaturesConfig,
     FeedForwardConfig,
     InputConfig,
     MaskConfig,
@@ -29,6 +30,7 @@ WIDEST = 2**18  # far beyond any network there is; one more digit typed would ta
 _READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
 _LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
 _HOMES = {"recurrent": ("recurrent-seq2seq", "recurrent-lm"), "elmo": ("elmo",), "cbow": ("cbow",)}  # of parts
+_HOMES |= {"features": ("encoder-decoder",)}
 _OF_ENCODERS = ("masked-language-model", "span-boundary", "replaced-token", "generator")  # kinds of heads
 
 
@@ -95,6 +97,8 @@ class NetworkConfig:
     """Further options of the feed-forward sublayers."""
     embedding: InputConfig = InputConfig()
     """Options of the embedding of token ids."""
+    features: FeaturesConfig | None = None
+    """Vectors of a trained encoder in place of the embeddings of source tokens. [null: none; encoder-decoders]"""
     output: OutputConfig = OutputConfig()
     """Options of the logits over the vocabulary."""
     pooler: bool = False
@@ -130,9 +134,10 @@ class NetworkConfig:
             if isinstance(value, Mapping):
                 object.__setattr__(self, name, part_of(name, kind, value))
         check_choices(self)
-        for name in ("d_model", "d_ff", "n_layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
+        for name in ("d_model", "d_ff", "n_layers", "n_decoder_layers", "max_len"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"`{name}` must be at least 1: got {value}")
         # with a `d_head` of their own the heads need not add up to `d_model`
         if self.n_heads < 1 or (self.attention.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
@@ -155,8 +160,6 @@ class NetworkConfig:
         self._check_layers()
         if self.writing is not None:
             self.writing.check(self.vocab_size)
-        if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
-            raise RecipeError(f"`n_decoder_layers` must be at least 1: got {self.n_decoder_layers}")
         if not 0.0 <= self.dropout < 1.0:
             raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
 
@@ -270,8 +273,10 @@ class NetworkConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """Maximum number of tokens of a text, if positions are learned; None: no limit."""
-        return self.max_len if any(scheme.kind == "learned" for scheme in self.schemes) else None
+        """Maximum number of tokens of a text, if positions are learned or `features` has a limit; None: no limit."""
+        limits = [self.max_len] if any(scheme.kind == "learned" for scheme in self.schemes) else []
+        limits += [] if self.features is None or self.features.max_len is None else [self.features.max_len]
+        return min(limits, default=None)
 
     @property
     def schemes(self) -> tuple[PositionConfig, ...]:

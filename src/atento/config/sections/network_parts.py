@@ -1,7 +1,7 @@
 """The parts of a network's configuration: attention, masks, feed-forward, embedding, output, special tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -219,6 +219,37 @@ class InputConfig:
 
 
 @dataclass(frozen=True)
+class FeaturesConfig:
+    """Vectors of a trained encoder in place of the embeddings of source tokens: feature-based transfer."""
+
+    model: str = ""
+    """The encoder, such as BERT: a run folder, a model folder, a shipped model (`micro-world-mlm`), or a hub name. Its
+    tokenizer reads the sources, and its weights keep their bits.
+    """
+    layers: tuple[int, ...] | None = None
+    """Layers whose vectors are normalised, joined and taken to `d_model` by a linear map: 0 is the embeddings, 1 the
+    first layer. [null: the embeddings, the last layer and two between]
+    """
+    cache: str | None = None
+    """A folder, relative to the recipe, for the vectors of the training texts: the encoder reads each text once, and
+    later epochs and runs read its vectors. They take 2 bytes for each of `layers` × width numbers of a token.
+    [null: read every text every time]
+    """
+    encoder: Mapping[str, object] = field(default_factory=dict)
+    """The network of the encoder; written by training."""
+    max_len: int | None = None
+    """Maximum number of tokens that the encoder reads; written by training. [null: no limit]"""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise RecipeError("`features.model` must name a model: got ''")
+        if self.layers is not None and (
+            not self.layers or min(self.layers) < 0 or len(set(self.layers)) < len(self.layers)
+        ):
+            raise RecipeError(f"`features.layers` must be different numbers from 0: got {list(self.layers)}")
+
+
+@dataclass(frozen=True)
 class OutputConfig:
     """The matrix from vectors to logits over the vocabulary."""
 
@@ -278,13 +309,13 @@ class WritingConfig:
 
     def check(self, vocab_size: int) -> None:
         """Raises RecipeError: an id that is not in the vocabulary, or an empty sequence."""
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for key in fields(self):
+            value = getattr(self, key.name)
             parts = () if value is None or isinstance(value, bool) else value if isinstance(value, tuple) else (value,)
             sequences = [part if isinstance(part, tuple) else (part,) for part in parts]
             if not all(ids and all(0 <= token < vocab_size for token in ids) for ids in sequences):
                 raise RecipeError(
-                    f"`writing.{field.name}` must be ids below `vocab_size` {vocab_size}, none empty: got {value}"
+                    f"`writing.{key.name}` must be ids below `vocab_size` {vocab_size}, none empty: got {value}"
                 )
 
 

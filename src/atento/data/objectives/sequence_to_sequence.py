@@ -81,7 +81,8 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     source, target = _cut(source, target, preparation, preparation.longest, preparation.report)
     rows = _fitting(source, target, preparation)
 
-    known = recipe.init is not None and recipe.init.new_decoder  # the encoder knows one segmentation of a word
+    # a trained encoder knows one segmentation of a word
+    known = network.features is not None or (recipe.init is not None and recipe.init.new_decoder)
 
     def encode(epoch: int) -> Store:
         encoded = []

@@ -13,6 +13,7 @@ from atento.networks.heads import make_heads
 from atento.networks.interface import layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
+from atento.networks.stack.frozen_features import FrozenFeatures
 from atento.networks.stack.stack import MaskArgument, OneStack, Stack, StackNetwork, StackState
 from atento.networks.stack.stack_positions import InputLayer
 
@@ -74,16 +75,23 @@ class EncoderDecoder(StackNetwork):
         if config.vocab_size < 1:
             raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         self.config = config
-        scale = config.embedding.scaled
-        self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
-        self.target_embedding = (
-            None if config.embedding.shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
-        )
+        scale, features = config.embedding.scaled, config.features
+        one = features is not None or config.embedding.shared  # of targets alone, or of both sides
+        size = config.vocab_size if features is None else config.target_vocab_size
+        self.embedding = TokenEmbedding(size, config.d_model, scale=scale)
+        self.target_embedding = None if one else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
+        self.source_features = None if features is None else FrozenFeatures(features, config.d_model)
         self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
         self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers)
         self.decoder = Stack(config, kind="decoder", n_layers=config.decoder_layers, reads_source=True)
         self.heads = make_heads(config)
         self.reset_parameters()
+
+    def embed_source(self, source_ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """The vectors (B,S,D) of source tokens (B,S): those of a table, or features of a trained encoder."""
+        read = self.source_features
+        vectors: Tensor = self.embedding(source_ids) if read is None else read(source_ids, token_mask)
+        return vectors
 
     def encode(
         self,
@@ -95,7 +103,8 @@ class EncoderDecoder(StackNetwork):
         depth: int | None = None,
     ) -> Tensor:
         """source_ids (B,S), token mask (B,S) True = real -> encoded (B,S,D); after `depth` layers, if given."""
-        x = self.source_inputs(self.embedding(source_ids), token_mask=source_token_mask, random=random)
+        vectors = self.embed_source(source_ids, source_token_mask)
+        x = self.source_inputs(vectors, token_mask=source_token_mask, random=random)
         out: Tensor = self.encoder(x, mask=mask, token_mask=source_token_mask, random=random, depth=depth)
         return out
 

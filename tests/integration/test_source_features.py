@@ -1,0 +1,168 @@
+"""`network.features`: layers of a trained encoder, never trained, are the inputs of a translator (row J of transfer)."""
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import AutoModel
+
+import atento
+from atento.attention.observe import observe
+from atento.convert.ctranslate2_engine import why_not_held
+from atento.errors import RecipeError, UsageError
+from atento.inference.encoder_reading import SourceReader
+from atento.inference.packed_modules import copy_sharing_weights
+from atento.inspection.ablation import attentions
+from atento.networks import EncoderDecoder, build_network
+from atento.training.optimizer import all_weights
+from conftest import ForkServer
+from released_folders import write_released
+from runs import differences, events, last, tensors
+
+pytestmark = pytest.mark.integration
+WORDS = {"o": "the", "gato": "cat", "dorme": "sleeps", "come": "eats", "a": "the", "uva": "grape"}
+SOURCES = [f"{a} {b} {c}" for a in ("o", "a") for b in ("gato", "uva") for c in ("dorme", "come", "gato")]
+PAIRS = {"source": SOURCES, "target": [" ".join(map(WORDS.__getitem__, text.split())) for text in SOURCES]}
+RECIPE: dict[str, Any] = {
+    "task": "translation",
+    "data": {},
+    "tokenizer": {"kind": "bpe", "vocab_size": 280},
+    "training": {"steps": 40, "batch_tokens": 200, "warmup": 5, "learning_rate": 1e-2, "precision": "float32"}
+    | {"checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2},
+    "decoding": {"beam": 1, "max_new_tokens": 8},
+    "metrics": ["bleu"],
+}
+SIZES = {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 1}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small BERT and a small GPT-2 as they are published."""
+    folder = tmp_path_factory.mktemp("released")
+    return {name: write_released(name, folder / name) for name in ("bert", "gpt2")}
+
+
+def trained(folder: Path, out: Path, share: str = "1", **features: Any) -> Path:
+    recipe = RECIPE | {"network": SIZES | {"features": {"model": str(folder)} | features}}
+    splits = {"train": PAIRS, "valid": PAIRS}
+    return atento.train(recipe, data=splits, out=out, threads=1, share=Fraction(share)).folder
+
+
+@pytest.fixture(scope="module")
+def whole(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run."""
+    return trained(folders["bert"], tmp_path_factory.mktemp("run") / "whole")
+
+
+def test_the_inputs_are_the_layers_of_the_encoder(folders: dict[str, Path], whole: Path) -> None:
+    """They are transformers' vectors, normalised and joined; the encoder keeps its bits, and the run needs no folder."""
+    model, theirs = atento.load(whole), AutoModel.from_pretrained(folders["bert"]).eval()
+    network = model.network
+    assert isinstance(network, EncoderDecoder) and network.source_features is not None
+    features = network.source_features
+    depth = features.encoder.config.n_layers
+    assert features.layers == tuple(sorted({round(depth * part / 3) for part in range(4)}))
+    ids = torch.tensor([[5, 9, 7, 6], [5, 8, 6, 0]])
+    real = torch.tensor([[True, True, True, True], [True, True, True, False]])
+    with torch.no_grad():
+        states = theirs(ids, attention_mask=real.long(), output_hidden_states=True).hidden_states
+        joined = torch.cat([F.layer_norm(states[layer], states[layer].shape[-1:]) for layer in features.layers], -1)
+        ours = network.embed_source(ids, real)
+    torch.testing.assert_close(ours[real], (joined @ features.output.weight.T)[real], rtol=0, atol=1e-4)
+    kept = atento.load(folders["bert"]).network.state_dict()
+    for name, value in features.encoder.state_dict().items():
+        assert torch.equal(value, kept[name]), name
+    assert all("features.encoder" not in name for name in all_weights(build_network(network.config)).begins)
+    assert not network.train().source_features.encoder.training
+    assert len(model.translate(SOURCES)) == len(SOURCES) and events(whole, "valid")[-1]["nll"] < 2.0
+
+
+def test_packed_sources_and_observed_attention(whole: Path) -> None:
+    """The fast reading pass is the plain one; the encoder's own attention is not that of the network."""
+    model = atento.load(whole)
+    network = model.network
+    assert isinstance(network, EncoderDecoder)
+    rows = [[5, 9, 7, 8, 6], [5, 8, 6]]
+    ids = torch.tensor([rows[0], [*rows[1], 0, 0]])
+    real = ids != 0
+    with torch.inference_mode():
+        plain = network.encode(ids, source_token_mask=real)
+        reader = SourceReader(copy_sharing_weights(network), "float32")
+        packed, _ = reader.encoded(ids, real)
+        torch.testing.assert_close(packed[real], plain[real], rtol=0, atol=1e-5)
+        torch.testing.assert_close(reader.rows(rows), plain[real], rtol=0, atol=1e-5)
+    assert set(attentions(network)) == {("encoder", 0), ("decoder", 0), ("cross", 0)}
+    with observe(network) as seen:
+        network(ids, torch.tensor([[1, 2], [1, 2]]), source_token_mask=real)
+    assert seen.n_layers == {"encoder": 1, "decoder": 1, "cross": 1} and seen["encoder", 0].shape == (2, 2, 5, 5)
+    assert "network.features" in str(why_not_held(network.config))
+
+
+def test_a_run_is_resumed_without_the_encoder(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
+    """In two parts it is the same run, its vectors stored or not; the second part needs the checkpoint alone."""
+    bert = shutil.copytree(folders["bert"], tmp_path / "bert")
+    run = trained(bert, tmp_path / "parts", "1/2")
+    assert last(run).name == "step-00000020"
+    (bert / "model.safetensors").unlink()
+    (bert / "config.json").unlink()
+    assert differences(trained(bert, tmp_path / "parts"), whole) == []
+
+
+def test_stored_vectors(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
+    """Each text is read once; later runs and resumed ones read its vectors, whose 16 bits hardly change the loss."""
+    cache = str(tmp_path / "cache")
+    first = trained(folders["bert"], tmp_path / "first", cache=cache)
+    again = trained(folders["bert"], tmp_path / "again", "1/2", cache=cache)
+    again = trained(folders["bert"], tmp_path / "again", cache=cache)
+    assert differences(again, first) == []
+    assert f"vectors of {2 * len(SOURCES)} texts: {len(SOURCES)} computed" in (first / "train.log").read_text()
+    log = (again / "train.log").read_text()
+    assert log.count(f"vectors of {2 * len(SOURCES)} texts: 0 computed") == log.count("vectors of") == 2
+    losses = [events(run, "valid")[-1]["nll"] for run in (first, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.02)
+
+
+def test_a_trained_run_is_fine_tuned(whole: Path, tmp_path: Path) -> None:
+    """Its encoder stays as it is then too."""
+    recipe = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
+    recipe["training"] = RECIPE["training"] | {"steps": 2}
+    data = {"train": PAIRS, "valid": PAIRS}
+    tuned = atento.train(recipe | {"init": {"model": str(whole)}}, data=data, out=tmp_path / "tuned", threads=1).folder
+    old, new = (tensors(last(run) / "model.safetensors") for run in (whole, tuned))
+    same = {name for name in old if old[name] == new[name]}
+    assert same == {name for name in old if name.startswith("source_features.encoder.")}
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "error", "message"),
+    [
+        ("gpt2", {}, UsageError, "gpt2: `network.features` needs an encoder such as BERT: got architecture 'decoder'"),
+        ("bert", {"layers": [0, 9]}, UsageError, "bert: `network.features.layers` must be at most [0-9]: got 9"),
+        ("bert", {"layers": [1, 1]}, RecipeError, r"`features.layers` must be different numbers from 0: got \[1, 1\]"),
+        ("bert", {"model": ""}, RecipeError, "`features.model` must name a model: got ''"),
+        ("bert", {"model": "nowhere"}, UsageError, "no model at .*nowhere"),
+    ],
+)
+def test_what_cannot_read_is_refused(
+    folders: dict[str, Path], tmp_path: Path, name: str, features: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        trained(folders[name], tmp_path / "run", **features)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_task_of_one_text_has_no_such_inputs(folders: dict[str, Path], server: ForkServer, tmp_path: Path) -> None:
+    recipe = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}}
+    for architecture, message in (
+        ("encoder", "features` belongs to architecture encoder-decoder: got 'encoder'"),
+        ("encoder-decoder", "network.features needs sources and targets, and a network that reads sources"),
+    ):
+        network = {"architecture": architecture, "features": {"model": str(folders["bert"])}}
+        (tmp_path / "r.yaml").write_text(json.dumps(recipe | {"network": network}), encoding="utf-8")
+        done = server.run("config", "check", "r.yaml", cwd=tmp_path)
+        assert done.status == 2 and message in done.stderr, done.stderr
