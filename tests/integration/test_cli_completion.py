@@ -143,7 +143,7 @@ echo "${COMPREPLY[@]}"
     lines = done.stdout.splitlines()
     assert lines == [
         "complete -o default -F _atento_completion atento",
-        "multi30k-en-de multi30k-en-de-bidirectional",
+        "multi30k-en-de multi30k-en-de-bidirectional multi30k-en-de-features",
     ], done
 
 

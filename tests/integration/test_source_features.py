@@ -1,4 +1,4 @@
-"""`network.features`: layers of a trained encoder, never trained, are the inputs of a translator (row J of transfer)."""
+"""`network.features`: layers of a trained encoder are the inputs of a translator (row F6)."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def whole(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_the_inputs_are_the_layers_of_the_encoder(folders: dict[str, Path], whole: Path) -> None:
-    """They are transformers' vectors, normalised and joined; the encoder keeps its bits, and the run needs no folder."""
+    """They are transformers' vectors, normalised and joined; the encoder keeps its bits."""
     model, theirs = atento.load(whole), AutoModel.from_pretrained(folders["bert"]).eval()
     network = model.network
     assert isinstance(network, EncoderDecoder) and network.source_features is not None

@@ -96,8 +96,8 @@ def _beside(key: str) -> dict[str, Any]:
         return {"objective.0.kind": "bidirectional"}
     if key == "objective.0.matryoshka":
         return {"objective.0.kind": "multiple-negatives"}
-    section = key.partition(".")[0]
-    return {f"{section}.model": "runs/base"} if section in ("init", "teacher") else {}
+    section = "network.features" if key.startswith("network.features.") else key.partition(".")[0]
+    return {f"{section}.model": "runs/base"} if section in ("init", "teacher", "network.features") else {}
 
 
 DEPTH = {"network.n_layers": 2}  # numbers of layers are held against it
@@ -129,8 +129,8 @@ def refuses(short: Path, key: str, first: int = 0, step: int = 1) -> None:
     for value in wrong(LEAVES[key], from_end=key == "embedding.layer")[first::step]:
         if key == _POINT and type(value) in (int, float) and 0 < value < math.inf:
             continue  # one weight stands for a list of one
-        if key == "objective.0.matryoshka" and type(value) is int and value > 0:
-            continue  # as does one length
+        if key in ("objective.0.matryoshka", "network.features.layers") and type(value) is int and value > 0:
+            continue  # as does one length, or one layer
         with pytest.raises(RecipeError) as caught:
             load_recipe(short, {**DEPTH, **_beside(key), key: value}, environment={})
             pytest.fail(f"{key} took {value!r}")

@@ -1,5 +1,6 @@
 """What a network is made of: one frozen dataclass for every family."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
@@ -190,8 +191,6 @@ class NetworkConfig:
                 )
         if sparse is not None:
             _check_numbers("attention.sparse.layers", sparse.layers, self.n_layers)
-        if self.convolution is not None and self.architecture != "encoder":
-            raise RecipeError(f"`convolution` belongs to an encoder: got architecture {self.architecture!r}")
         if self.convolution is not None and self.d_model % self.convolution.groups:
             raise RecipeError(
                 f"`convolution.groups` must divide `d_model`: got {self.convolution.groups} and {self.d_model}"
@@ -212,6 +211,7 @@ class NetworkConfig:
                 ("embedding.segments", self.embedding.segments),
                 ("embedding.width", self.embedding.width),
                 ("projections", list(self.projections)),
+                ("convolution", self.convolution),
             ):
                 if value:
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
@@ -393,13 +393,7 @@ def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -
 
 def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
     """Return the configuration as plain data with lists instead of tuples, as read from `config.json`."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(child) for name, child in value.items()}
-        return [plain(child) for child in value] if isinstance(value, tuple | list) else value
-
-    data: dict[str, object] = plain(asdict(config))
+    data: dict[str, Any] = json.loads(json.dumps(asdict(config)))
     if config.writing is None:
         del data["writing"]
     return data

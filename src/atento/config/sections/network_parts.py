@@ -222,7 +222,7 @@ class InputConfig:
 class FeaturesConfig:
     """Vectors of a trained encoder in place of the embeddings of source tokens: feature-based transfer."""
 
-    model: str = ""
+    model: str
     """The encoder, such as BERT: a run folder, a model folder, a shipped model (`micro-world-mlm`), or a hub name. Its
     tokenizer reads the sources, and its weights keep their bits.
     """
@@ -243,6 +243,8 @@ class FeaturesConfig:
     def __post_init__(self) -> None:
         if not self.model:
             raise RecipeError("`features.model` must name a model: got ''")
+        if self.encoder and self.encoder.get("architecture") != "encoder":
+            raise RecipeError("`features.encoder` must be the network of an encoder; training writes it")
         if self.layers is not None and (
             not self.layers or min(self.layers) < 0 or len(set(self.layers)) < len(self.layers)
         ):
