@@ -13,12 +13,15 @@ from transformers import AutoModel
 
 import atento
 from atento.attention.observe import observe
+from atento.config.reading.loading import load_recipe
+from atento.config.recipe import TokenizerConfig
 from atento.convert.ctranslate2_engine import why_not_held
 from atento.errors import RecipeError, UsageError
 from atento.inference.encoder_reading import SourceReader
 from atento.inference.packed_modules import copy_sharing_weights
 from atento.inspection.ablation import attentions
 from atento.networks import EncoderDecoder, build_network
+from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
 from conftest import ForkServer
 from released_folders import write_released
@@ -108,9 +111,8 @@ def test_a_run_is_resumed_without_the_encoder(folders: dict[str, Path], whole: P
     bert = shutil.copytree(folders["bert"], tmp_path / "bert")
     run = trained(bert, tmp_path / "parts", "1/2")
     assert last(run).name == "step-00000020"
-    (bert / "model.safetensors").unlink()
-    (bert / "config.json").unlink()
-    assert differences(trained(bert, tmp_path / "parts"), whole) == []
+    shutil.rmtree(bert)
+    assert differences(trained(tmp_path / "elsewhere" / "bert", tmp_path / "parts"), whole) == []
 
 
 def test_stored_vectors(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
@@ -136,6 +138,32 @@ def test_a_trained_run_is_fine_tuned(whole: Path, tmp_path: Path) -> None:
     old, new = (tensors(last(run) / "model.safetensors") for run in (whole, tuned))
     same = {name for name in old if old[name] == new[name]}
     assert same == {name for name in old if name.startswith("source_features.encoder.")}
+
+
+def test_paths_begin_at_the_recipe(folders: dict[str, Path], server: ForkServer, tmp_path: Path) -> None:
+    """Those of the encoder, of its stored vectors and of the tokenizer of targets; a missing model is said."""
+    home = tmp_path / "recipes"
+    shutil.copytree(folders["bert"], home / "bert")
+    train_tokenizer(TokenizerConfig(kind="character", vocab_size=60), PAIRS["target"]).save(home / "pieces")
+    for side in PAIRS:
+        (home / side).write_text("\n".join(PAIRS[side]) + "\n", encoding="utf-8")
+    written = RECIPE | {"network": SIZES | {"features": {"model": "bert", "cache": "vectors"}}, "metrics": []}
+    written |= {"data": {"train": {"source": "source", "target": "target"}}, "tokenizer": {"path": "pieces"}}
+    written["training"] = RECIPE["training"] | {"subword_dropout": 0.0}  # characters have one segmentation
+    (home / "r.yaml").write_text(json.dumps(written), encoding="utf-8")
+    for steps in (1, 2):
+        run = atento.train(home / "r.yaml", {"training.steps": steps}, out=tmp_path / "run", threads=1)
+    tokenizer = atento.load(run.folder).tokenizer
+    assert (tokenizer.kind, tokenizer.target.kind) == ("wordpiece", "character")
+    assert [path.suffix for path in (home / "vectors").iterdir()] == [".safetensors"]
+    saved = load_recipe(tmp_path / "run" / "recipe.yaml", environment={}).recipe.network.features
+    assert saved is not None and (saved.model, saved.cache) == (str(home / "bert"), str(home / "vectors"))
+    done = server.run("runs", "show", "run", cwd=tmp_path)
+    assert f"pieces, that of {home / 'bert'}" in done.stdout
+    done = server.run("data", "stats", "recipes/r.yaml", "--tokens", "--json", cwd=tmp_path)
+    assert done.status == 0
+    done = server.run("config", "check", "recipes/r.yaml", "network.features.model=nowhere", cwd=tmp_path)
+    assert "network.features: no model at" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from atento.config.recipe import Recipe
 from atento.config.sections.embedding import PROMPTS, EmbeddingConfig, untrainable
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
-from atento.config.sections.network_parts import WritingConfig
+from atento.config.sections.network_parts import FeaturesConfig, WritingConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import CapabilityError, ModelError, RecipeError, UsageError
 from atento.models.load import ModelFiles, check_tokenizer, check_weights, planned_network, read_model, with_token_ids
@@ -77,6 +77,20 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     return replace(recipe, embedding=config)
 
 
+def encoder_of(features: FeaturesConfig, folder: Path) -> ModelFiles:
+    """The encoder that `network.features` names: a path relative to the recipe's folder, or a hub name.
+
+    Raises:
+        UsageError: it is not an encoder. ModelError: its weights have 8 bits.
+    """
+    files = initial_model(features.model, folder)
+    if (architecture := files.network_config.architecture) != "encoder":
+        raise UsageError(
+            f"{files.path}: `network.features` needs an encoder such as BERT: got architecture {architecture!r}"
+        )
+    return files
+
+
 def with_features(network: NetworkConfig, files: ModelFiles) -> NetworkConfig:
     """The network with what `features` leaves to its encoder, or to a checkpoint of the run.
 
@@ -85,16 +99,12 @@ def with_features(network: NetworkConfig, files: ModelFiles) -> NetworkConfig:
         files: the encoder, or a checkpoint.
 
     Raises:
-        UsageError: it is not an encoder, or it does not have so many layers.
+        UsageError: it does not have so many layers.
     """
     config, features = files.network_config, network.features
     assert features is not None
     if config.features is not None:
         return replace(network, features=config.features)
-    if config.architecture != "encoder":
-        raise UsageError(
-            f"{files.path}: `network.features` needs an encoder such as BERT: got architecture {config.architecture!r}"
-        )
     depth = config.n_layers
     layers = features.layers or tuple(sorted({round(depth * part / 3) for part in range(4)}))
     if max(layers) > depth:

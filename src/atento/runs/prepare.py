@@ -28,7 +28,7 @@ from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.models.initial_model import begun_with_encoder, initial_model, with_features
+from atento.models.initial_model import begun_with_encoder, encoder_of, initial_model, with_features
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
 from atento.runs.fine_tuning import with_inherited
@@ -325,8 +325,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     if init is None:
         tokenizer, features = new_tokenizer(recipe, loaded.home, train, report), recipe.network.features
         if features is not None:
-            encoder = initial_model(features.model, loaded.home)
-            recipe = replace(recipe, network=with_features(recipe.network, encoder))
+            recipe = replace(recipe, network=with_features(recipe.network, encoder_of(features, loaded.home)))
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe

@@ -31,6 +31,7 @@ MAY_CHANGE = (
     "data.store",
     "data.store_folder",
     "init.cache",
+    "network.features.cache",
     "teacher.model",  # each checkpoint knows its teachers by their hashes
     "teacher.cache",
     "training.steps",
@@ -59,6 +60,7 @@ def located(loaded: LoadedRecipe) -> Recipe:
     """Return the recipe with absolute paths, as the run folder stores it."""
     recipe, home = loaded.recipe, loaded.home
     data, tokenizer, init, teacher = recipe.data, recipe.tokenizer, recipe.init, recipe.teacher
+    network, features = recipe.network, recipe.network.features
     if any(source.world is None for source in (*data.train, *data.valid, *data.test)):  # the micro-world has no files
         data = replace(data, folder=str(loaded.folder.resolve()))
     if tokenizer.path is not None:
@@ -67,11 +69,15 @@ def located(loaded: LoadedRecipe) -> Recipe:
         init = replace(init, model=str((home / init.model).resolve()))
     if init is not None and init.cache is not None:
         init = replace(init, cache=str((home / init.cache).resolve()))
+    if features is not None:
+        model = str((home / features.model).resolve()) if (home / features.model).exists() else features.model
+        cache = None if features.cache is None else str((home / features.cache).resolve())
+        network = replace(network, features=replace(features, model=model, cache=cache))
     if teacher is not None:
         paths = [str((home / name).resolve()) if (home / name).exists() else name for name in teacher.model]
         cache = None if teacher.cache is None else str((home / teacher.cache).resolve())
         teacher = replace(teacher, model=tuple(paths), cache=cache)
-    return replace(recipe, data=data, tokenizer=tokenizer, init=init, teacher=teacher)
+    return replace(recipe, data=data, tokenizer=tokenizer, init=init, network=network, teacher=teacher)
 
 
 def identity_of(setup: Setup) -> dict[str, Any]:
@@ -168,6 +174,9 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
     if before.init is not None and recipe.init is not None and _moved(before.init.model, recipe.init.model):
         recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
+    was, now = before.network.features, recipe.network.features
+    if was is not None and now is not None and _moved(was.model, now.model):
+        recipe = replace(recipe, network=replace(recipe.network, features=replace(now, model=was.model)))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
     tests = [line for line in recipe_difference(before, recipe) if line.startswith("data.test")]

@@ -21,6 +21,7 @@ from atento.errors import DataError, UsageError
 from atento.models.initial_model import (
     begun_with_encoder,
     check_new_positions,
+    encoder_of,
     first_weights,
     initial_model,
     load_features,
@@ -176,7 +177,7 @@ def find_initial_model(setup: Setup) -> None:
     checkpoint = newest(setup.folder / "checkpoints") if init is not None or features is not None else None
     if init is None and features is not None:
         home = setup.loaded.home
-        setup.features = initial_model(features.model, home) if checkpoint is None else read_model(checkpoint)
+        setup.features = encoder_of(features, home) if checkpoint is None else read_model(checkpoint)
     elif checkpoint is not None:
         setup.initial = read_model(checkpoint)
     elif init is not None and setup.initial is None:

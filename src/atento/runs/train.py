@@ -212,7 +212,8 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     recipe_file = (
         [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
     )
-    initial_model = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init.model]
+    models = [part.model for part in (loaded.recipe.init, loaded.recipe.network.features) if part is not None]
+    initial_model = [loaded.home / model for model in models]
     teachers = [] if loaded.recipe.teacher is None else [loaded.home / name for name in loaded.recipe.teacher.model]
     tokenizer = [] if loaded.recipe.tokenizer.path is None else [loaded.home / loaded.recipe.tokenizer.path]
     return (

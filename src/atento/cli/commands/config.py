@@ -132,7 +132,8 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
     from atento.models.model_folder import find_model
 
     recipe, data = loaded.recipe, loaded.recipe.data
-    named = {} if recipe.init is None else {"init": (recipe.init.model,)}
+    parts = {"init": recipe.init, "network.features": recipe.network.features}
+    named = {key: (part.model,) for key, part in parts.items() if part is not None}
     for key, models in (named if recipe.teacher is None else named | {"teacher": recipe.teacher.model}).items():
         for model in models:
             path = loaded.home / model
