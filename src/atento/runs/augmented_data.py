@@ -83,7 +83,8 @@ def real_pairs(loaded: LoadedRecipe, tag: str) -> RealPairs:
 def _check_tag(loaded: LoadedRecipe, tag: str) -> None:
     """Raises UsageError: the recipe's tokenizer has no such token, or a new one cannot get it."""
     recipe = loaded.recipe
-    named = recipe.tokenizer.path if recipe.init is None else recipe.init.model
+    begins = recipe.init or recipe.network.features
+    named = recipe.tokenizer.path if begins is None else begins.model
     try:
         if tag and named is not None:
             here = loaded.home / named

@@ -180,16 +180,13 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
         )
     target = tokenizer.target
     # a vocabulary a side: two tables
-    two = recipe.network.reads_source and (
-        recipe.network.features is not None or not same_vocabulary(tokenizer, target)
-    )
+    two = recipe.network.reads_source and not same_vocabulary(tokenizer, target)
+    two = two or recipe.network.features is not None
     start = next(iter(begin_of(target)), target.eos_id)  # a tokenizer without BOS begins with EOS
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
-        embedding={"shared": False, "target_vocab_size": target.vocab_size}
-        if two and recipe.network.reads_source
-        else {},
+        embedding={"shared": False, "target_vocab_size": target.vocab_size} if two else {},
         ids={
             "pad": target.pad_id,
             # a tokenizer of characters or bytes may have none

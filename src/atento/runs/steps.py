@@ -296,7 +296,7 @@ def make_network(setup: Setup) -> None:
 def read_frozen(setup: Setup) -> None:
     """With `init.cache` or `network.features.cache`, read every text once, or its vectors from the folder."""
     recipe = setup.recipe
-    frozen_part = recipe.network.features if recipe.init is None else recipe.init
+    frozen_part = recipe.init or recipe.network.features
     if frozen_part is None or frozen_part.cache is None:
         return
     batches = [setup.batches]

@@ -83,7 +83,7 @@ def frozen_vectors(
     network.train(was_training)
     if vectors.computed:
         write_vectors(path, vectors.rows)
-        vectors.rows = read_vectors(path) or vectors.rows  # of the file, whose memory all processes share
+        vectors.rows |= read_vectors(path)  # those of the file, whose memory all processes share
     report(
         f"vectors of {counted(texts, 'text')}: {vectors.computed:,} computed, the others from {path}, in "
         f"{time.monotonic() - started:.1f} s"

@@ -7,12 +7,8 @@ from atento.networks.interface import Network
 from atento.networks.weight_levels import Levels, levels_of
 from atento.training.optimizer import TrainedWeights, all_weights
 
-_READS = (
-    "embedding.",
-    "source_features.",
-    "source_inputs.",
-    "encoder.",
-)  # weights that read the source, where targets have a table
+# weights that read the source, where targets have a table
+_READS = ("embedding.", "source_features.", "source_inputs.", "encoder.")
 _LARGE_HEAD = "heads.vocabulary.output.weight"  # a matrix of the whole vocabulary, which adapters leave as it is
 
 

@@ -134,7 +134,7 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     yield "network", _network(record)
     vocabulary = record.network.get("vocab_size")
     if isinstance(vocabulary, int):
-        initial = recipe.network.features if recipe.init is None else recipe.init
+        initial = recipe.init or recipe.network.features
         path = recipe.tokenizer.path if initial is None else initial.model
         yield "vocabulary", f"{vocabulary:,} pieces, {recipe.tokenizer.kind if path is None else f'that of {path}'}"
     if used is None:
