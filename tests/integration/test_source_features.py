@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,13 +15,19 @@ from transformers import AutoModel
 import atento
 from atento.attention.observe import observe
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.position_scheme import PositionConfig
 from atento.convert.ctranslate2_engine import why_not_held
-from atento.errors import RecipeError, UsageError
+from atento.data.batches.special_tokens import special_tokens_of
+from atento.errors import CapabilityError, RecipeError, TokenizerError, UsageError
 from atento.inference.encoder_reading import SourceReader
 from atento.inference.packed_modules import copy_sharing_weights
 from atento.inspection.ablation import attentions
+from atento.models.transplant import to_encoder, with_positions
 from atento.networks import EncoderDecoder, build_network
+from atento.networks.frozen import FrozenVectors, frozen
 from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
 from conftest import ForkServer
@@ -164,6 +171,53 @@ def test_paths_begin_at_the_recipe(folders: dict[str, Path], server: ForkServer,
     assert done.status == 0
     done = server.run("config", "check", "recipes/r.yaml", "network.features.model=nowhere", cwd=tmp_path)
     assert "network.features: no model at" in done.stderr
+
+
+def test_an_encoder_of_atento_and_what_is_trained_later(tmp_path: Path) -> None:
+    """Sources have the special tokens that it was trained with; its positions limit them alone; it never learns."""
+    run = trained(Path("micro-world-mlm"), tmp_path / "run", layers=[2, 0])
+    model = atento.load(run)
+    config, tokenizer = model.network.config, model.tokenizer
+    assert config.features is not None
+    assert config.features.layers == (2, 0) and config.features.template == "bos-eos"
+    ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode("o gato"))
+    assert (ids[0], ids[-1]) == (tokenizer.bos_id, tokenizer.eos_id)
+    assert (config.position_limit, config.source_limit, config.features.max_len) == (None, 64, 64)
+    data = {"train": PAIRS, "valid": PAIRS}
+    recipe = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
+    recipe["training"] = RECIPE["training"] | {"steps": 1}
+    old = tensors(last(run) / "model.safetensors")
+    for train in ("decoder", "lora", "last-1"):
+        init = {"init": {"model": str(run), "train": train}}
+        tuned = atento.train(recipe | init, data=data, out=tmp_path / train, threads=1).folder
+        new = tensors(last(tuned) / "model.safetensors")
+        assert [name for name in new if name.startswith("source_features.") and old.get(name) != new[name]] == []
+        assert train != "decoder" or old["embedding.weight"] != new["embedding.weight"]  # of targets
+        assert len(atento.load(tuned).translate(SOURCES[:2])) == 2
+
+
+def test_the_encoder_is_no_part_of_the_network(folders: dict[str, Path], whole: Path) -> None:
+    """For what changes the network's own positions or halves; a teacher beside a run does not read its vectors."""
+    network = atento.load(whole).network
+    assert isinstance(network, EncoderDecoder) and network.source_features is not None
+    moved, _ = with_positions(network, PositionConfig("rotary"))
+    for name, value in network.source_features.state_dict().items():
+        assert torch.equal(moved.state_dict()[f"source_features.{name}"], value)
+    with pytest.raises(CapabilityError, match=r"`network\.features` is no encoder by itself"):
+        to_encoder(network)
+    ids, vectors = torch.tensor([[5, 9, 6]]), FrozenVectors(None, kind="features")
+    with frozen(vectors), torch.no_grad():
+        network.eval().embed_source(ids, None)
+        assert not vectors.rows
+        network.train().embed_source(ids, None)
+        width = network.source_features.output.in_features
+        assert [(row.shape, row.dtype) for row in vectors.rows.values()] == [((3, width), np.float16)]
+    assert "features" not in network_to_dict(NetworkConfig())
+    with pytest.raises(TokenizerError, match="must be one that Atento trained"):
+        atento.load(whole).tokenizer.with_target(atento.load(folders["bert"]).tokenizer)
+    written = {"task": "translation", "data": {"train": {"world": "train"}}}
+    written["network"] = {"features": {"model": "micro-world-mlm", "layers": [0, 2]}}
+    assert load_recipe(written, environment={}).origins["network.d_model"] == FITTED
 
 
 @pytest.mark.parametrize(

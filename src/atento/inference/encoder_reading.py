@@ -342,8 +342,13 @@ class SourceReader:
             return self._network.encode(ids, source_token_mask=token_mask), token_mask
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         tokens = Unpadded(real)
-        vectors = self._network.embed_source(ids, token_mask)  # (B,S,D)
-        return tokens.pad(self._read(tokens.take(vectors), tokens.positions, tokens.lengths)), token_mask
+        rows = self._network.source_features is not None  # its encoder needs them
+        vectors = (
+            tokens.take(self._network.embed_source(ids, token_mask))
+            if rows
+            else self._network.embed_source(tokens.take(ids), None)
+        )
+        return tokens.pad(self._read(vectors, tokens.positions, tokens.lengths)), token_mask
 
     def rows(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Some sources, the longest first -> encoded (N,D), one source under the other."""

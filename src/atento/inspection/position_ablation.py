@@ -39,8 +39,9 @@ def without_scheme(network: Network, name: str) -> Iterator[None]:
         raise UsageError(f"no position scheme {name!r} in this network{nearest(name, names) if names else ''}")
     number = names.index(name)
     before = []
-    added = [part for part in network.modules() if isinstance(part, AddedPositions) and number in part.numbers]
-    for part in network.modules():
+    own = [part for name, part in network.named_modules() if not name.startswith("source_features.")]
+    added = [part for part in own if isinstance(part, AddedPositions) and number in part.numbers]
+    for part in own:
         if isinstance(part, LayerPositions):
             before.append((part, part.relative, part.rotary))  # the lists below are new ones
             part.relative = [[i for i in layer if part.numbers[i] != number] for layer in part.relative]

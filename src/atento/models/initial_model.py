@@ -110,8 +110,10 @@ def with_features(network: NetworkConfig, files: ModelFiles) -> NetworkConfig:
     if max(layers) > depth:
         raise UsageError(f"{files.path}: `network.features.layers` must be at most {depth}: got {max(layers)}")
     encoder = network_to_dict(changed(config, family="", heads=(), pooler=False, projections=(), layer_mix=False))
-    features = replace(features, layers=layers, encoder=encoder, max_len=config.position_limit)
-    return replace(network, features=features)
+    name, template = Path(features.model).name, files.config.get("template")  # paths are the recipe's alone
+    return replace(
+        network, features=FeaturesConfig(name, layers, None, encoder, template, max_len=config.position_limit)
+    )
 
 
 def load_features(network: Network, files: ModelFiles) -> None:
@@ -216,7 +218,7 @@ def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Rec
     Raises:
         RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
     """
-    limit = initial.network_config.position_limit
+    limit = initial.network_config.position_limit  # of learned positions
     train = "all" if recipe.init is None else recipe.init.train
     if limit is None or network.max_len <= limit or train == "all" or _longer(recipe.network) == "interpolated":
         return
@@ -290,6 +292,8 @@ def _renumbered(weights: Mapping[str, Tensor], network: Network, initial: Networ
     """The weights, those of position schemes by their numbers in a network of fewer layers, where it has them."""
     renumbered = dict(weights)
     for path, positions in network.named_modules():
+        if path.startswith("source_features."):
+            continue
         depth = initial.decoder_layers if path.startswith("decoder") else initial.n_layers
         if not isinstance(positions, LayerPositions) or len(positions.relative) >= depth:
             continue

@@ -88,6 +88,8 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
 def to_encoder(network: EncoderDecoder, heads: Sequence[HeadConfig] = ()) -> tuple[Encoder, LoadReport]:
     """The encoder of an encoder-decoder (such as T5) as an encoder network, with new heads."""
     network_config = network.config
+    if network_config.features is not None:
+        raise CapabilityError("an encoder over `network.features` is no encoder by itself")
     config = changed(
         network_config,
         architecture="encoder",
@@ -209,7 +211,8 @@ def with_positions(
 ) -> tuple[Network, LoadReport]:
     """The same network with other positions (such as relative for absolute); weights of the new schemes are new."""
     config = replace(network.config, positions=positions, family="")
-    weights = {name: value for name, value in network.state_dict().items() if ".positions." not in name}
+    other = ("source_features.", *(name for name in network.state_dict() if ".positions." not in name))
+    weights = {name: value for name, value in network.state_dict().items() if name.startswith(other)}
     changed_network, load_report = _build_with_weights(config, network, weights, {})
     load_report.unused += [name for name in network.state_dict() if name not in weights]
     return changed_network, load_report

@@ -41,7 +41,8 @@ def adapt(network: Network, lora: LoraConfig) -> None:
     Raises:
         RecipeError: the network has no such linear map.
     """
-    maps = [(name, module) for name, module in network.named_modules() if isinstance(module, Projection)]
+    modules = ((name, module) for name, module in network.named_modules() if isinstance(module, Projection))
+    maps = [(name, module) for name, module in modules if not name.startswith("source_features.")]
     # the gate lies in the matrix of `inner`, and is adapted with it
     part_names = {"gate" if target == "inner" else target for target in lora.maps} | set(lora.maps)
     adapted: set[str] = set()

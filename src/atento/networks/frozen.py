@@ -26,13 +26,14 @@ class FrozenVectors:
         pooling: how a text is reduced to one vector, which alone is stored; None: the vectors of all tokens are.
         rows: key -> (1,D), or (T,D) for the T tokens of the text. D is N times as wide for N layers to mix or join.
         computed: how many texts the network has read.
-        dtype: of the rows that are added; the normalised vectors of `network.features` need 16 bits alone.
+        kind: of the vectors: "hidden" ones of a network, or "features", the inputs of one (`network.features`). These
+            are normalised, and are stored in 16 bits.
     """
 
     pooling: str | None
     rows: dict[bytes, NDArray[np.floating]] = field(default_factory=dict)
     computed: int = 0
-    dtype: type[np.floating] = np.float32
+    kind: str = "hidden"
 
     def hidden(
         self, compute: Callable[[], Tensor], ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None
@@ -62,16 +63,17 @@ class FrozenVectors:
             if key not in self.rows:
                 value = vectors[row][real[row]] if self.pooling is None else vectors[row]
                 # a copy: a view would keep the whole batch in memory
-                self.rows[key] = np.array(value.cpu().numpy(), dtype=self.dtype)
+                self.rows[key] = np.array(value.cpu().numpy(), np.float16 if self.kind == "features" else np.float32)
                 self.computed += 1
 
 
 _CURRENT: ContextVar[FrozenVectors | None] = ContextVar("frozen_vectors", default=None)
 
 
-def current() -> FrozenVectors | None:
-    """The vectors that networks read now instead of computing them; None: they compute them."""
-    return _CURRENT.get()
+def current(kind: str = "hidden") -> FrozenVectors | None:
+    """The vectors of that kind that networks read now instead of computing them; None: they compute them."""
+    vectors = _CURRENT.get()
+    return vectors if vectors is not None and vectors.kind == kind else None
 
 
 @contextmanager

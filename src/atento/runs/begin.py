@@ -44,9 +44,11 @@ def make_tokenizer(setup: Setup) -> None:
         own = recipe.tokenizer.path if recipe.init is None else None  # an initial model has its tokenizer
         recipe_tokenizer = None if own is None else home / own
         same = recipe_tokenizer is None or not recipe_tokenizer.exists()
-        saved_one = setup.tokenizer if recipe.network.features is None else setup.tokenizer.target
         kept = set(recipe.tokenizer.markers) <= set(setup.tokenizer.markers)
-        if kept and (same or _load(recipe_tokenizer, recipe).fingerprint == saved_one.fingerprint):
+        ours, theirs = setup.tokenizer, setup.tokenizer if same else _load(recipe_tokenizer, recipe)
+        if recipe.network.features is not None:  # the path is that of targets
+            ours, theirs = ours.target, theirs.target
+        if kept and ours.fingerprint == theirs.fingerprint:
             return
         if has_begun(folder) or not setup.replica.main:
             what = f"{recipe_tokenizer} has" if kept else "`tokenizer.markers` have"

@@ -116,7 +116,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
 def learned_tables(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The learned tables of a network by name, (positions,D) each; without rows before position 0."""
     for name, module in network.named_modules():
-        if isinstance(module, Learned):
+        if isinstance(module, Learned) and not name.startswith("source_features."):
             yield name, module.weight[module.shift :]
 
 

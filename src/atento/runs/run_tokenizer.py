@@ -8,6 +8,7 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.records.splits import Split
 from atento.models.initial_model import encoder_of
+from atento.models.load import check_tokenizer
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
@@ -64,7 +65,9 @@ def tokenizer_of_columns(
     """
     columns, features = TASKS[recipe.task].texts, recipe.network.features
     if features is not None:  # a trained encoder reads the sources
-        reads = Tokenizer.load(encoder_of(features, folder).path, markers=recipe.tokenizer.markers)
+        encoder = encoder_of(features, folder)
+        reads = Tokenizer.load(encoder.path, markers=recipe.tokenizer.markers)
+        check_tokenizer(reads, encoder.network_config, encoder.path)
         return reads.with_target(tokenizer_for(recipe, folder, texts(["target"]), report))
     if recipe.tokenizer.shared or recipe.tokenizer.path is not None:
         return tokenizer_for(recipe, folder, texts(columns), report)

@@ -176,8 +176,8 @@ def find_initial_model(setup: Setup) -> None:
     init, features = setup.recipe.init, setup.recipe.network.features
     checkpoint = newest(setup.folder / "checkpoints") if init is not None or features is not None else None
     if init is None and features is not None:
-        home = setup.loaded.home
-        setup.features = encoder_of(features, home) if checkpoint is None else read_model(checkpoint)
+        begun = checkpoint or (None if setup.branch is None else setup.branch.path)
+        setup.features = encoder_of(features, setup.loaded.home) if begun is None else read_model(begun)
     elif checkpoint is not None:
         setup.initial = read_model(checkpoint)
     elif init is not None and setup.initial is None:
@@ -362,7 +362,8 @@ def open_run(setup: Setup) -> Run:
         )
         | facts_of_data(recipe, setup.data.train)
         | adapters_of(recipe),
-        model_files=tokenizer.files() | terms(None if setup.initial is None else setup.initial.path),
+        model_files=tokenizer.files()
+        | terms(None if (begins := setup.initial or setup.features) is None else begins.path),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(journal)),
         reporter=setup.reporter,

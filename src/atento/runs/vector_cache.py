@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from atento.config.reading.initial_keys import rates_of
@@ -63,13 +62,15 @@ def frozen_vectors(
     started, features = time.monotonic(), getattr(network, "source_features", None)
     if isinstance(features, FrozenFeatures):
         path = vectors_path(folder, features.encoder, None, features.layers)
-        vectors = FrozenVectors(None, read_vectors(path), dtype=np.float16)
+        vectors = FrozenVectors(None, read_vectors(path, mapped=True), kind="features")
     else:
         pooling = common_pooling(network.config)
         path = vectors_path(folder, network, pooling)
-        vectors = FrozenVectors(pooling, read_vectors(path))
+        vectors = FrozenVectors(pooling, read_vectors(path, mapped=True))
     device, was_training = next(network.parameters()).device, network.training
     network.eval()
+    if isinstance(features, FrozenFeatures):
+        features.train()  # only then it reads what is stored; its encoder never learns
     texts = 0
     with frozen(vectors), torch.inference_mode():  # the network's vectors are taken from there, and new ones added
         for split in batches:
@@ -83,7 +84,7 @@ def frozen_vectors(
     network.train(was_training)
     if vectors.computed:
         write_vectors(path, vectors.rows)
-        vectors.rows |= read_vectors(path)  # those of the file, whose memory all processes share
+        vectors.rows |= read_vectors(path, mapped=True)  # those of the file, whose memory all processes share
     report(
         f"vectors of {counted(texts, 'text')}: {vectors.computed:,} computed, the others from {path}, in "
         f"{time.monotonic() - started:.1f} s"

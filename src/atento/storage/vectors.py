@@ -29,14 +29,23 @@ def fingerprint_of(weights: Mapping[str, Tensor], settings: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_vectors(path: Path) -> Vectors:
-    """Return the vectors of a file; none if there is no file, or one that is damaged."""
+def read_vectors(path: Path, *, mapped: bool = False) -> Vectors:
+    """Return the vectors of a file; none if there is no file, or one that is damaged.
+
+    With `mapped` they are read when they are used, and cannot be written: all processes share their memory.
+    """
     if not path.is_file():  # opening a pipe would wait
         return {}
     try:
         with TensorFiles(path.parent, path.name) as files:
-            keys, lengths, values = (files.read(name).numpy() for name in ("keys", "lengths", "values"))
-    except (AtentoError, KeyError):
+            keys, lengths = (files.read(name).numpy() for name in ("keys", "lengths"))
+            if mapped:
+                at = files.entries["values"]
+                dtype = str(at.dtype).removeprefix("torch.")
+                values: NDArray[np.floating] = np.memmap(at.file, dtype, "r", offset=at.start, shape=at.shape)
+            else:
+                values = files.read("values").numpy()
+    except (AtentoError, KeyError, OSError, ValueError):
         return {}
     if int(lengths.sum()) != len(values) or len(keys) != len(lengths):
         return {}

@@ -122,7 +122,7 @@ def _mask_id(model: TaskModel) -> int | None:
 def _attribution(model: TaskModel, reading: Reading, method: str, steps: int | None) -> Attribution:
     if method == "integrated-gradients":
         config, mask_id = model.network.config, _mask_id(model)  # the mask is the baseline, else padding
-        baseline = config.pad_id if mask_id is None else mask_id
+        baseline = tokenizer_of(model).pad_id if mask_id is None else mask_id
         reads_characters = characters_of_words(config) is not None
         return integrated_gradients(model.network, reading, None if reads_characters else baseline, steps)
     if method == "leave-out":

@@ -98,7 +98,7 @@ class ModelInTraining(TaskModel):
         given = recipe.decoding  # a draft changes the time alone
         self._decoding = replace(given, draft=()) if given.draft else given
         # sources beyond the positions are cut, if the recipe cuts
-        self.source_limit = None if recipe.data.truncate == "none" else network.config.position_limit
+        self.source_limit = None if recipe.data.truncate == "none" else network.config.source_limit
 
     @property
     def decoding(self) -> DecodingConfig:

@@ -179,8 +179,8 @@ def most_read(network: NetworkConfig, trained: int | None) -> int | None:
     compares_all = network.architecture in ("encoder", "decoder", "encoder-decoder") and (
         network.attention.sparse is None and (network.mask is None or network.mask.kind != "window")
     )
-    if network.position_limit is not None or not compares_all:
-        return network.position_limit
+    if network.source_limit is not None or not compares_all:
+        return network.source_limit
     return max(_LONGEST, trained or 0)
 
 

@@ -136,8 +136,16 @@ class Tokenizer:
         return dict(self._parts.files)
 
     def with_target(self, target: "Tokenizer") -> "Tokenizer":
-        """This tokenizer for sources, and another one that Atento trained for targets; one folder holds both."""
-        return Tokenizer._of(with_target(self._parts, target._parts))
+        """This tokenizer for sources, and another one that Atento trained for targets; one folder holds both.
+
+        Of one that has two itself, that of targets is taken.
+
+        Raises:
+            TokenizerError: the other one is of another library's model.
+        """
+        if not target.target.native:
+            raise TokenizerError("the tokenizer of targets must be one that Atento trained: leave `tokenizer.path` out")
+        return Tokenizer._of(with_target(self._parts, target.target._parts))
 
     def save(self, directory: str | Path) -> None:
         """Write `files()` to a folder. `transformers` reads them and gives the same ids.

@@ -7,8 +7,7 @@ from atento.networks.interface import Network
 from atento.networks.weight_levels import Levels, levels_of
 from atento.training.optimizer import TrainedWeights, all_weights
 
-# weights that read the source, where targets have a table
-_READS = ("embedding.", "source_features.", "source_inputs.", "encoder.")
+_READS = ("source_features.", "source_inputs.", "encoder.")  # weights that read the source, where targets have a table
 _LARGE_HEAD = "heads.vocabulary.output.weight"  # a matrix of the whole vocabulary, which adapters leave as it is
 
 
@@ -69,7 +68,8 @@ def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
     if init.train == "decoder":
         if architecture != "encoder-decoder":
             raise RecipeError(f"`init.train` decoder is for an encoder-decoder: got architecture {architecture!r}")
-        return [name for name in of if not name.startswith(_READS)]
+        reads = _READS if network.config.features is not None else ("embedding.", *_READS)
+        return [name for name in of if not name.startswith(reads)]
     if init.last is not None:
         if init.last > levels.layers and network.config.shared_layers:
             raise RecipeError(

@@ -163,7 +163,7 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
     if verb in ("classify", "embed", "similarity") and (model.long_texts.windows or model.long_texts.head_tail):
         return longest  # the model has a way of its own with longer texts
     if verb not in _WINDOWED:
-        limits += [model.network.config.position_limit, context_limit(model.network.config)]
+        limits += [model.network.config.source_limit, context_limit(model.network.config)]
     if verb == "classify" or (verb == "similarity" and has_regression_head(model)):
         limits.append(model.trained_length)
     elif verb in ("embed", "similarity"):

@@ -82,7 +82,9 @@ def peek(
         single = next(iter(batch.labels)) if len(batch.labels) == 1 else None
         heads = {name: single if name == "labels" else name for name in example}
         named = {
-            name: _class_names(ids, classes[str(heads[name])]) if heads[name] in classes else tokenizer.tokens(ids)
+            name: _class_names(ids, classes[str(heads[name])])
+            if heads[name] in classes
+            else (tokenizer.target if name in ("target_ids", "labels") else tokenizer).tokens(ids)
             for name, ids in example.items()
             if heads[name] not in spans
         }

@@ -91,7 +91,8 @@ def beside(fitted_keys: Sequence[str], origins: Mapping[str, str]) -> list[str]:
 
 def _places(key: str) -> bool:
     """Whether a key says the layers or heads of a part of the network."""
-    return key.startswith("network.") and key.endswith((".layers", ".heads"))
+    of_ours = key.startswith("network.") and not key.startswith("network.features.")
+    return of_ours and key.endswith((".layers", ".heads"))
 
 
 def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:

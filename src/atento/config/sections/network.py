@@ -147,11 +147,9 @@ class NetworkConfig:
             raise RecipeError(f"`norm_eps` must be above 0: got {self.norm_eps}")
         if max(self.d_model, self.d_ff) > WIDEST:
             raise RecipeError(f"`d_model` and `d_ff` may be {WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
-        if max(self.n_layers, self.decoder_layers) > DEEPEST:
-            raise RecipeError(
-                f"`n_layers` and `n_decoder_layers` may be {DEEPEST:,} at most: got {self.n_layers} and "
-                f"{self.decoder_layers}"
-            )
+        deep = self.n_layers, self.decoder_layers
+        if max(deep) > DEEPEST:
+            raise RecipeError(f"`n_layers` and `n_decoder_layers` may be {DEEPEST:,} at most: got {deep[0]}, {deep[1]}")
         shared = self.attention.n_kv_heads
         if shared is not None and (shared < 1 or self.n_heads % shared):
             raise RecipeError(
@@ -273,10 +271,14 @@ class NetworkConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """Maximum number of tokens of a text, if positions are learned or `features` has a limit; None: no limit."""
-        limits = [self.max_len] if any(scheme.kind == "learned" for scheme in self.schemes) else []
-        limits += [] if self.features is None or self.features.max_len is None else [self.features.max_len]
-        return min(limits, default=None)
+        """Maximum number of tokens of a text, if positions are learned; None: no limit."""
+        return self.max_len if any(scheme.kind == "learned" for scheme in self.schemes) else None
+
+    @property
+    def source_limit(self) -> int | None:
+        """As `position_limit`, of a text that is read: `features` may have a limit too."""
+        limits = (self.position_limit, None if self.features is None else self.features.max_len)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def schemes(self) -> tuple[PositionConfig, ...]:
@@ -394,6 +396,4 @@ def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -
 def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
     """Return the configuration as plain data with lists instead of tuples, as read from `config.json`."""
     data: dict[str, Any] = json.loads(json.dumps(asdict(config)))
-    if config.writing is None:
-        del data["writing"]
-    return data
+    return {name: value for name, value in data.items() if name not in ("writing", "features") or value is not None}

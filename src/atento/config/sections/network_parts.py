@@ -1,7 +1,7 @@
 """The parts of a network's configuration: attention, masks, feed-forward, embedding, output, special tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -235,15 +235,18 @@ class FeaturesConfig:
     later epochs and runs read its vectors. They take 2 bytes for each of `layers` × width numbers of a token.
     [null: read every text every time]
     """
-    encoder: Mapping[str, object] = field(default_factory=dict)
+    encoder: Mapping[str, object] | None = None
     """The network of the encoder; written by training."""
+    template: str | None = None
+    """The special tokens around a text that the encoder was trained with; written by training. [null: its tokenizer's]
+    """
     max_len: int | None = None
     """Maximum number of tokens that the encoder reads; written by training. [null: no limit]"""
 
     def __post_init__(self) -> None:
         if not self.model:
             raise RecipeError("`features.model` must name a model: got ''")
-        if self.encoder and self.encoder.get("architecture") != "encoder":
+        if self.encoder is not None and self.encoder.get("architecture") != "encoder":
             raise RecipeError("`features.encoder` must be the network of an encoder; training writes it")
         if self.layers is not None and (
             not self.layers or min(self.layers) < 0 or len(set(self.layers)) < len(self.layers)

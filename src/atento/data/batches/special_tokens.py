@@ -15,11 +15,14 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
     Args:
         config: the network.
         tokenizer: its tokenizer.
-        stated: the template that the model's configuration names; None: the tokenizer's own.
+        stated: the template that the model's configuration names; None: that of `network.features`, or the tokenizer's
+            own.
 
     Raises:
         TokenizerError: the template needs a token that the tokenizer has not.
     """
+    if stated is None and config.features is not None:
+        stated = config.features.template
     template = tokenizer.template(stated)
     if config.architecture not in WITH_SOURCE:
         return template

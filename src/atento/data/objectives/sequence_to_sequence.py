@@ -74,12 +74,11 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     budget, seed = recipe.training.batch_tokens, recipe.training.seed
     mixed = TASKS[recipe.task].several_tasks  # else an update would hold targets of one length, and so of one task
     if preparation.held_out:
-        limit = network.position_limit
-        if limit is not None:
-            source, target = _cut(source, target, preparation, limit)
+        source, target = _cut(source, target, preparation, (network.source_limit, network.position_limit))
         return PlannedBatches(_store(source, target), objective, budget=budget, seed=seed, random_updates=mixed)
-    source, target = _cut(source, target, preparation, preparation.longest, preparation.report)
-    rows = _fitting(source, target, preparation)
+    limits = (min(preparation.longest, network.source_limit or preparation.longest), preparation.longest)
+    source, target = _cut(source, target, preparation, limits, preparation.report)
+    rows = _fitting(source, target, preparation, limits)
 
     # a trained encoder knows one segmentation of a word
     known = network.features is not None or (recipe.init is not None and recipe.init.new_decoder)
@@ -94,7 +93,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
                 if side
                 else sources_of(network, tokenizer, chosen, dropout=0.0 if known else dropout, seed=draw)
             )
-        return _store(*_cut(encoded[0], encoded[1], preparation, preparation.longest))
+        return _store(*_cut(encoded[0], encoded[1], preparation, limits))
 
     first = _store([source[row] for row in rows], [target[row] for row in rows])
     stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
@@ -131,12 +130,14 @@ def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
     return MemoryStore({"source": Ragged(source), "target": Ragged(target)})
 
 
-def _fitting(source: list[list[int]], target: list[list[int]], preparation: Preparation) -> list[int]:
+def _fitting(
+    source: list[list[int]], target: list[list[int]], preparation: Preparation, limits: tuple[int, int]
+) -> list[int]:
     """Return the numbers of the pairs that are not blank and not too long; warn of those that are left out."""
-    longest, sides = preparation.longest, preparation.recipe.data.truncate
+    longest, sides = min(limits), preparation.recipe.data.truncate
     way = {"none": "`data.truncate: source` cuts long sources, and ", "source": "", "both": ""}[sides]
     way = f"{way}`data.max_len` raises the limit"
-    rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
+    rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < limits[0] and 0 < len(t) < limits[1]]
     n_blank = sum(not s or not t for s, t in zip(source, target))
     n_long = len(source) - len(rows) - n_blank  # below `longest`, since EOS follows
     for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}; {way}")):
@@ -168,15 +169,16 @@ def within_positions(
     Raises:
         DataError: no pair is left.
     """
-    limit = network.position_limit
-    if limit is None or not {"source", "target"} <= split.columns.keys():
+    limit, read = network.position_limit, network.source_limit  # `read` is no more than `limit`
+    if read is None or not {"source", "target"} <= split.columns.keys():
         return split, None
-    sides = [] if truncate == "both" else [targets_of(network, tokenizer, split["target"])]  # not those that are cut
-    sides += [sources_of(network, tokenizer, split["source"])] if truncate == "none" else []
-    rows = [row for row in range(len(split)) if all(len(side[row]) < limit for side in sides)]  # EOS follows
+    # not those that are cut
+    sides = [] if truncate == "both" or limit is None else [(targets_of(network, tokenizer, split["target"]), limit)]
+    sides += [(sources_of(network, tokenizer, split["source"]), read)] if truncate == "none" else []
+    rows = [row for row in range(len(split)) if all(len(side[row]) < most for side, most in sides)]  # EOS follows
     if len(rows) == len(split):
         return split, None
-    why = f"{len(split) - len(rows)} of {len(split)} pairs left out: longer than the {limit} positions of the network"
+    why = f"{len(split) - len(rows)} of {len(split)} pairs left out: longer than the {read} positions of the network"
     if not rows:
         raise DataError(why)
     return subset(split, rows), why
@@ -186,17 +188,18 @@ def _cut(
     source: list[list[int]],
     target: list[list[int]],
     preparation: Preparation,
-    longest: int,
+    limits: tuple[int | None, int | None],
     report: Report | None = None,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Cut the sides that `data.truncate` names at `longest` tokens, EOS included; warn of those that are cut."""
-    sides, room = preparation.recipe.data.truncate, longest - 1  # EOS follows
+    """Cut the sides that `data.truncate` names at their limits, EOS included; warn of those that are cut."""
+    sides, rooms = preparation.recipe.data.truncate, [limit and limit - 1 for limit in limits]  # EOS follows
     if sides == "none":
         return source, target
-    long = [sum(len(row) > room for row in side) for side in (source, target)]  # of each side
+    # of each side
+    long = [sum(len(row) > room for row in side) if room else 0 for side, room in zip((source, target), rooms)]
     counts = [f"{count} on the {name} side" for count, name in zip(long, ("source", "target")) if count]
     if sides == "source":
         counts = counts[: bool(long[0])]  # targets stay whole: of the counts, that of the source side, if there is one
     if counts and report is not None:
-        report(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {room + 1} tokens")
-    return [row[:room] for row in source], [row[:room] for row in target] if sides == "both" else target
+        report(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {limits[0]} tokens")
+    return [row[: rooms[0]] for row in source], [row[: rooms[1]] for row in target] if sides == "both" else target

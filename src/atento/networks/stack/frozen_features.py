@@ -12,6 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import FeaturesConfig
 from atento.networks.frozen import current
 from atento.networks.stack.encoder import Encoder
+from atento.networks.vocabulary import at_least_float32
 
 
 class FrozenFeatures(nn.Module):
@@ -25,7 +26,7 @@ class FrozenFeatures(nn.Module):
     def __init__(self, features: FeaturesConfig, d_model: int) -> None:
         super().__init__()
         config: NetworkConfig = Reader().fit(as_node(features.encoder, "features.encoder"), NetworkConfig, "network")
-        self.encoder = Encoder(config).requires_grad_(False)
+        self.encoder = Encoder(config).requires_grad_(False).eval()
         for module in self.encoder.modules():
             if isinstance(module, Observable):
                 module.kind = ""  # its attention is not that of the network
@@ -47,7 +48,8 @@ class FrozenFeatures(nn.Module):
         def compute() -> Tensor:
             return self.joined(ids, token_mask)
 
-        vectors = current()  # of texts that were read before (`network.features.cache`)
+        # of texts that were read before (`network.features.cache`); a teacher, which does not learn, has its own
+        vectors = current("features") if self.training else None
         joined = compute() if vectors is None else vectors.hidden(compute, ids, token_mask, None)
         out: Tensor = self.output(joined.to(self.encoder.embedding.weight.dtype))  # (B,S,N·E) -> (B,S,D)
         return out
@@ -57,5 +59,5 @@ class FrozenFeatures(nn.Module):
         encoder, states = self.encoder, list[Tensor]()
         x = encoder.inputs(encoder.embedding(ids), token_mask=token_mask)
         encoder.stack(x, token_mask=token_mask, depth=max(self.layers), layers=states)
-        normed = [F.layer_norm(states[layer].float(), states[layer].shape[-1:]) for layer in self.layers]
-        return torch.cat(normed, dim=-1)
+        chosen = [at_least_float32(states[layer]) for layer in self.layers]
+        return torch.cat([F.layer_norm(state, state.shape[-1:]) for state in chosen], dim=-1)

@@ -81,7 +81,7 @@ def _schemes(model: Model) -> list[tuple[str, nn.Module]]:
     """The modules of a network that know positions, each once, with their names."""
     names, found = scheme_names(model.network.config), list[tuple[str, nn.Module]]()
     for path, part in model.network.named_modules():
-        if isinstance(part, AddedPositions | LayerPositions):
+        if isinstance(part, AddedPositions | LayerPositions) and not path.startswith("source_features."):
             place = path.split(".")[0].removesuffix("_inputs")
             found += [(f"{names[number]} ({place})", one) for number, one in zip(part.numbers, part.schemes)]
     return found
