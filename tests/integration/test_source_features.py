@@ -22,6 +22,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.convert.ctranslate2_engine import why_not_held
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, RecipeError, TokenizerError, UsageError
+from atento.inference.choose import pack_weights
 from atento.inference.encoder_reading import SourceReader
 from atento.inference.packed_modules import copy_sharing_weights
 from atento.inspection.ablation import attentions
@@ -106,6 +107,8 @@ def test_packed_sources_and_observed_attention(whole: Path) -> None:
         packed, _ = reader.encoded(ids, real)
         torch.testing.assert_close(packed[real], plain[real], rtol=0, atol=1e-5)
         torch.testing.assert_close(reader.rows(rows), plain[real], rtol=0, atol=1e-5)
+        pack_weights(held := copy_sharing_weights(network))  # as a service holds it
+        torch.testing.assert_close(held.encode(ids, source_token_mask=real)[real], plain[real], rtol=0, atol=1e-5)
     assert set(attentions(network)) == {("encoder", 0), ("decoder", 0), ("cross", 0)}
     with observe(network) as seen:
         network(ids, torch.tensor([[1, 2], [1, 2]]), source_token_mask=real)

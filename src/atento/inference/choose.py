@@ -15,7 +15,7 @@ from atento.inference.fast import FastStepFunction, precision_of_sources, why_no
 from atento.inference.fast_reader import FastReader, attention_type_of, why_no_fast_reading
 from atento.inference.graphs import GraphStepFunction
 from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
-from atento.inference.packed_modules import pack_decoder
+from atento.inference.packed_modules import pack_decoder, pack_modules
 from atento.inference.plain import PlainStepFunction, WritingNetwork
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
 from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_bits, multiplies_by_table
@@ -193,6 +193,8 @@ def pack_weights(network: Network, precision: Precision | None = None) -> None:
             for owner, name in linear_maps(network.encoder) if precision == "bfloat16" else ():
                 getattr(owner, name).to(torch.bfloat16)
             pack_stack(network.encoder, precision, weight.dtype)
+            if network.source_features is not None:
+                pack_modules(network.source_features, precision)
 
 
 def pack_large(network: Network) -> None:
