@@ -163,7 +163,9 @@ def test_two_runs_in_threads_have_the_first_weights_of_their_seeds(monkeypatch: 
 
     def make(seed: int) -> None:
         training = SimpleNamespace(seed=seed)
-        setup: Any = SimpleNamespace(recipe=SimpleNamespace(training=training), config=seed, initial=None)
+        setup: Any = SimpleNamespace(
+            recipe=SimpleNamespace(training=training), config=seed, initial=None, features=None
+        )
         setup.batches, setup.device = SimpleNamespace(updates_per_epoch=1), "cpu"
         steps.make_network(setup)
 

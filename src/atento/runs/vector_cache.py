@@ -1,6 +1,4 @@
-"""The vectors of a frozen network for the texts of a run, read once and stored in a folder (`init.cache`,
-`network.features.cache`).
-"""
+"""The vectors of a frozen network for the texts of a run, read once and stored in a folder (`cache` of a recipe)."""
 
 import time
 from collections.abc import Callable, Iterable

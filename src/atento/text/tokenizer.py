@@ -136,13 +136,7 @@ class Tokenizer:
         return dict(self._parts.files)
 
     def with_target(self, target: "Tokenizer") -> "Tokenizer":
-        """This tokenizer for sources, and another one that Atento trained for targets; one folder holds both.
-
-        Of one that has two itself, that of targets is taken.
-
-        Raises:
-            TokenizerError: the other one is of another library's model.
-        """
+        """This tokenizer for sources, and one that Atento trained (else TokenizerError) for targets; in one folder."""
         if not target.target.native:
             raise TokenizerError("the tokenizer of targets must be one that Atento trained: leave `tokenizer.path` out")
         return Tokenizer._of(with_target(self._parts, target.target._parts))
@@ -213,9 +207,8 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of all that decides ids and text. `save` and `load` preserve it (docs/notes.md#d5)."""
         content = [self._data, self.kind, self.lowercase, self.specials.roles, self.specials.ids]
-        content += (
-            [self._target.fingerprint] if self._target is not None and self._target.native else []
-        )  # Marian's has it
+        if self._target is not None and self._target.native:  # Marian's has it
+            content.append(self._target.fingerprint)
         canonical = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
