@@ -177,7 +177,9 @@ def find_initial_model(setup: Setup) -> None:
     checkpoint = newest(setup.folder / "checkpoints") if init is not None or features is not None else None
     if init is None and features is not None:
         begun = checkpoint or (None if setup.branch is None else setup.branch.path)
-        setup.features = encoder_of(features, setup.loaded.home) if begun is None else read_model(begun)
+        files = None if begun is None else read_model(begun)
+        of_run = files is not None and files.network_config.features is not None
+        setup.features = files if of_run else encoder_of(features, setup.loaded.home)
     elif checkpoint is not None:
         setup.initial = read_model(checkpoint)
     elif init is not None and setup.initial is None:

@@ -1,7 +1,7 @@
 """The parts of a network's configuration: attention, masks, feed-forward, embedding, output, special tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -235,7 +235,7 @@ class FeaturesConfig:
     later epochs and runs read its vectors. They take 2 bytes for each of `layers` × width numbers of a token.
     [null: read every text every time]
     """
-    encoder: Mapping[str, object] | None = None
+    encoder: Mapping[str, object] | None = field(default=None, repr=False)
     """The network of the encoder; written by training."""
     template: str | None = None
     """The special tokens around a text that the encoder was trained with; written by training. [null: its tokenizer's]
