@@ -305,7 +305,7 @@ def read_frozen(setup: Setup) -> None:
     batches += [
         held_out_batches(recipe, setup.config, setup.tokenizer, split)
         for split in (setup.data.valid, setup.data.test)
-        if split is not None
+        if split is not None and recipe.init is not None  # features are read from there in training alone
     ]
     vectors = frozen_vectors(setup.network, batches, setup.loaded.home / frozen_part.cache, setup.report)
     setup.files.enter_context(frozen(vectors))
