@@ -34,19 +34,13 @@ from atento.training.optimizer import all_weights
 from conftest import ForkServer
 from released_folders import write_released
 from runs import differences, events, last, tensors
+from test_new_decoder import PAIRS, SOURCES
+from test_new_decoder import RECIPE as OTHERS
 
 pytestmark = pytest.mark.integration
-WORDS = {"o": "the", "gato": "cat", "dorme": "sleeps", "come": "eats", "a": "the", "uva": "grape"}
-SOURCES = [f"{a} {b} {c}" for a in ("o", "a") for b in ("gato", "uva") for c in ("dorme", "come", "gato")]
-PAIRS = {"source": SOURCES, "target": [" ".join(map(WORDS.__getitem__, text.split())) for text in SOURCES]}
-RECIPE: dict[str, Any] = {
-    "task": "translation",
-    "data": {},
-    "tokenizer": {"kind": "bpe", "vocab_size": 280},
-    "training": {"steps": 40, "batch_tokens": 200, "warmup": 5, "learning_rate": 1e-2, "precision": "float32"}
-    | {"checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2},
-    "decoding": {"beam": 1, "max_new_tokens": 8},
-    "metrics": ["bleu"],
+RECIPE = OTHERS | {
+    "training": OTHERS["training"]
+    | {"steps": 40, "checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2}
 }
 SIZES = {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 1}
 
