@@ -1,6 +1,7 @@
 """Probabilities of classifiers: a temperature, thresholds by precision, silence, reliability; kept with the model."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.evaluation import calibrate
 from atento.inspection.figures.classifier_figures import reliability_svg, wilson
 from atento.runs.train import TrainedRun
+from atento.scale.model_hash import model_files
 from atento.splitmix import hashes, uniform
 from atento.tasks.calibrating import _steps, fit_confidence, fitted_temperature
 from conftest import ForkServer
@@ -116,6 +118,38 @@ def test_a_model_is_silent_where_it_cannot_be_that_precise(run: TrainedRun) -> N
     assert None not in model.classify(texts, abstain=0.3)
     model.config["confidence"] = {"temperature": 1.0, "records": 200, "thresholds": [0.4], "precisions": [0.8]}
     assert model.classify(texts[:3], abstain=0.9) == [None] * 3  # it never was that precise
+
+
+def test_the_most_probable_label_alone_is_sure(run: TrainedRun) -> None:
+    """Below a half several labels may pass a threshold; the precision that was measured is of the first."""
+    verbs = pytest.importorskip("atento_serve.engine.verbs")
+    model = atento.load(run.folder)
+    model.config["confidence"] = {"temperature": 20.0, "records": 200, "thresholds": [0.2], "precisions": [0.9]}
+    texts = [text for text, _ in noisy(9, 1)]
+    for text, labels in zip(texts, verbs.values_of(model, "classify", texts, {"abstain": 0.9})):
+        best = model.classify(text, abstain=0.9)
+        assert best is not None and best.probability < 0.5 and [label["name"] for label in labels] == [best.name]
+
+
+def test_another_temperature_is_another_model_for_parts_of_a_cluster(run: TrainedRun, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    before = model_files(str(folder))
+    assert model_files(str(folder)) == before
+    kept = json.loads((folder / "confidence.json").read_text("utf-8"))
+    (folder / "confidence.json").write_text(json.dumps(kept | {"temperature": 3.0}), encoding="utf-8")
+    assert model_files(str(folder))[1] != before[1]
+
+
+def test_labels_that_are_never_predicted_leave_a_run_without_a_temperature(tmp_path: Path) -> None:
+    """Of several labels none may reach a half after few updates; the run ends, and says so."""
+    rows = [{"text": text, "label": [label] * (n % 20 == 0)} for n, (text, label) in enumerate(noisy(400, 1))]
+    data = {"train": rows[:200], "valid": rows[200:]}
+    sources: dict[str, Any] = {name: {"memory": name} for name in data}
+    settings = recipe(sources, NETWORK, steps=20, baseline=False) | {"task": "multi-label-classification"}
+    done = atento.train(settings, data=data, out=tmp_path / "run", threads=1)
+    log = (done.folder / "train.log").read_text("utf-8")
+    assert "warning: probabilities are not calibrated: the model predicts no label for any record" in log
+    assert atento.train(settings, data=data, out=tmp_path / "run").already_finished
 
 
 def test_labels_of_several_are_left_out(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import atento
 from atento.errors import AtentoError
 from atento.metrics import METRICS
 from atento.runs.train import TrainedRun
+from atento.tasks.hard_negatives import Mining, mined
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -156,6 +157,20 @@ def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, 
     ):
         source, *target = files
         refused(server.run("data", "mine", source, "--encoder", "encoder", "--out", *target, cwd=tmp_path), message)
+
+
+def test_twins_of_a_right_document_are_no_negatives(tmp_path: Path) -> None:
+    """In other code points, with white space, or with an equal score."""
+    given = recipe(task="embedding", training=TRAINING | {"steps": 1})
+    texts = [("o gato dorme", "o gato"), ("não", "o cão come")]
+    model = atento.load(atento.train(given, data={"train": texts}, out=tmp_path / "encoder", threads=1).folder)
+    pairs = [("o gato dorme", "não, o gato dorme")]
+    corpus = ["na\u0303o, o gato dorme", " não, o gato dorme ", "não, o gato dorme", "o cão come"]
+    ((_, _, found),) = mined(model, pairs, corpus, Mining(9, 9, 0, 0.0, 0.0))
+    assert set(found) <= {"o cão come"}
+    ((_, _, found),) = mined(model, [("o gato dorme", "o gato")], ["o gato ", "O  gato"], Mining(9, 9, 0, 0.0, 0.0))
+    (query, right, other) = model.embed(["o gato dorme", "o gato", "O  gato"], normalize=True)
+    assert found == ["O  gato"] * bool(query @ other < query @ right)
 
 
 @pytest.mark.parametrize(

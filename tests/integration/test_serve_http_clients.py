@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -11,7 +12,12 @@ import torch
 
 import atento
 from atento.model import Model
+from atento_serve.api.rerank import _way
+from atento_serve.engine.verbs import describe
+from atento_serve.jobs import Description
+from atento_serve.settings import Limits
 from http_service import LABELS, SOURCES, Served, error_of, until
+from serving import small_model, small_tokenizer
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 PROMPT = "I love the big dog . the cat sees it"
@@ -181,6 +187,38 @@ def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
     ):
         done = service.post("/rerank", body)
         assert 400 <= done.status_code < 500 and done.json()["error"]["message"].startswith(message), done.text
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen"),
+    [
+        (("não relevante", "relevante"), "relevante"),
+        (("irrelevante", "muito relevante", "relevante"), "relevante"),
+        (("contradiction", "entailment", "neutral"), "entailment"),
+        (("ENTAILMENT", "not_entailment"), "ENTAILMENT"),
+        (("NotRelevant", "sem relevância"), None),
+        (("na\u0303o relevante", "outro"), None),
+    ],
+)
+def test_the_label_that_ranks_says_that_a_text_is_relevant(labels: tuple[str, ...], chosen: str | None) -> None:
+    known = {"verbs": ("classify",), "labels": labels, "pairs": True, "gives_number": False}
+    assert _way(replace(_any_description(), **known)) == chosen
+
+
+def _any_description() -> Description:
+    return describe(small_model(small_tokenizer(), "encoder"), asdict(Limits()))
+
+
+def test_the_text_that_is_too_long_is_the_one_that_is_named(service: Served) -> None:
+    long = "I love you . " * 400
+    for name in ("lm", "minilm"):
+        if name not in {row["id"] for row in service.get("/v1/models").json()["data"]}:
+            continue
+        for query, documents, at, number in (("a", ["b", long], "/documents", 1), (long, ["b"], "/query", 0)):
+            done = service.post("/rerank", {"model": name, "query": query, "documents": documents})
+            error = done.json()["error"]
+            assert done.status_code == 413 and error["message"].startswith(f"text {number} has"), done.text
+            assert error["param"] == at
 
 
 # The service itself -------------------------------------------------------------------------------------------------

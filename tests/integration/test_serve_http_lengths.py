@@ -110,3 +110,25 @@ def test_a_prompt_is_cut_to_its_last_tokens_if_a_request_says_so(service: Served
     assert len(model.tokenizer.encode(last)) == 7
     refused = service.post("/models/lm", {"inputs": text, "parameters": {"truncate": 0}})
     assert refused.status_code == 422 and refused.json()["error_type"] == "validation"
+
+
+def test_a_prompt_takes_some_of_the_room() -> None:
+    """A text that a prompt stands before is refused, or cut, where both together are too long."""
+    reader = small_model(small_tokenizer(), "encoder", **LEARNED)
+    reader.config["embedding"] = {"prompts": {"query": "a a a "}}
+    text, named = text_of(reader, 24, 0), {"prompt_name": "query"}
+    assert fitted(reader, "embed", [text], 512, "error") == ([text], 24)
+    with pytest.raises(UsageError, match=r"text 0 has 30 tokens: at most 24 are read"):
+        fitted(reader, "embed", [text], 512, "error", options=named)
+    ((cut,), count) = fitted(reader, "embed", [text], 512, "right", options=named)
+    assert count == 24 and text.startswith(str(cut)) and len(str(cut)) < len(text)
+    assert reader.tokenizer is not None and len(reader.tokenizer.encode(f"a a a {cut}")) <= 24
+
+
+def test_a_text_without_tokens_is_refused_by_its_number() -> None:
+    """Of a network whose tokenizer puts none around a text, as the decoders of released families do."""
+    head = HeadConfig("classification", ("a", "b"))
+    reader = small_model(small_tokenizer(), "decoder", heads=(head,), **LEARNED)
+    reader.config |= {"task": "classification", "template": "none"}
+    with pytest.raises(UsageError, match="text 1 has no tokens, so there is nothing to read"):
+        reader.classify(["a", "", "a a"])

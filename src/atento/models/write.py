@@ -18,7 +18,6 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
-from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.limits import read_plain
@@ -155,8 +154,8 @@ def write_model(
             files = {**files, **dense}
         released, weights = release(network, weights)
         ours = {name: config[name] for name in OUR_KEYS if name in config}
-        spec = TASKS.get(str(config.get("task")))
-        if spec is not None and spec.outputs == "rankings":
+        # a number of pairs is raw, where CrossEncoder would take its logistic function
+        if any(HEAD_KINDS[head.kind] == "number" for head in network.heads) and config.get("pairs") is not False:
             released = released | CROSS_ENCODER
         config = released | {"atento": ours, "torch_dtype": type_name(widest(weights.values()))}
     tensors = weight_files(weights, max_shard_size)

@@ -7,7 +7,7 @@ import torch
 from atento.config.reading.loading import dump_recipe, recipe_values
 from atento.config.tables.tasks import TASKS
 from atento.data.records.splits import Split
-from atento.errors import counted
+from atento.errors import DataError, counted
 from atento.metrics.metric_table import signed
 from atento.models.load import read_model
 from atento.networks import parameter_count
@@ -88,7 +88,11 @@ def _calibrate(setup: Setup) -> None:
         return
     files = read_model(setup.folder)
     setup.network.load_state_dict(files.weights | without_effect(setup.network))
-    found = confidence_of(setup.network, setup.tokenizer, valid, setup.recipe)
+    try:
+        found = confidence_of(setup.network, setup.tokenizer, valid, setup.recipe)
+    except DataError as error:  # of several labels, none is predicted
+        setup.report(f"warning: probabilities are not calibrated: {error}")
+        return
     keep_confidence(files.path, found.config)
     setup.report(found.line())
 

@@ -1,12 +1,13 @@
 """The hash of a model's files, by which a run knows whether the model is the same."""
 
 import hashlib
+import json
 from pathlib import Path
 
 from atento.errors import CheckpointError, ModelError
 from atento.limits import open_plain
-from atento.models.model_folder import find_model
-from atento.storage.manifest import MANIFEST, read_manifest
+from atento.models.model_folder import find_model, kept_confidence
+from atento.storage.manifest import CONFIDENCE, MANIFEST, read_manifest
 
 _ENDINGS = (".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".bin", ".vec", ".hdf5")
 _OF_TRAINING = ("optimizer", "state.json", MANIFEST)  # files of a checkpoint that the model does not read
@@ -30,6 +31,8 @@ def model_files(model: str) -> tuple[Path, str]:
     folder = find_model(model).resolve()
     if (folder / MANIFEST).is_file() and not (folder / MANIFEST).is_symlink():
         hashes = {entry.name: entry.sha256 for entry in read_manifest(folder).files if _is_read(entry.name)}
+        if kept := kept_confidence(folder):  # of a checkpoint, in its run
+            hashes[CONFIDENCE] = json.dumps(kept, sort_keys=True)
     else:
         names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
         hashes = {name: _sha256(folder / name) for name in names if _is_read(name)}

@@ -124,14 +124,18 @@ def classify(
     single = isinstance(text, str | tuple)
     texts: Any = [text] if single else text
     results: list[Any] = classifications(model, texts)
-    if threshold is None and not gives_label_sets(model.network):
-        sure = [above(labels[:1], least or 0.0) for labels in results]
-        results = [labels[0] if labels else None for labels in sure]
-    else:
-        # a threshold and a precision exclude each other
-        threshold = threshold if least is None else max(THRESHOLD, least)
+    if least is not None:
+        results = [sure_labels(model, labels, least) for labels in results]
+    elif threshold is not None or gives_label_sets(model.network):
         results = [above(labels, threshold) for labels in results]
+    if threshold is None and not gives_label_sets(model.network):
+        results = [labels[0] if labels else None for labels in results]
     return results[0] if single else results
+
+
+def sure_labels(model: TaskModel, labels: Sequence[Label], least: float) -> list[Label]:
+    """The labels that a model answers with, if they are as probable as `least_probability` asks."""
+    return above(labels, max(THRESHOLD, least)) if gives_label_sets(model.network) else above(labels[:1], least)
 
 
 def above(labels: Sequence[Label], threshold: float | None = None) -> list[Label]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.embedding import EmbeddingOptions
+from atento.data.records.values import compared
 from atento.errors import UsageError
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.model_vectors import embed
@@ -69,7 +70,7 @@ def mined(
     """
     right: dict[str, set[str]] = {}
     for query, positive in pairs:
-        right.setdefault(query, set()).add(positive)
+        right.setdefault(query, set()).add(compared(positive.strip()))
     documents = list(dict.fromkeys([*corpus, *(positive for _, positive in pairs)]))
     place, queries = {text: number for number, text in enumerate(documents)}, list(right)
     searched = len(dict.fromkeys(corpus)) or len(documents)  # the positives of the pairs stand behind the corpus
@@ -82,19 +83,21 @@ def mined(
         cosines = first[begin : begin + block] @ second[:searched].T
         top = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
         for query, row in zip(queries[begin : begin + block], top.tolist()):
-            others = [number for number in row if documents[number] not in right[query]]
+            others = [number for number in row if compared(documents[number].strip()) not in right[query]]
             nearest[query] = others[: mining.within][mining.skip :]
     row_of = {query: number for number, query in enumerate(queries)}
     for query, positive in pairs:
         found = nearest[query]
-        compared = [place[positive], *found]
+        scored = [place[positive], *found]
         if ranker is None:
-            scores = (second[compared] @ first[row_of[query]]).tolist()
+            scores = (second[scored] @ first[row_of[query]]).tolist()
         else:
-            numbers = numbers_of(ranker, [(query, documents[number]) for number in compared])
+            numbers = numbers_of(ranker, [(query, documents[number]) for number in scored])
             scores = [0.5 * (1 + math.tanh(number / 2)) for number in numbers]
         limit = scores[0] - max(mining.margin, mining.relative_margin * abs(scores[0]))
-        negatives = [documents[number] for number, score in zip(found, scores[1:]) if score <= limit]
+        negatives = [
+            documents[number] for number, score in zip(found, scores[1:]) if score <= limit and score < scores[0]
+        ]
         yield query, positive, negatives[: mining.count]
 
 

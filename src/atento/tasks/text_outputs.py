@@ -65,6 +65,9 @@ def text_outputs(
     device, linear = next(network.parameters()).device, network.heads[head.name]
     assert isinstance(linear, LinearHead)
     windows, numbers, texts_of_windows = opened(store, np.arange(len(store)))
+    for row in np.flatnonzero(windows["ids"].lengths == 0).tolist():  # of a tokenizer that puts none around a text
+        number = row if texts_of_windows is None else texts_of_windows[row]
+        raise UsageError(f"text {number} has no tokens, so there is nothing to read")
 
     def compute(rows: list[int]) -> list[list[float]]:
         inputs = {name: value.to(device) for name, value in inputs_of(windows, rows, network.config, head).items()}

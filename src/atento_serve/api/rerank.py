@@ -1,8 +1,10 @@
 """Texts ranked by a query, as Cohere, Jina and text-embeddings-inference do; and the `/embed` of the latter."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
+from unicodedata import normalize
 
 import numpy as np
 from fastapi import FastAPI
@@ -18,6 +20,7 @@ from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
 from atento_serve.jobs import Description
 
+_NOT = {"not", "non", "no", "un", "nao", "sem", "pouco"}
 Direction = Literal["left", "right", "Left", "Right"]
 
 
@@ -125,13 +128,13 @@ def _way(description: Description) -> str | None:
         return "number"
     if "classify" not in description.verbs:
         return None
-    return next((label for label in description.labels if _means_relevant(label.lower())), None)
+    return min(filter(_means_relevant, description.labels), key=len, default=None)
 
 
 def _means_relevant(label: str) -> bool:
-    return any(word in label for word in ("entail", "relevant")) and not any(
-        word in label for word in ("not", "non", "irrelevant")
-    )
+    """Whether a label says so, in English or in Portuguese: entailment, relevante, but not "não relevante"."""
+    words = re.findall(r"[a-z]+", normalize("NFD", label.lower()).replace("\u0303", ""))  # a tilde is no letter
+    return any(map(re.compile("entail|relevant").match, words)) and not _NOT.intersection(words)
 
 
 async def _scores(
@@ -141,9 +144,8 @@ async def _scores(
     if not way:
         vectors, tokens = list[Any](), 0
         prompts = work.service.describe(model).search_prompts
-        sides = [([fields.query], prompts[0]), (texts, prompts[1])]
-        # without prompts, all texts in one job
-        for side, name in sides if any(prompts) else [([fields.query, *texts], None)]:
+        sides = [(Pointers("/query"), [fields.query], prompts[0]), (work.pointers, texts, prompts[1])]
+        for work.pointers, side, name in sides:
             options = {"normalize": True} | ({} if name is None else {"prompt_name": name})
             outcome = await work.run(model, "embed", side, options, fit=fit)
             vectors, tokens = [*vectors, *outcome.values], tokens + outcome.prompt_tokens

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 from atento.config.tables.tasks import TASKS, verb_of
@@ -11,7 +12,7 @@ from atento.data.objectives.label_sets import KIND as SETS
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
-from atento.tasks.classification import above, least_probability
+from atento.tasks.classification import above, least_probability, sure_labels
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.filling import Candidate, fill_each
 from atento.tasks.regression import has_regression_head
@@ -40,8 +41,10 @@ def _classify(model: Model, items: Sequence[object], options: Mapping[str, Any])
     """All labels of each text; with `threshold` or `abstain`, a precision, those that are probable enough for it."""
     given: Any = [tuple(item) if isinstance(item, list) else item for item in items]
     threshold, abstain = options.get("threshold"), options.get("abstain")
-    least = threshold or 0.0 if abstain is None else least_probability(model, abstain, threshold)
-    return [above(labels, least) for labels in model.classifications(given)]
+    if abstain is None:
+        return [above(labels, threshold or 0.0) for labels in model.classifications(given)]
+    least = least_probability(model, abstain, threshold)
+    return [sure_labels(model, labels, least) for labels in model.classifications(given)]
 
 
 def _tag(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
@@ -160,7 +163,8 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
             trained with, or the tokens to which the model itself cuts a text that it classifies or embeds.
     """
     limits: list[int | None] = [longest]
-    if verb in ("classify", "embed", "similarity") and (model.long_texts.windows or model.long_texts.head_tail):
+    own_way = (model.long_texts.windows or model.long_texts.head_tail) and not model.config.get("pairs")
+    if verb in ("classify", "embed", "similarity") and own_way:
         return longest  # the model has a way of its own with longer texts
     if verb not in _WINDOWED:
         limits += [model.network.config.source_limit, context_limit(model.network.config)]
@@ -172,7 +176,13 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
 
 
 def fitted(
-    model: Model, verb: str, items: Sequence[object], longest: int, truncate: str, first: int = 0
+    model: Model,
+    verb: str,
+    items: Sequence[object],
+    longest: int,
+    truncate: str,
+    first: int = 0,
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[list[object], int]:
     """The items within the limit of length, and the number of their tokens.
 
@@ -183,6 +193,7 @@ def fitted(
         truncate: what becomes of a longer text: "error", or "left" or "right", the end that is cut. A text that is
             scored is never cut.
         first: the number of the first item in errors.
+        options: those of the verb; a prompt takes some of the room.
 
     Raises:
         TooLong: a text is longer and may not be cut; says both lengths. UsageError: an item is of another kind.
@@ -191,7 +202,11 @@ def fitted(
         return list(items), 0
     tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
-    total, within = 0, list[object]()
+    total, within, prompt = 0, list[object](), 0
+    if verb == "embed":  # it stands before each text
+        named: Any = {name: value for name, value in options.items() if name in ("prompt", "prompt_name")}
+        config = embedding_for(model.config.get("embedding", {}), str(model.path), named)
+        prompt = len(tokenizer.encode(config.prompt)) if config.prompt else 0
     for number, item in enumerate(items, first):
         if verb in WRITING and isinstance(item, list):  # a prompt of ids
             _check_length(number, len(item), longest)
@@ -200,7 +215,7 @@ def fitted(
         parts = list(item) if isinstance(item, list | tuple) else [item]
         lengths = [len(tokenizer.encode(_text(part))) for part in parts]
         joined = len(parts) == 2 and _reads_as_one(model, verb)
-        added = template.added(joined and verb != "score")
+        added = template.added(joined and verb != "score") + prompt
         rooms = _shares(lengths, longest - added) if joined else [longest - added] * len(parts)
         sizes = [sum(lengths) + added] if joined else [length + added for length in lengths]
         if truncate == "error" or verb == "score" or longest - added < 1:

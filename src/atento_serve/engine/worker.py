@@ -104,7 +104,7 @@ class Worker:
             longest = min(self.limits["input_tokens"], job.longest or self.limits["input_tokens"])
             truncate = job.truncate or self.limits["truncate"]
             given = prompts(self.conversations, job.items)
-            items, tokens = fitted(self.model, job.verb, given, longest, truncate, job.first)
+            items, tokens = fitted(self.model, job.verb, given, longest, truncate, job.first, job.options)
         except Exception as error:
             self.outbox.fail(job.id, error)
         else:
