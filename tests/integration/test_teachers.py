@@ -271,3 +271,53 @@ def test_teachers_of_other_tokens_tasks_and_widths_are_refused(teachers: list[Pa
     ):
         with pytest.raises(RecipeError, match=re.escape(f"teacher {teacher}: {said}")):
             trained(given | {"teacher": str(teacher)}, data, tmp_path / "run")
+
+
+def test_outputs_of_several_kinds_are_kept_in_one_folder(teachers: list[Path], tmp_path: Path) -> None:
+    """A classifier teaches labels, then its vectors; they have other widths."""
+    kept = {"model": str(teachers[0]), "cache": str(tmp_path / "outputs")}
+    for task, data in (("classification", TEXTS), ("embedding", PAIRS), ("classification", TEXTS)):
+        trained(recipe(task, teacher=kept, training=ONCE), data, tmp_path / f"{task}-{len(list(tmp_path.iterdir()))}")
+    stems = sorted(path.stem.partition("-")[2] for path in (tmp_path / "outputs").iterdir())
+    assert stems == ["classification", "vectors"]
+
+
+def test_vectors_are_learned_behind_the_prompts_of_the_recipe(tmp_path: Path) -> None:
+    """Where the teacher has prompts of these names, and says of none for which field it is."""
+    prompts = {"query": "the ", "passage": "a "}
+    given = recipe("embedding", embedding={"prompts": prompts})
+    teacher = atento.load(trained(given, PAIRS, tmp_path / "teacher"))
+    fields = {"prompts": dict.fromkeys(prompts, ""), "field_prompts": {"text": "query", "pair": "passage"}}
+    ours = given | {"embedding": fields, "tokenizer": {"kind": "byte"}}
+    alone = loss_of_one_update(ours, PAIRS, tmp_path / "alone")[0]
+    taught = loss_of_one_update(ours | {"teacher": str(teacher.path)}, PAIRS, tmp_path / "taught")[0]
+    student = atento.load(tmp_path / "taught")
+    sides = [[text for text, _ in PAIRS], [text for _, text in PAIRS]]
+    right = [teacher.embed(side, prompt_name=name) for side, name in zip(sides, prompts)]
+    own = [student.embed(side, prompt="") for side in sides]
+    soft = F.mse_loss(torch.tensor(np.concatenate(own)), torch.tensor(np.concatenate(right)))
+    assert taught == pytest.approx(alone / 2 + float(soft) / 2, rel=1e-4)
+
+
+def test_a_teacher_of_tokens_reads_none_of_the_stored_vectors(tmp_path: Path) -> None:
+    """They are of the run's own network; equal widths would hide it."""
+    texts = [text for text, _ in TEXTS]
+    masked = recipe("masked-language-modeling")
+    one = trained(masked, texts, tmp_path / "one")
+    path = masked | {"tokenizer": {"path": str(one / "tokenizer")}, "training": masked["training"] | {"seed": 5}}
+    other = trained(path, texts, tmp_path / "other")
+    losses = []
+    for cache in (None, str(tmp_path / "vectors")):
+        init = {"model": str(one), "train": "head"} | ({} if cache is None else {"cache": cache})
+        given = masked | {"init": init, "teacher": {"model": str(other), "weight": 1.0}}
+        given["training"] = given["training"] | {"steps": 1}
+        losses.append(loss_of_one_update(given, texts, tmp_path / f"run-{cache is None}")[0])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0] > 1e-4
+
+
+def test_a_branch_may_have_another_teacher(teachers: list[Path], tmp_path: Path) -> None:
+    given = recipe(training={"checkpoint_every": 2})
+    trained(given, TEXTS, tmp_path / "begun")
+    taught = given | {"teacher": str(teachers[0])}
+    done = atento.train(taught, data={"train": TEXTS}, from_=f"{tmp_path / 'begun'}@2", out=tmp_path / "on", threads=1)
+    assert done.step == 4 and "outputs for 12 records" in (tmp_path / "on" / "train.log").read_text()

@@ -16,6 +16,7 @@ from atento.config.reading.recipe_layers import shipped, shipped_text
 from atento.errors import RecipeError
 from atento.models.transplant import is_by_token
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+from atento.storage.vectors import read_vectors
 from atento.text.glossary import Glossary, Term
 from atento.text.new_languages import in_languages
 from atento.text.tokenizer import Tokenizer
@@ -334,3 +335,26 @@ def test_a_term_in_capitals_that_the_vocabulary_lacks_is_written_without(place: 
     texts = ["The cat sleeps here.", "the cat.", "A cat and a dog."]
     for text, written in zip(texts, model.translate(texts, max_new_tokens=12, glossary={"cat": "gata"}), strict=True):
         assert re.search(r"\bgata\b", written), text
+
+
+def test_a_multilingual_teacher_writes_in_the_languages_of_the_recipe(place: Path, tmp_path: Path) -> None:
+    """The targets of a student with a vocabulary of its own are its outputs; without languages it is refused."""
+    given: dict[str, Any] = {
+        "task": "translation",
+        "data": {"train": {"memory": "train"}},
+        "tokenizer": {"kind": "character"},
+        "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
+        "training": {"steps": 1, "batch_tokens": 100, "precision": "float32", "baseline": False},
+        "teacher": {"model": str(place / "nllb"), "cache": str(tmp_path / "kept")},
+    }
+    with pytest.raises(RecipeError, match=r"it is multilingual: `data.source_language` and `data.target_language` mus"):
+        atento.train(given, data={"train": PAIRS[:3]}, out=tmp_path / "run")
+    source, target, _, _ = LANGUAGES["nllb"]
+    given["data"] |= {"source_language": source, "target_language": target}
+    assert not load_recipe(given, memory=["train"]).warnings
+    atento.train(given, data={"train": PAIRS[:3]}, out=tmp_path / "run", threads=1)
+    (file,) = (tmp_path / "kept").iterdir()
+    texts = {text for value in read_vectors(file).values() for text in json.loads(value.tobytes())}
+    sources = [source for source, _ in PAIRS[:3]]
+    model = atento.load(place / "nllb")
+    assert texts == set(model.translate(sources, source_language=source, target_language=target))

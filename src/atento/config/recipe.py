@@ -210,8 +210,9 @@ class DataConfig:
     for documents; memory grows with it.
     """
     source_language: str | None = None
-    """For translation by a multilingual model: the language of the sources, as its tokenizer names it (por_Latn in
-    NLLB, pt_XX in mBART, pt in M2M-100). Marian is told the target language only. [null: the initial model's]
+    """For translation by a multilingual model, or by a teacher that is one: the language of the sources, as its
+    tokenizer names it (por_Latn in NLLB, pt_XX in mBART, pt in M2M-100). Marian is told the target language only.
+    [null: the initial model's]
     """
     target_language: str | None = None
     """The language of the targets, which every output of the model begins with, or, for Marian, every source. [null:

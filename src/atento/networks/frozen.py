@@ -77,8 +77,8 @@ def current(kind: str = "hidden") -> FrozenVectors | None:
 
 
 @contextmanager
-def frozen(vectors: FrozenVectors) -> Iterator[None]:
-    """Let the network that runs here store its hidden vectors, and read the stored ones."""
+def frozen(vectors: FrozenVectors | None) -> Iterator[None]:
+    """Let the network that runs here store its hidden vectors, and read the stored ones; None: it has no such."""
     token = _CURRENT.set(vectors)
     try:
         yield

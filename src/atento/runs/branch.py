@@ -112,7 +112,7 @@ def begin_at(run: Run, point: BranchPoint) -> None:
     """
     if point.step >= run.steps:
         raise UsageError(f"--from {point.name}: `training.steps` must be above {point.step}: got {run.steps}")
-    restore(run, point.path)
+    restore(run, point.path, continues=False)
     progress = run.progress
     progress.score, progress.score_step, progress.best, progress.best_step = None, -1, None, 0
     progress.stale, progress.finished, progress.seconds, progress.zero_at = 0, False, 0.0, Progress().zero_at

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from atento.config.recipe import Recipe
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.config.tables.tasks import TASKS
+from atento.config.tables.tasks import TASKS, TEXT_TO_TEXT, verb_of
 from atento.data.batches.batch import SIDES, Batches, Teaching
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
@@ -27,10 +28,13 @@ from atento.models.load import load_model
 from atento.runs.setup import Setup
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks import teacher_outputs
+from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.model_outputs import writer_of
-from atento.tasks.model_vectors import field_vectors
+from atento.tasks.model_vectors import embed
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_writing import Writer
+from atento.tasks.translation_languages import LANGUAGES
+from atento.text.specials import languages_of
 
 _READING = ("template", "max_len", "long_texts", "embedding", "decoding")  # keys of a model that its outputs depend on
 Many = list[Any]  # records, which JSON can hold; or arrays, what a teacher says of each
@@ -45,9 +49,10 @@ class Teacher:
     model: TaskModel
     file: Path
 
-    def answers(self, records: Many, compute: Callable[[Many], Many], report: Report) -> Many:
-        """Return the outputs for records, arrays; those that the file lacks are computed and added to it."""
-        known, started = read_vectors(self.file), time.monotonic()
+    def answers(self, kind: str, records: Many, compute: Callable[[Many], Many], report: Report) -> Many:
+        """Return the outputs of a kind for records, arrays; those that its file lacks are computed and added to it."""
+        file = self.file.with_stem(f"{self.file.stem}-{kind}")
+        known, started = read_vectors(file), time.monotonic()
         keys = [sha256(json.dumps(record).encode()).digest()[:16] for record in records]
         # equal records are asked once
         missing = [(key, record) for key, record in dict(zip(keys, records)).items() if key not in known]
@@ -56,12 +61,12 @@ class Teacher:
             for start in range(0, len(missing), size):
                 part = missing[start : start + size]
                 known.update(zip(dict(part), compute([record for _, record in part])))
-                write_vectors(self.file, known)
+                write_vectors(file, known)
         for message in dict.fromkeys(str(warning.message) for warning in caught):
             report(f"warning: teacher {self.name}: {message}")
         report(
             f"teacher {self.name}: outputs for {counted(len(records), 'record')}, {len(missing):,} computed, "
-            f"the others from {self.file}, in {time.monotonic() - started:.1f} s"
+            f"the others from {file}, in {time.monotonic() - started:.1f} s"
         )
         return [known[key] for key in keys]
 
@@ -84,7 +89,7 @@ class Teachers:
         if of_tokens:
             for teacher in self.every:
                 with named(self.position, teacher.name):
-                    teacher_outputs.check_writer(teacher.model, preparation, of_tokens=True)
+                    teacher_outputs.check_writer(teacher.model, preparation)
             tokens = partial(teacher_outputs.token_vectors, [teacher.model.network for teacher in self.every])
         else:
             ask = self._vectors if OBJECTIVES[config.kind].of_vectors else self._head_outputs
@@ -104,21 +109,26 @@ class Teachers:
         own = teacher_outputs.teaching_head(teacher.model, head, preparation.split)
         read = [columns[name] for name in ("tokens", "text", "pair") if name in columns]
         records = read[0] if len(read) == 1 else list(zip(*read))
-        rows = teacher.answers(records, partial(teacher_outputs.head_outputs, teacher.model, own), preparation.report)
+        ask = partial(teacher_outputs.head_outputs, teacher.model, own)
+        rows = teacher.answers(kind, records, ask, preparation.report)
         # the labels as the network has them; a number has none
         order = [own.labels.index(name) for name in head.labels] or [0]
         return [row[:, order] for row in rows]
 
     def _vectors(self, teacher: Teacher, preparation: Preparation) -> teacher_outputs.Outputs:
         """The vectors of the sides of each record, one behind the other (1,S·D)."""
-        sides = []
+        sides, prompts = [], (preparation.recipe.embedding or EmbeddingConfig()).field_prompts
+        known = embedding_for(teacher.model.config.get("embedding", {}), teacher.name, {})
+        if known.field_prompts or not {*prompts.values()} <= known.prompts.keys():
+            prompts = {}  # the teacher's own
         for field in (field for field in SIDES if field in preparation.split.columns):
+            prompt = replace(known, field_prompts=prompts or known.field_prompts).of_field(field).prompt
 
-            def compute(records: Many, field: str = field) -> Many:
-                return list(field_vectors(teacher.model, field, [text for _, text in records])[:, np.newaxis])
+            def compute(records: Many, prompt: str = prompt) -> Many:
+                return list(embed(teacher.model, [text for _, text in records], prompt=prompt)[:, np.newaxis])
 
-            records = [(field, text) for text in preparation.split[field]]
-            sides.append(teacher.answers(records, compute, preparation.report))
+            records = [(prompt, text) for text in preparation.split[field]]
+            sides.append(teacher.answers("vectors", records, compute, preparation.report))
         width = (preparation.recipe.embedding or EmbeddingConfig()).width(preparation.network)
         if sides[0][0].shape[-1] != width:
             raise CapabilityError(f"its vectors have {sides[0][0].shape[-1]} numbers, and those of the network {width}")
@@ -129,20 +139,30 @@ class Teachers:
         n_best, split, pairs = self.config.n_best, preparation.split, list[tuple[int, str]]()
         for teacher in self.every:
             with named(self.position, teacher.name):
-                teacher_outputs.check_writer(teacher.model, preparation, of_tokens=False)
-                writer = writer_of(teacher.model, preparation.recipe.task, n_best, {})
+                languages = _languages(teacher.model, preparation.recipe)
+                writer = writer_of(teacher.model, preparation.recipe.task, n_best, languages)
 
             def write(records: Many, writer: Writer = writer) -> Many:
-                texts = ([one.text for one in best] for best in writer.write([source for _, source in records]))
+                texts = ([one.text for one in best] for best in writer.write([source for _, source, *_ in records]))
                 # the cache holds arrays: texts as bytes of JSON
                 return [np.frombuffer(json.dumps(best).encode(), dtype=np.uint8) for best in texts]
 
-            records = [(n_best, source) for source in split["source"]]
-            for row, packed in enumerate(teacher.answers(records, write, preparation.report)):
+            records = [(n_best, source, *languages.values()) for source in split["source"]]
+            for row, packed in enumerate(teacher.answers("outputs", records, write, preparation.report)):
                 pairs += [(row, text) for text in json.loads(packed.tobytes())]
         taken = split.taken([row for row, _ in pairs])
         columns = {**taken.columns, "target": [text for _, text in pairs]}
         return replace(preparation, split=replace(taken, columns=columns))
+
+
+def _languages(model: TaskModel, recipe: Recipe) -> Any:
+    """The languages that a multilingual teacher is told. Raises CapabilityError: the recipe does not say them."""
+    given = {key: getattr(recipe.data, key) for key in LANGUAGES}
+    if model.config.get("task") != TEXT_TO_TEXT or not languages_of(tokenizer_of(model).specials.ids):
+        return {}  # it was trained for one direction
+    if verb_of(recipe.task) == "translate" and None in given.values():
+        raise CapabilityError(f"it is multilingual: {' and '.join(f'`data.{key}`' for key in LANGUAGES)} must be given")
+    return {key: value for key, value in given.items() if value is not None}
 
 
 @contextmanager
@@ -167,6 +187,8 @@ def load_teachers(setup: Setup) -> None:
             model = TaskModel(
                 loaded.network, loaded.tokenizer, loaded.config, loaded.path, loaded.words, requested=name
             )
+            if setup.recipe.data.truncate != "none":
+                model.source_limit = model.network.config.source_limit  # its sources are cut too
             network, tokenizer = model.network.config, tokenizer_of(model)
         # the network may have more rows than the tokenizer pieces
         tokenizer.pad_to(network.vocab_size, network.target_vocab_size)

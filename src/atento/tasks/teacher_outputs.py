@@ -15,6 +15,7 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.data.records.splits import Split
 from atento.errors import CapabilityError, nearest
+from atento.networks.frozen import frozen
 from atento.networks.interface import Network, mask_of
 from atento.tasks.classification import label_scores
 from atento.tasks.regression import numbers_of
@@ -68,17 +69,17 @@ def head_outputs(model: TaskModel, head: HeadConfig, records: Sequence[Any]) -> 
     return list(label_scores(model, records)[1].numpy().astype(np.float32)[:, np.newaxis])
 
 
-def check_writer(model: TaskModel, preparation: Preparation, *, of_tokens: bool) -> None:
-    """Raises CapabilityError: the model writes something else; or, to teach tokens, has others, or reads fewer."""
+def check_writer(model: TaskModel, preparation: Preparation) -> None:
+    """Raises CapabilityError: the model cannot teach tokens: it writes something else, has others, or reads fewer."""
     task, ours, theirs = preparation.recipe.task, preparation.network, model.network.config
-    if verb_of(model.config.get("task")) != verb_of(task) or (of_tokens and HEAD not in model.network.heads):
+    if verb_of(model.config.get("task")) != verb_of(task) or HEAD not in model.network.heads:
         trained = model.config.get("task")
         raise CapabilityError(f"it was trained for {trained}, and has no tokens to teach a recipe for {task}")
     tokens = [tokenizer.fingerprint for tokenizer in (preparation.tokenizer, tokenizer_of(model))]
     # scores are compared row by row of the vocabulary
-    if of_tokens and (tokens[0] != tokens[1] or ours.target_vocab_size != theirs.target_vocab_size):
+    if tokens[0] != tokens[1] or ours.target_vocab_size != theirs.target_vocab_size:
         raise CapabilityError("it has another vocabulary; with `tokenizer.path`, the network can have its tokenizer")
-    if of_tokens and theirs.position_limit is not None and theirs.position_limit < preparation.longest:
+    if theirs.position_limit is not None and theirs.position_limit < preparation.longest:
         given = f"`data.max_len` {preparation.recipe.data.max_len}"
         raise CapabilityError(f"it reads at most {theirs.position_limit} tokens: got {given}")
 
@@ -88,6 +89,8 @@ def token_vectors(networks: Sequence[Network], batch: Batch) -> list[Projected]:
     """What gives the scores of each network for the tokens of a batch that have a label."""
     projected = []
     for network in networks:
-        hidden = network(**batch.inputs, **mask_of(network, batch.mask), project=False).hidden[batch.labels[HEAD] >= 0]
+        with frozen(None):  # the stored vectors of a run are of its own network
+            output = network(**batch.inputs, **mask_of(network, batch.mask), project=False)
+        hidden = output.hidden[batch.labels[HEAD] >= 0]
         projected.append((network.vocabulary_head.read(hidden), network.projection, network.vocabulary_head.bias))
     return projected

@@ -256,8 +256,10 @@ def finish_save(run: Run) -> None:
         delete_old(run, run.progress.step)
 
 
-def restore(run: Run, path: Path) -> dict[str, Any]:
+def restore(run: Run, path: Path, *, continues: bool = True) -> dict[str, Any]:
     """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
+
+    A run that `continues` has the teachers of the checkpoint; a branch may have others.
 
     Returns:
         The state of the checkpoint.
@@ -278,7 +280,7 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
             f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
             "start over with --force"
         )
-    if checkpoint.state.get("teachers") != run.identity.get("teachers"):
+    if continues and checkpoint.state.get("teachers") != run.identity.get("teachers"):
         raise UsageError(
             f"{path} was trained with another teacher, or its weights have changed: put them back, or start over with "
             "--force"
