@@ -135,6 +135,8 @@ def test_a_killed_command_goes_on_to_the_same_bytes(server: ForkServer, place: P
 def test_bad_input_is_one_sentence(server: ForkServer, place: Path) -> None:
     (place / "empty.pt").write_text("\n  \n", encoding="utf-8")
     (place / "tagged.yaml").write_text(RECIPE.replace("real.tsv", "tagged.tsv"), encoding="utf-8")
+    held = {"train": {"file": "real.tsv", "source": 0, "target": 1}, "held_out": 5}
+    (place / "held.yaml").write_text(json.dumps(SETTINGS | {"data": held}), encoding="utf-8")
     (place / "tagged.tsv").write_text(f"a\tb\nc {TAG}\td\n", encoding="utf-8")
     labels = {"task": "classification", "data": {"train": {"file": "real.tsv", "text": 0, "label": 1}}}
     (place / "labels.yaml").write_text(json.dumps(labels), encoding="utf-8")
@@ -160,6 +162,7 @@ def test_bad_input_is_one_sentence(server: ForkServer, place: Path) -> None:
         assert not (place / "refused").exists()
     for recipe, said in (
         ("labels.yaml", "labels.yaml:1:10: augment is for task translation: got classification"),
+        ("held.yaml", ": data.held_out would take synthetic pairs too: name a file of pairs as data.valid"),
         ("tagged.yaml", f"tagged.tsv:2: the source has the tag {TAG}"),
     ):
         refused(server.run("augment", recipe, *AUGMENT[2:], "--out", "refused", cwd=place), said)

@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import atento
 from atento.errors import DataError, UsageError
 from atento.model import Model
+from atento.tasks import attending
 from atento.tasks.word_links import word_links
 from atento_world import write
 from conftest import ForkServer, refused
@@ -96,3 +98,39 @@ def test_a_term_that_the_vocabulary_cannot_write_is_named(model: Model, monkeypa
     monkeypatch.setattr(model.tokenizer.target, "encode", lambda text: [model.tokenizer.specials.ids["<unk>"]])
     with pytest.raises(DataError, match="`glossary` row 0: the model's vocabulary cannot write 'x'"):
         model.translate("the cat", glossary=[["cat", "x"]])
+
+
+def test_samples_do_not_depend_on_the_other_lines(model: Model) -> None:
+    """Each line has its own numbers, in the searches that a lost span or term needs too."""
+    lines = ["the cat sees 12 dogs in 1999", "the dog sees the big cat", "the %1$s cat jumped high"] * 2
+    glossary = {"cat": "bichano", "dogs": "cachorros"}
+    options: Any = {"sample": True, "protect": True, "glossary": glossary}
+    together = [rows[0].text for rows in model.translations(lines, **options)]
+    alone = [model.translations([line], row=row, **options)[0][0].text for row, line in enumerate(lines)]
+    assert together == alone and together[:3] != together[3:]
+
+
+def test_words_of_the_call_are_required_beside_a_term(model: Model) -> None:
+    """A search that requires a term without a word of its own in the output."""
+    kept = model.translate("the dog jumped", glossary={"dog": "girafa"}, required_words=["branco"])
+    assert "branco" in kept and "girafa" in kept
+
+
+def test_parts_of_a_cluster_have_one_glossary(server: ForkServer, tmp_path: Path) -> None:
+    """It is known by its terms, under any name."""
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "terms.tsv").write_text("cat\tbichano\n")
+    command = ["translate", MODEL, "in.txt", "--cluster", "local", "--workers", "1", "--out", "parts", "--glossary"]
+    assert server.run(*command, "terms.tsv", cwd=tmp_path).status == 0
+    (tmp_path / "terms.tsv").rename(tmp_path / "same.tsv")
+    assert "are there already" in server.run(*command, "same.tsv", cwd=tmp_path).stderr
+    (tmp_path / "same.tsv").write_text("cat\tfelino\n")
+    refused(server.run(*command, "same.tsv", cwd=tmp_path), "glossary")
+
+
+def test_words_of_a_text_with_too_many_weights_are_linked_by_their_place(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attending, "_MOST", 10)
+    found = word_links(model, "the cat jumped", "O gato pulou")
+    assert [(one.start, one.source_start) for one in found] == [(0, 0), (2, 4), (7, 8)]

@@ -31,6 +31,15 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
     assert glossary.report("house, house, u", "casa, lar, tu e tu") == {"house": False, "u": True}
 
 
+def test_letters_of_several_code_points_and_of_turkish_are_terms() -> None:
+    """Accents behind their letters, in the glossary or in the text; ı and İ are other letters than i."""
+    glossary = glossary_of({"café": "coffee", "na\u0303o": "no", "kapı": "door", "İstanbul": "Istambul"})
+    assert found(glossary, "Cafe\u0301, CAFÉ e NÃO") == ["café", "café", "na\u0303o"]
+    assert found(glossary, "KAPI, kapı, kapi") == ["kapı"] and found(glossary, "İstanbul istanbul") == ["İstanbul"]
+    assert found(glossary_of({"cafe": "x"}), "cafe\u0301 cafe") == ["cafe"]
+    assert glossary_of({"coffee": "café"}).report("coffee", "o CAFE\u0301") == {"coffee": True}
+
+
 def test_a_file_of_terms(tmp_path: Path) -> None:
     file = tmp_path / "terms.tsv"
     file.write_text("cat\tgato\tgata\t\n\nhouse \t casa\n", encoding="utf-8")
@@ -77,6 +86,10 @@ SPANS = [
         ["10 %", "$5.99", "5 €", "5", "$10", "100", "%%", "7", "%s", "1980s", "2h30"],
     ),
     ("a 👍🏽👩‍👩‍👧 ☀️ &nbsp; & x", ["👍🏽👩‍👩‍👧", "☀️", "&nbsp;"]),
+    (
+        "a 1\ufe0f\u20e3 ⌚ ▶\ufe0f \U0001f3f4\U000e0067\U000e0062\U000e007f ™ 2",
+        ["1\ufe0f\u20e3", "⌚", "▶\ufe0f", "\U0001f3f4\U000e0067\U000e0062\U000e007f", "2"],
+    ),
 ]
 
 
@@ -86,6 +99,13 @@ def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> N
     assert [span.text.strip("()") for span in kept.spans] == spans
     assert not Kept.of(kept.bare).spans
     assert kept.is_whole(text)
+
+
+def test_an_address_ends_with_a_bracket_that_it_opened() -> None:
+    text = "See https://x.org/a_(b), or (https://x.org/a(b)c_(d)) and «www.x.org/e»."
+    spans = [span.text for span in Kept.of(text).spans]
+    assert spans == ["https://x.org/a_(b)", "(https://x.org/a(b)c_(d))", "«www.x.org/e»"]
+    assert not Kept.of("https://x.org/a_(b)").is_whole("https://x.org/a_(b")
 
 
 @pytest.mark.parametrize(
@@ -368,3 +388,37 @@ def test_spans_that_the_model_copies_stay_where_it_puts_them() -> None:
 
     assert run(["a %s b", "<b>c</b> d"], None, copies, protect=True) == ["b %s a", "<b>d</b> c"]
     assert asked == ["a %s b", "c d"]
+
+
+def test_tags_between_digits_leave_no_other_number() -> None:
+    assert Kept.of("10<sup>6</sup> euros", tags_only=True).bare == "euros"
+    assert Kept.of("a <b>2</b> c", tags_only=True).bare == "a 2 c"
+
+
+def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
+    """The first output has the placeholder; the search behind a term drops it; so it is taken out and set again."""
+
+    def forgets(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
+        rest = text.split()[len(prefix.split()) :]
+        return " ".join([*prefix.split(), *(word for word in rest if not prefix or word != "%s")]), 0.0
+
+    glossary = glossary_of({"cat": "gato"})
+    steps, answer = keeping(["the cat has %s here"], glossary, protect=True), None
+    assert run(["the cat has %s here"], glossary, forgets, protect=True) == ["the gato has %s here"]
+    assert isinstance(asked := steps.send(answer), Translate) and asked.rows == [0]
+
+
+def test_each_search_has_the_numbers_of_its_texts() -> None:
+    """Samples depend on them, so that they do not depend on the other texts."""
+    steps = keeping(["a", "b %s", "the cat"], glossary_of({"cat": "gato"}), protect=True)
+    answers: Any = None
+    rows = []
+    with pytest.raises(StopIteration):
+        while True:
+            asked = steps.send(answers)
+            if isinstance(asked, Translate):
+                rows.append(asked.rows)
+                answers = [[Output(text.replace(" %s", ""), 0.0)] for text in asked.texts]
+            else:
+                answers = [[Link(4, 7, 4, 7)] for _ in asked.pairs]
+    assert rows[:3] == [[0, 1, 2], [1], [2]]

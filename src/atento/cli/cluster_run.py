@@ -1,5 +1,6 @@
 """A command with `--cluster` in the process that the user started: blocks planned, workers started, parts written."""
 
+import hashlib
 import os
 import signal
 import sys
@@ -94,8 +95,16 @@ class Launch:
 
     def _output_options(self) -> dict[str, object]:
         """The options that decide the bytes of the parts."""
+        from atento.limits import read_plain
+        from atento.scale.model_hash import model_files
+
         options = {name: value for name, value in self.options.items() if name not in _NOT_OF_OUTPUT}
         options |= options.pop("decoding", {})
+        if options.get("glossary"):  # its terms, not its name
+            options["glossary"] = hashlib.sha256(read_plain(options["glossary"])).hexdigest()
+        kind, _, folder = str(options.get("mbr") or "").partition(":")
+        if folder:  # a model that outputs are compared by
+            options["mbr"] = f"{kind}:{model_files(folder)[1]}"
         return options | {"columns": list(self.columns), "block_lines": self.block_lines}
 
     def _prepare(self, output: "OutputFolder", job: "Job", source: "Input", work: "Work") -> None:

@@ -17,6 +17,7 @@ from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.mixing import MixingConfig, MixingPoint
 from atento.config.tables.tasks import task_with
 from atento.data.records.reader import Records
+from atento.data.records.values import compared
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.models.model_folder import find_model, find_tokenizer
 from atento.runs.prepare import files_by_source, read_sources
@@ -69,6 +70,9 @@ def real_pairs(loaded: LoadedRecipe, tag: str) -> RealPairs:
     recipe, folder, task = loaded.recipe, loaded.folder, task_with("translate")
     if recipe.task != task:
         raise RecipeError(f"{loaded.origins['task']}: augment is for task {task}: got {recipe.task}")
+    if recipe.data.held_out:
+        at = loaded.origins.get("data.held_out", "data.held_out")
+        raise RecipeError(f"{at}: data.held_out would take synthetic pairs too: name a file of pairs as data.valid")
     _check_tag(loaded, tag)
     files = iter(read_sources(recipe, "train", folder))
     # a source may be several files
@@ -154,14 +158,14 @@ def _judged(
     records: Iterable[Record], real: RealPairs, own: Augmentation
 ) -> Iterator[tuple[dict[str, Any], str | None]]:
     """Each synthetic pair with the reason to leave it out; None: it is kept."""
-    known = {target for part in chain(*real.train, real.others) for target in part["target"]}
+    known = {compared(target) for part in chain(*real.train, real.others) for target in part["target"]}
     seen = set[tuple[str, str]]()
     for target, sources in records:
         for source, score, ended in sources:
             least, most = sorted((len(source), len(target)))
             tests = {
                 "empty": not (source.strip() and target.strip()),
-                "with a target of the recipe's data": target in known,
+                "with a target of the recipe's data": compared(target) in known,
                 "cut off": not ended,
                 "copied": source.split() == target.split(),
                 "of unlike length": most > _SHORT and most > own.max_ratio * least,

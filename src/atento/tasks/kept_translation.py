@@ -50,19 +50,18 @@ def translate_keeping(
         if isinstance(asked, Translate):
 
             def search(
-                texts: Sequence[str], own: Sequence[dict[str, object]], first: int = row
+                texts: Sequence[str], own: Sequence[dict[str, object]], rows: Sequence[int]
             ) -> list[list[WrittenText]]:
                 """The outputs of texts; none of a text whose options the vocabulary, or the room, does not allow."""
                 try:
-                    return write("translate", texts, n_best, first, options, own)
+                    return write("translate", texts, n_best, rows, options, own)
                 except UsageError:
                     if not own:
                         raise
                     # one by one: which text it is
-                    one_by_one = enumerate(zip(texts, own), first)
-                    return [[]] if len(texts) == 1 else [search([a], [b], n)[0] for n, (a, b) in one_by_one]
+                    return [[]] if len(texts) == 1 else [search([a], [b], [n])[0] for a, b, n in zip(texts, own, rows)]
 
-            written = search(asked.texts, asked.own)
+            written = search(asked.texts, asked.own, [row + number for number in asked.rows])
             answer = [[Output(one.text, one.hypothesis.score, one) for one in rows] for rows in written]
         else:
             answer = [word_links(model, source, output, options) for source, output in asked.pairs]

@@ -202,14 +202,22 @@ def write_outputs(
     task: str,
     texts: Sequence[str],
     n_best: int | None,
-    row: int,
+    row: int | Sequence[int],
     options: DecodingOptions,
     own: Sequence[DecodingOptions] = (),
     *,
     embedder: Callable[[str], Any],
 ) -> list[list[WrittenText]]:
-    """What `writer_of` writes for texts; `own` has further options of each one, `prefix` and `required_words`."""
-    writers = [writer_of(model, task, n_best, options | each, embedder=embedder) for each in own or ({},)]
+    """What `writer_of` writes for texts; `own` has further options of each one, `prefix` and `required_words`.
+
+    `row` is the number of the first text, or the numbers of all.
+    """
+    required, writers = options.get("required_words") or (), list[Writer]()
+    for each in own or ({},):
+        change = options | each
+        if "required_words" in each:  # those of the call too
+            change["required_words"] = (*required, *each["required_words"])
+        writers.append(writer_of(model, task, n_best, change, embedder=embedder))
     return writers[0].write(texts, row, each=[writer.constraints for writer in writers] if own else ())
 
 

@@ -85,7 +85,11 @@ class Writer:
         return strategy_of(self.decoding, self.text, self.utility)
 
     def write(
-        self, texts: Sequence[Any], first: int = 0, trace: Trace | None = None, each: Sequence[Constraints] = ()
+        self,
+        texts: Sequence[Any],
+        first: int | Sequence[int] = 0,
+        trace: Trace | None = None,
+        each: Sequence[Constraints] = (),
     ) -> list[list[WrittenText]]:
         """The outputs for each text, best first; a source that is not searched has one.
 
@@ -97,9 +101,9 @@ class Writer:
 
         Args:
             texts: as `encode` takes them.
-            first: the number of the first one, where these are part of more.
+            first: the number of the first one, where these are part of more, or those of all.
             trace: records the search, for one text.
-            each: the constraints of each text, if these are not the writer's; all texts have the seed of the first.
+            each: the constraints of each text, if these are not the writer's.
 
         Raises:
             UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
@@ -111,7 +115,7 @@ class Writer:
     def written(
         self,
         inputs: Sequence[Sequence[int]],
-        first: int = 0,
+        first: int | Sequence[int] = 0,
         trace: Trace | None = None,
         each: Sequence[Constraints] = (),
     ) -> list[list[WrittenText]]:
@@ -121,13 +125,13 @@ class Writer:
         check_lengths(lengths := [len(ids) for ids in inputs], self.config, self.trained)
         _warn_of_positions(lengths, self.decoding, self.config, is_prompt=self.is_prompt)
         strategy, early = self.strategy, list[int]()
+        numbers = range(first, first + len(inputs)) if isinstance(first, int) else first
         beam = strategy if isinstance(strategy, Beam) and self.decoding.n_best > 1 else None
         if beam is not None:  # request all hypotheses: several may be the same text in other tokens
             strategy = beam = replace(beam, n_best=beam.width)
 
         def searched(strategy: Strategy, rows: list[int]) -> list[list[WrittenText]]:
-            own = [(each[row], first) if each else (None, first + row) for row in rows]
-            writings = [self.writing(inputs[row], seeded, must) for row, (must, seeded) in zip(rows, own)]
+            writings = [self.writing(inputs[row], numbers[row], each[row] if each else None) for row in rows]
             return self._searched(writings, strategy, trace, early)
 
         results: list[list[WrittenText]] = [[] for _ in inputs]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.errors import CapabilityError
+from atento.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord
 from atento.inspection.word_groups import merge_words, strongest_sources
 from atento.tasks.attending import attention_record
@@ -34,7 +34,7 @@ def word_links(
         template, begin = in_languages(config, tokenizer, options)[0], begin_in(config, tokenizer, options)
         named: dict[str, Any] = {"special_tokens": template, "begin": begin}
         found = _attended(attention_record(model.network, tokenizer, source, output, translate=str, **named))
-    except CapabilityError:
+    except UsageError:  # or a text of too many weights
         places = np.linspace(0, len(sources) - 1, len(targets)).round().astype(int)  # evenly spread
         found = [(list(sources)[place], word, 1.0) for place, word in zip(places, targets)]
     links = [

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from unicodedata import normalize
 
 from atento.errors import DataError
+from atento.nfc import nfc
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # words run together
 _LETTER = f"[^\\W{_UNSPACED}]"
@@ -56,7 +58,8 @@ class Glossary:
             if key in by_source:
                 raise DataError(f"{term.place}: the term {term.source!r} also stands at {by_source[key].place}")
             by_source[key] = term
-            starts[key[:2]].append(key)
+            for start in {key[:2], normalize("NFD", key)[:2]}:
+                starts[start].append(key)
         object.__setattr__(self, "_starts", {start: _any_of(tuple(keys)) for start, keys in starts.items()})
         object.__setattr__(self, "_by_source", by_source)
 
@@ -64,11 +67,13 @@ class Glossary:
         """Where words of a text are a term, as whole words, in any case; where two terms overlap, the longer one."""
         found, at = list[Met](), 0
         while at < len(text):
-            starts = (self._starts.get(text[at : at + size].lower()) for size in (2, 1))  # the first letters of a term
+            starts = (self._starts.get(_lower(text[at : at + size])) for size in (2, 1))  # the first letters of a term
             match = next(filter(None, (start.match(text, at) for start in starts if start is not None)), None)
-            if match is not None:
-                found.append(Met(self._by_source[_key(match[0])], *match.span()))
-            at = match.end() if match else at + 1
+            # an expression in any case takes ı for i, which is another letter here
+            term = None if match is None else self._by_source.get(_key(match[0]))
+            if match is not None and term is not None:
+                found.append(Met(term, *match.span()))
+            at = at + 1 if match is None or term is None else match.end()
         return found
 
     def report(self, source: str, output: str) -> dict[str, bool]:
@@ -104,7 +109,11 @@ def has_spaces(letter: str) -> bool:
 
 
 def _key(words: str) -> str:
-    return " ".join(words.lower().split())
+    return " ".join(_lower(nfc(words)).split())
+
+
+def _lower(words: str) -> str:
+    return words.lower().replace("i\u0307", "İ")  # of Turkish, which `lower` makes two
 
 
 @lru_cache(maxsize=4096)
@@ -116,6 +125,12 @@ def _any_of(keys: tuple[str, ...]) -> re.Pattern[str]:
 def _whole_words(key: str) -> str:
     """The expression of a term whose ends are ends of words, in scripts that have spaces between words."""
     before = f"(?<!{_LETTER})" if has_spaces(key) else ""
-    after = f"(?!{_LETTER})" if has_spaces(key[-1]) else ""
-    words = (f"(?-i:{word})" if re.search(r"[a-z]\w*[A-Z]", word) else re.escape(word) for word in key.split())
+    after = f"(?!{_LETTER}|[\u0300-\u036f])" if has_spaces(key[-1]) else ""
+    words = (f"(?-i:{_letters(w)})" if re.search(r"[a-z]\w*[A-Z]", w) else _letters(w) for w in nfc(key).split())
     return before + "\\s+".join(words) + after
+
+
+def _letters(word: str) -> str:
+    """The expression of a word whose accents are in one piece with their letters, or behind them."""
+    parts = ((letter, normalize("NFD", letter)) for letter in word)
+    return "".join(re.escape(a) if a == b else f"(?:{re.escape(a)}|{re.escape(b)})" for a, b in parts)

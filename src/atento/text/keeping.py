@@ -35,11 +35,13 @@ class Translate:
     """Asks for the translations of texts, best first.
 
     `own` has options of each text, `prefix` and `required_words`; empty: none has. All texts, or none, have required
-    words. A text has no output where the vocabulary, or the room, does not allow its options.
+    words. A text has no output where the vocabulary, or the room, does not allow its options. `rows` are the numbers of
+    the texts, on which their samples depend.
     """
 
     texts: list[str]
     own: list[dict[str, object]] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,33 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, t
     # tags are always taken out beside words, the other spans only where an output has lost one
     taken = [(protect or tags) and has_words(text) for text in texts]
     kept = [Kept.of(text, tags_only=True) if out else Kept(text, (), text) for text, out in zip(texts, taken)]
-    outputs: Outputs = yield Translate([one.bare for one in kept])
-    lost = [
-        number
-        for number, (one, rows) in enumerate(zip(kept, outputs))
-        if protect and not all(one.is_whole(row.text) for row in rows)
-    ]
-    if lost:
+    outputs: Outputs = yield Translate([one.bare for one in kept], rows=[*range(len(kept))])
+
+    def without_spans(lost: list[int]) -> Asking[None]:
+        """Translate texts whose outputs lack a span again, without their spans."""
         for number in lost:
             kept[number] = Kept.of(texts[number])
-        again: Outputs = yield Translate([kept[number].bare for number in lost])
+        again: Outputs = (yield Translate([kept[number].bare for number in lost], rows=lost)) if lost else []
         for number, rows in zip(lost, again):
             outputs[number] = rows
-    found = [] if glossary is None else [(number, glossary.find(one.bare)) for number, one in enumerate(kept)]
-    searches = {number: _with_terms(kept[number].bare, outputs[number][0], terms) for number, terms in found if terms}
-    for number, output in (yield from _side_by_side(searches)).items():
-        outputs[number] = [output]  # terms are kept in one output
+
+    def with_terms(numbers: Sequence[int]) -> Asking[list[int]]:
+        """Keep the terms of some texts, in one output each, and say of which."""
+        found = [] if glossary is None else [(number, glossary.find(kept[number].bare)) for number in numbers]
+        searches = {n: _with_terms(kept[n].bare, outputs[n][0], terms) for n, terms in found if terms}
+        for number, output in (yield from _side_by_side(searches)).items():
+            outputs[number] = [output]
+        return list(searches)
+
+    def is_lost(number: int) -> bool:
+        return protect and not all(kept[number].is_whole(row.text) for row in outputs[number])
+
+    yield from without_spans([number for number in range(len(kept)) if is_lost(number)])
+    changed = yield from with_terms(range(len(kept)))
+    # a search for a term may lose a span that stayed in the text
+    lost = [n for n in changed if is_lost(n) and len(Kept.of(texts[n]).spans) > len(kept[n].spans)]
+    yield from without_spans(lost)
+    yield from with_terms(lost)
     with_spans = [number for number, one in enumerate(kept) if one.spans]
     pairs = [(kept[number].bare, row.text) for number in with_spans for row in outputs[number]]
     links = iter((yield Align(pairs)) if pairs else ())  # in the order of the pairs
@@ -114,7 +127,8 @@ def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Ou
         for group in (plain, required):
             texts = [text for one in group.values() for text in one.texts]
             if texts:
-                outputs = iter((yield Translate(texts, [own for one in group.values() for own in one.own])))
+                rows = [number for number, one in group.items() for _ in one.texts]
+                outputs = iter((yield Translate(texts, [own for one in group.values() for own in one.own], rows)))
                 answers |= {number: [next(outputs) for _ in one.texts] for number, one in group.items()}
     return results
 

@@ -9,19 +9,24 @@ from operator import itemgetter
 
 from atento.text.glossary import has_spaces
 
+_OF_ADDRESS = r"(?>\([^\s<>()]*\)|[^\s<>])"
 _KINDS = {
     "tag": r"</?+[A-Za-z0-9][\w:.-]*+(?:\s++[^<>=]++=[^<>]*+|\s*+)/?+>",
-    "address": r"(?:https?|ftp)://[^\s<>]*[^\s<>.,;:!?)\"'»”\]]|www\.[^\s<>]*[^\s<>.,;:!?)\"'»”\]]"
+    # a bracket at its end is of it where its other half is
+    "address": rf"(?:(?:https?|ftp)://|www\.){_OF_ADDRESS}*(?:\([^\s<>()]*+\)|[^\s<>.,;:!?)\"'»”\]])"
     r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
     "placeholder": r"\{\{[^{}]*+\}\}|\{%[^{}%]*+%\}|\{\w++\s*+,(?:[^{}]++|\{[^{}]*+\})*+\}|[$%#]?\{[^{}\s]*+\}|%%"
     r"|%(?:\d++\$|\([\w.]++\))?[-+0]*\d*(?:\.\d++)?(?:ll|l|h|z)?[sdiufFgGeExXcpr@](?![A-Za-z])|&(?:[A-Za-z]++|#\d++|#x[0-9A-Fa-f]++);",
-    "emoji": "(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa][\ufe0f\u200d\U0001f3fb-\U0001f3ff]*+)+",
+    # keycaps; symbols; signs that U+FE0F makes symbols; with colours, joiners and the letters of flags
+    "emoji": "(?:[0-9#*]\ufe0f?\u20e3|(?:[\U0001f000-\U0001faff\u231a\u231b\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa]"
+    "|[\u00a9\u00ae\u203c-\u3299]\ufe0f)[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)+",
     # with its signs, and with letters, as in 1980s and 2h30, but for 3rd, which is another word elsewhere
     "number": r"(?<![\w.,])(?:[$€£¥₹] ?)?+\d++(?:[.,:/-]\d++)*+(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+"
     r"(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
 }
 _SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _DIGITS = re.compile(r"\d+")
+_JOINED = re.compile(r"\d(?:<[^<>]*>)+\d")  # numbers that would be one without the tags between them
 _AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
 _CLOSING = ".,;:!?)»”…]。！？，、；："
 _MARKS = tuple(".,;:!?…。！？，、；：")
@@ -79,6 +84,7 @@ class Kept:
     def of(cls, text: str, *, tags_only: bool = False) -> "Kept":
         """Take the spans out of a text, or its tags alone."""
         spans, bare, at = list[Span](), "", 0
+        tags_only = tags_only and not _JOINED.search(text)
         for match in _SPANS.finditer(text):
             kind = str(match.lastgroup)
             if tags_only and kind != "tag":

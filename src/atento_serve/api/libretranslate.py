@@ -1,8 +1,10 @@
 """The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from html import unescape
 from typing import Literal, cast
 
 from fastapi import FastAPI
@@ -177,9 +179,15 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     body = _body(fields, choices, languages)
     if glossary is not None:
         whole = zip(texts, (texts_of_one[0] for texts_of_one in choices))
-        reports = [glossary.report(source, output) for source, output in whole]
+        read = _words if fields.format == "html" else str
+        reports = [glossary.report(read(source), read(output)) for source, output in whole]
         body["terms"] = reports[0] if isinstance(fields.q, str) else reports
     return body
+
+
+def _words(markup: str) -> str:
+    """What a reader sees of HTML."""
+    return unescape(re.sub(r"<[^<>]*>", "", markup))
 
 
 def glossary_of(terms: Terms | None, alternatives: int = 0) -> Glossary | None:

@@ -93,12 +93,13 @@ def augment_recipe(
 
 def _records(folder: Path) -> "Iterator[Record]":
     """The texts with their translations, from the parts."""
-    from atento.limits import read_plain
+    from atento.limits import open_plain
     from atento.scale.collect_output import collectable
 
     finished = collectable(folder)
     for block in finished.blocks:
-        yield from map(json.loads, read_plain(finished.part_path(block.number)).splitlines())
+        with open_plain(finished.part_path(block.number)) as file:
+            yield from map(json.loads, file)
 
 
 def augment(
