@@ -147,8 +147,11 @@ class Classifier(ClassifierMixin, _Trained):
         columns = {class_name(str(label)): column for column, label in enumerate(self.classes_.tolist())}
         table = np.zeros((len(texts), len(columns)))
         for row, labels in enumerate(model.classifications(texts) if texts else ()):
-            for label in labels:
-                table[row, columns[label.name]] = label.probability
+            # an initial model that has these classes may have others, which no text of `fit` has
+            known = [label for label in labels if label.name in columns]
+            total = sum(label.probability for label in known) if len(known) < len(labels) else 1.0
+            for label in known:
+                table[row, columns[label.name]] = label.probability / total
         return table
 
     def predict_log_proba(self, X: Inputs) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.long_texts import LongTextConfig
 from atento.data.batches.text_windows import cut_text, cut_windows
-from atento.errors import CapabilityError, DataError, RecipeError
+from atento.errors import CapabilityError, DataError, RecipeError, UsageError
 from atento.networks.heads import TextWindows, pool_windows
 from atento.runs.prepare import network_for, read_data
 from atento.runs.run_tokenizer import tokenizer_for
@@ -223,10 +223,61 @@ def test_tasks_and_records_that_have_no_windows(tmp_path: Path) -> None:
         loaded("embedding", data={"windows": "mean"}, embedding={"prompt": "query: "})
     assert any("data.windows has no effect" in line for line in loaded("tagging", data={"windows": "mean"}).warnings)
     pairs = {"train": [("um", "dois", "a"), ("três", "quatro", "b")]}
-    settings = recipe(windows="mean")
-    del settings["data"]["valid"]
-    with pytest.raises(DataError, match=r"`data.windows` are of single texts, and the records have a `pair`"):
-        atento.train(settings, data=pairs, out=tmp_path / "run")
+    for key, value, said in (("windows", "mean", "windows` are"), ("truncate", "head-tail", "truncate: head-tail` is")):
+        with pytest.raises(
+            RecipeError, match="windows and head-tail are of single texts, and task ranking reads pairs"
+        ):
+            loaded("ranking", data={key: value})
+        settings = recipe(**{key: value})
+        del settings["data"]["valid"]
+        with pytest.raises(DataError, match=f"`data.{said} of single texts, and the records have a `pair`"):
+            atento.train(settings, data=pairs, out=tmp_path / "run")
     words = recipe(windows="mean") | {"network": {"architecture": "elmo", "d_model": 16, "n_layers": 1, "elmo": {}}}
     with pytest.raises(CapabilityError, match="a network that reads words has no windows"):
         atento.train(words, data=DATA, out=tmp_path / "words")
+
+
+def test_numbers_of_long_texts_are_learned_and_given(tmp_path: Path) -> None:
+    numbers = {name: [(text, float(label == "animal")) for text, label in rows] for name, rows in DATA.items()}
+    settings = recipe(windows="max") | {"task": "regression"}
+    model = atento.load(atento.train(settings, data=numbers, out=tmp_path / "run", threads=1).folder)
+    texts = [text for text, _ in records()]
+    given = np.array(model.similarity(texts, None))
+    right = np.array([number for _, number in numbers["train"]])
+    assert np.abs(given - right).mean() < 0.35 and np.corrcoef(given, right)[0, 1] > 0.7
+
+
+def test_vectors_are_of_the_parts_that_training_read(tmp_path: Path) -> None:
+    """With head-tail the end of a long text and its beginning; no text has a matrix without rows."""
+    pairs = [(text, other) for (text, _), (other, _) in zip(records(), records()[1:])]
+    settings = recipe(truncate="head-tail") | {"task": "embedding"}
+    del settings["data"]["valid"], settings["data"]["stride"]
+    model = atento.load(atento.train(settings, data={"train": pairs}, out=tmp_path / "run", threads=1).folder)
+    words = FILLER.split()
+    middle = [" ".join([*words[:4], word, *words[4:]]) for word in ("gato", "uva")]
+    ends = [f"{word} {FILLER} {word}" for word in ("gato", "uva")]
+    for verb in (model.embed, lambda texts: model.features(texts, pooling="mean")):
+        (one, two), (three, four) = verb(middle), verb(ends)
+        assert np.array_equal(one, two) and not np.allclose(three, four)
+        assert verb([]).shape == (0, 32)
+    (first, *_), (second, *_) = zip(ends, middle)
+    assert model.explain((first, second)).value == pytest.approx(model.similarity(first, second), abs=1e-5)
+
+
+def test_a_prompt_has_no_place_before_windows(tmp_path: Path) -> None:
+    """Not one of the model that training begins with, nor one of a call."""
+    pairs = [(text, other) for (text, _), (other, _) in zip(records(), records()[1:])]
+    settings = recipe() | {"task": "embedding", "embedding": {"prompts": {"query": "e assim "}}}
+    del settings["data"]["valid"], settings["data"]["stride"]
+    settings["embedding"] |= {"field_prompts": {"text": "query"}}
+    settings["training"] |= {"steps": 1}
+    begun = atento.train(settings, data={"train": pairs}, out=tmp_path / "begun", threads=1).folder
+    later = {"task": "embedding", "data": {"train": {"memory": "train"}, "max_len": 10, "windows": "mean"}}
+    with pytest.raises(UsageError, match=r"data.windows has no place for a prompt of embedding, .* got those of"):
+        atento.train(later | {"init": str(begun)}, data={"train": pairs}, out=tmp_path / "later")
+    settings = recipe(windows="mean") | {"task": "embedding"}
+    del settings["data"]["valid"]
+    settings["training"] |= {"steps": 1}
+    model = atento.load(atento.train(settings, data={"train": pairs}, out=tmp_path / "plain", threads=1).folder)
+    with pytest.raises(UsageError, match=r"data.windows has no place for a prompt"):
+        model.embed("a casa", prompt="e assim ")

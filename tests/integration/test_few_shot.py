@@ -4,13 +4,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import atento
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.initial import ClassifierConfig
+from atento.data.records.memory import by_split
 from atento.data.records.splits import Split
 from atento.errors import AtentoError, DataError
-from atento.runs.few_shot import pairs_of_labels
+from atento.runs.classifier import fitted_classifier
+from atento.runs.few_shot import head_overrides, pairs_of_labels, vectors_recipe
 from conftest import ForkServer
+
+LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression
 
 pytestmark = pytest.mark.integration
 
@@ -70,6 +77,49 @@ def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_
     close = recipe(encoder, classifier={"kind": "svm", "inverse_regularization": 1e4})
     other = atento.train(close, ["training.seed=2"], data={"train": TEXTS}, out=tmp_path / "other", threads=1)
     assert atento.evaluate(str(other.folder), TEXTS)["accuracy"].value == 1.0
+
+
+def test_the_pairs_read_texts_as_the_head_does(encoder: Path) -> None:
+    """Windows, cuts and markers of the recipe; attention, whose weights are a head's, as the mean."""
+    for data, read in (
+        ({"windows": "max", "stride": 4}, {"windows": "max", "stride": 4}),
+        ({"windows": "attention"}, {"windows": "mean"}),
+        ({"truncate": "head-tail"}, {"truncate": "head-tail"}),
+    ):
+        given = recipe(encoder) | {"tokenizer": {"markers": ["<m>"]}}
+        given["data"] = {"train": {"memory": "train"}, "max_len": 12, **data}
+        memory = by_split({"train": TEXTS})
+        made, _ = vectors_recipe(load_recipe(given, memory=memory), memory)
+        assert made["data"] == {"train": {"memory": "train"}, "max_len": 12, **read}
+        assert made["tokenizer"] == {"markers": ["<m>"]} and not load_recipe(made, memory=["train"]).warnings
+
+
+@pytest.mark.parametrize(("given", "pooling"), [({"kind": "svm"}, "first"), ({"pooling": "mean"}, "mean")])
+def test_the_head_reads_the_pooling_of_the_encoder_unless_told(
+    encoder: Path, given: dict[str, str], pooling: str
+) -> None:
+    loaded = load_recipe(recipe(encoder, classifier=given), memory=["train"])
+    assert head_overrides(loaded, encoder).get("init.classifier.pooling", given.get("pooling")) == pooling
+
+
+def test_class_weights_count_for_a_fitted_head(encoder: Path, tmp_path: Path) -> None:
+    """As `class_weight="balanced"` of scikit-learn; a mixture has no effect, and a warning says so."""
+    vectors, labels = np.random.default_rng(1).normal(size=(60, 4)).astype(np.float32), np.arange(60) % 6 // 5
+    own = fitted_classifier(vectors, labels, ClassifierConfig(), 1, print, {0: 60 / 100, 1: 60 / 20})
+    peer = LogisticRegression(tol=1e-6, C=ClassifierConfig().inverse_regularization, class_weight="balanced")
+    right: Any = peer.fit(vectors.astype(np.float64), labels)
+    assert own.coef_ == pytest.approx(right.coef_, abs=1e-4)  # type: ignore[attr-defined]
+    few = [*TEXTS[:6], *TEXTS[6:8]]
+    shares = []
+    for weights in ("equal", "balanced"):
+        given = recipe(encoder, few_shot=False, train="head", classifier={"pooling": "first"})
+        given["objective"] = {"kind": "labels", "class_weights": weights}
+        run = atento.train(given, data={"train": few}, out=tmp_path / weights, threads=1)
+        labels_of = atento.load(run.folder).classify([text for text, _ in few], threshold=0.0)
+        shares.append(sum(label.probability for row in labels_of for label in row if label.name == "tool"))
+    assert shares[1] > shares[0] + 0.3
+    mixed = recipe(encoder) | {"data": {"train": {"memory": "train"}, "mixing": {"kind": "equal"}}}
+    assert any("data.mixing.kind has no effect" in line for line in load_recipe(mixed, memory=["train"]).warnings)
 
 
 def test_pairs_have_both_kinds_for_every_text() -> None:

@@ -99,6 +99,16 @@ def test_classes_are_predicted_as_they_were_given() -> None:
     assert set(classifier.predict(X)) <= set(given)
 
 
+def test_an_initial_model_may_have_more_classes() -> None:
+    """Its other classes have no column; the probabilities are of those that `fit` has."""
+    texts = ["she walked home", "she walks home"] * 4
+    classifier = Classifier("micro-world-tense", steps=1, device="cpu").fit(texts, ["past", "present"] * 4)
+    assert len(classifier.model.network.config.heads[0].labels) == 3
+    probabilities = classifier.predict_proba(texts)
+    assert probabilities.shape == (8, 2) and np.allclose(probabilities.sum(axis=1), 1)
+    assert set(classifier.predict(texts)) <= {"past", "present"}
+
+
 def test_a_pickle_is_the_folder(tmp_path: Path) -> None:
     classifier = Classifier(steps=2, settings=TINY, folder=tmp_path / "runs", device="cpu").fit(X, [str(y) for y in Y])
     again = pickle.loads(pickle.dumps(classifier))

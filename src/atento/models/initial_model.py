@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from atento.attention.positions import Learned
 from atento.config.reading.initial_keys import rates_of
 from atento.config.recipe import Recipe
-from atento.config.sections.embedding import PROMPTS, EmbeddingConfig, untrainable
+from atento.config.sections.embedding import NO_PROMPT, PROMPTS, EmbeddingConfig, untrainable
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.sections.network_parts import FeaturesConfig, WritingConfig
@@ -74,6 +74,8 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
         )
     for prompt in config.field_prompts.values():
         config.named(prompt)
+    if recipe.data.windows is not None and (config.prompt or config.field_prompts):
+        raise UsageError(f"{NO_PROMPT}: got those of {recipe.name if initial is None else initial.path}")
     return replace(recipe, embedding=config)
 
 

@@ -41,11 +41,11 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
     network, started = run.updater.network, time.monotonic()
     run.seconds_counted_at = started
     head = head_of_classes(network)
-    vectors, labels = training_vectors(network, head, run.batches)
+    vectors, labels, weights = training_vectors(network, head, run.batches)
     if len(np.unique(labels)) < 2:
         raise DataError("the training data has only one label, so there is nothing to learn")
     read = time.monotonic()
-    classifier = fitted_classifier(vectors, labels, config, run.config.seed, run.reporter.line)
+    classifier = fitted_classifier(vectors, labels, config, run.config.seed, run.reporter.line, weights)
     store_classifier(classifier, head)
     nll = _nll(vectors, labels, head)
     run.reporter.line(
@@ -73,10 +73,11 @@ def head_of_classes(network: Network) -> LinearHead:
 @torch.inference_mode()
 def training_vectors(
     network: Network, head: LinearHead, batches: Batches
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what the head reads of each text or word (N,D), without dropout, and the numbers of the labels (N,)."""
+) -> tuple[NDArray[np.float32], NDArray[np.int64], dict[int, float] | None]:
+    """Return what the head reads of each text or word (N,D), without dropout, the numbers of the labels (N,), and the
+    factor of each label (`class_weights`), if there are any."""
     device = next(network.parameters()).device
-    vectors, labels = [], []
+    vectors, labels, weights = [], [], None
     was_training = network.training
     network.eval()
     for batch in batches.in_order(_TOKENS):
@@ -89,14 +90,21 @@ def training_vectors(
         of_texts = head.of_texts(head.pooled(output, token_mask), windows_of(batch, head.config.name))
         vectors.append(of_texts[labelled.to(device)].float().cpu().numpy())
         labels.append(of_batch[labelled].numpy())
+        factors = batch.extras.get(f"{head.config.name} weights")
+        weights = None if factors is None else dict(enumerate(factors.tolist()))
     network.train(was_training)
-    return np.concatenate(vectors), np.concatenate(labels)
+    return np.concatenate(vectors), np.concatenate(labels), weights
 
 
 def fitted_classifier(
-    vectors: NDArray[np.float32], labels: NDArray[np.int64], config: ClassifierConfig, seed: int, report: Any
+    vectors: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    config: ClassifierConfig,
+    seed: int,
+    report: Any,
+    weights: dict[int, float] | None = None,
 ) -> object:
-    """Return scikit-learn's classifier, fitted to vectors (N,D) and labels (N,).
+    """Return scikit-learn's classifier, fitted to vectors (N,D) and labels (N,), whose losses have these factors.
 
     Logistic regression is fitted in double precision to a gradient of 1e-6: at scikit-learn's own 1e-4 the
     probabilities depend on the rounding of the vectors and the order of the texts in the third digit.
@@ -111,6 +119,7 @@ def fitted_classifier(
     except ImportError as error:
         raise MissingPartError(f"`init.classifier` needs scikit-learn: {install_hint('eval')}") from error
     options: dict[str, object] = {"C": config.inverse_regularization, "random_state": seed, "max_iter": 2000}
+    options["class_weight"] = weights
     logistic = config.kind == "logistic"
     classifier = LogisticRegression(tol=1e-6, **options) if logistic else LinearSVC(**options, dual="auto")
     with warnings.catch_warnings(record=True) as caught:

@@ -47,13 +47,21 @@ def vectors_recipe(
         raise RecipeError("`init.few_shot` learns from single texts with a label: leave `pair` out")
     if data.valid is not None:
         label_numbers(data.valid, sorted({*train["label"]}))  # before the encoder learns
-    folder = loaded.home / init.model
+    folder, windows = loaded.home / init.model, recipe.data.windows
+    read: dict[str, object] = {"train": {"memory": "train"}, "max_len": recipe.data.max_len}
+    if windows is not None:  # a head alone has weights of windows
+        read["windows"] = "mean" if windows == "attention" else windows
+    if loaded.origins.get("data.stride", "default") != "default":
+        read["stride"] = recipe.data.stride
+    if recipe.data.truncate == "head-tail":
+        read["truncate"] = "head-tail"
     vectors: dict[str, object] = {
         "task": EMBEDDING,
         "init": str(folder) if folder.exists() else init.model,
         "network": _NO_DROPOUT,
         "objective": "cosine",
-        "data": {"train": {"memory": "train"}, "max_len": recipe.data.max_len},
+        "data": read,
+        "tokenizer": {"markers": list(recipe.tokenizer.markers)},
         "training": _TRAINING | {"seed": recipe.training.seed, "precision": recipe.training.precision},
     }
     return vectors, pairs_of_labels(train, recipe.training.seed)
@@ -97,6 +105,6 @@ def head_overrides(loaded: LoadedRecipe, vectors: Path) -> dict[str, object]:
     pooling = section_of(EmbeddingConfig, trained.config, trained.path).pooling
     keys: dict[str, object] = {"init.model": str(vectors.resolve()), "init.few_shot": False, "init.train": "head"}
     keys |= {key: rates[key.removeprefix("network.")] for key in rates_among(inherited_keys(loaded))}
-    if loaded.recipe.init.classifier is None:
+    if loaded.origins.get("init.classifier.pooling", "default") == "default":
         keys["init.classifier.pooling"] = pooling if pooling in _POOLINGS else "mean"
     return keys

@@ -116,7 +116,9 @@ def explained_similarity(model: TaskModel, verb: str, texts: Sequence[str], targ
     config = embedding_for(model.config.get("embedding", {}), str(model.path), {})
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
     pool = text_pooling(config.pooling, prompt_length(config, tokenizer, template))
-    limit = min((n for n in (_longest(model), config.max_len) if n is not None), default=None)
+    own_way = model.long_texts.windows is not None or model.long_texts.head_tail  # else texts are read whole
+    longest = _longest(model) if own_way else most_read(network.config, model.trained_length)
+    limit = min((n for n in (longest, config.max_len) if n is not None), default=None)
     groups, device = TokenGroups(), next(network.parameters()).device
     inputs, columns, reads = {}, {}, {}
     for text, side in zip(texts, ("text", "second")):

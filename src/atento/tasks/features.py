@@ -137,11 +137,14 @@ def features(
         results[row] = vector
     if path is not None and vectors.computed:
         write_vectors(path, vectors.rows)
-    if numbers is not None and pooling is not None:
+    if numbers is not None and pooling is not None and rows:
         results = list(text_means(np.array(results).reshape(len(rows), -1), numbers, long_texts))
     if isinstance(text, str):
         return results[0]
-    return results if pooling is None else np.array(results).reshape(len(texts), -1)
+    if pooling is None:
+        return results
+    width = -1 if texts else network.config.d_model * len(pooling.split("+"))
+    return np.array(results, dtype=np.float32).reshape(len(texts), width)
 
 
 @torch.inference_mode()

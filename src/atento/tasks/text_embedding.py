@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.embedding import NO_PROMPT, EmbeddingConfig
 from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
 from atento.data.batches.text_windows import cut_text, opened, windows_of
@@ -73,8 +73,10 @@ def embed_texts(
             are pooled.
 
     Raises:
-        UsageError: no such layer or pooling. CapabilityError: not a Transformer.
+        UsageError: no such layer or pooling; a prompt before windows. CapabilityError: not a Transformer.
     """
+    if config.prompt and long_texts.windows is not None:
+        raise UsageError(NO_PROMPT)
     special_tokens = special_tokens_of(network.config, tokenizer, template)
     # tokens of a prompt are perhaps not pooled
     pool = text_pooling(config.pooling, prompt_length(config, tokenizer, special_tokens))
@@ -130,6 +132,7 @@ def token_windows(
     """As `token_rows`; with windows, the rows are those of all texts (W,), and second is the text of each."""
     limit = min([limit for limit in (most_read(network.config, trained), max_len, trained) if limit], default=None)
     if long_texts.windows is None or limit is None:
+        max_len = limit if long_texts.head_tail else max_len  # texts cut at one side are read whole
         rows = token_rows(
             network, tokenizer, texts, template=template, trained=trained, max_len=max_len, long_texts=long_texts
         )

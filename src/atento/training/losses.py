@@ -163,7 +163,7 @@ def number_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
     `RANKING_LOSSES` that `Batch.settings` names.
     """
     ranking = batch.settings.get(head)
-    if ranking is not None:
+    if ranking in RANKING_LOSSES:  # else they are windows
         scores = at_least_float32(network.read(head, forward(), token_mask_of(batch.inputs), call.random)).squeeze(-1)
         loss = RANKING_LOSSES[str(ranking)](scores, batch.labels[head], batch)
         return loss, loss.detach()

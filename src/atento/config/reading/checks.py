@@ -13,7 +13,7 @@ from atento.config.reading.unused_options import unused_options
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.sections.decoding import UTILITIES
-from atento.config.sections.embedding import untrainable
+from atento.config.sections.embedding import NO_PROMPT, untrainable
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import without_dropout, without_effect
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
@@ -234,7 +234,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         decoding_keys = {key.split(".")[1] for key in written if key.startswith("decoding.")}
         for name, why in unused_options(recipe.decoding, decoding_keys):
             yield from no_effect(f"decoding.{name}", why)
-    if recipe.init is None or spec.verb != "translate":
+    if (recipe.init is None and recipe.teacher is None) or spec.verb != "translate":
         for key in ("data.source_language", "data.target_language"):
             yield from no_effect(key, "it is for translation by a multilingual model that init names")
     if recipe.init is not None:
@@ -338,16 +338,16 @@ def _check_long_texts(recipe: Recipe, reader: Reader) -> None:
             f"labels, numbers or vectors: got task {recipe.task}"
         )
     position = reader.origins.get("data.windows", "data.windows")
+    if TASKS[recipe.task].grouped_by is not None and (data.windows is not None or data.truncate == "head-tail"):
+        position = position if data.windows is not None else reader.origins.get("data.truncate", "data.truncate")
+        raise RecipeError(f"{position}: windows and head-tail are of single texts, and task {recipe.task} reads pairs")
     if data.windows == "attention" and TASKS[recipe.task].vectors:
         raise RecipeError(
             f"{position}: data.windows attention weighs windows in a head, and task {recipe.task} has none: use mean, "
             "max or first-last"
         )
     if data.windows is not None and embedding is not None and (embedding.prompt or embedding.field_prompts):
-        raise RecipeError(
-            f"{position}: data.windows has no place for a prompt of embedding, which would stand before the first "
-            "window alone"
-        )
+        raise RecipeError(f"{position}: {NO_PROMPT}")
 
 
 def _check_sampling(recipe: Recipe, reader: Reader) -> None:

@@ -64,7 +64,10 @@ def without_effect_on(
             yield from no_effect(key, f"init.train is {init.train}, and only lora has adapters")
     if init.classifier is not None or init.few_shot:
         unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
-        for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
+        unused = [
+            key for key in unused if key.startswith(("training.", "data.mixing.")) and key not in _OF_A_CLASSIFIER
+        ]
+        for key in unused:
             pairs = "init.few_shot reads its pairs once, at a rate of its own, and fits a head at once"
             yield from no_effect(key, pairs if init.few_shot else "init.classifier is fitted at once, not by steps")
     if init.train == "head":

@@ -9,6 +9,7 @@ from atento.errors import UsageError, nearest
 
 QUERY, DOCUMENTS = "query", ("document", "passage", "corpus")  # usual names of prompts of sentence-transformers
 PROMPTS = ("prompts", "field_prompts")  # keys
+NO_PROMPT = "data.windows has no place for a prompt of embedding, which would stand before the first window alone"
 POOLINGS = ("mean", "first", "last", "max", "sqrt-mean", "weighted-mean")
 
 

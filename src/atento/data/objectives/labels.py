@@ -212,8 +212,11 @@ def labelled_texts(
     pairs = split["pair"] if "pair" in split.columns else None
     network, template = preparation.network, preparation.text_template()
     long_texts = preparation.long_texts
-    if long_texts.windows is not None and pairs is not None:
-        raise DataError(f"{split.where(0)}: `data.windows` are of single texts, and the records have a `pair`")
+    key = "`data.truncate: head-tail` is" if long_texts.head_tail else "`data.windows` are"
+    if (long_texts.head_tail or long_texts.windows is not None) and pairs is not None:
+        raise DataError(f"{split.where(0)}: {key} of single texts, and the records have a `pair`")
+    if long_texts.head_tail and reads_words(network):
+        raise CapabilityError(f"{key} of tokens, and this network reads words: leave it out")
     store, cut = texts_as_store(
         preparation.tokenizer, template, split["text"], pairs, preparation.longest, network, long_texts
     )
