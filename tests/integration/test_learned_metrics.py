@@ -19,9 +19,11 @@ from atento.cli.commands.score import register
 from atento.convert import comet_checkpoint
 from atento.convert.layouts import convert
 from atento.convert.unpickle import unpickle
+from atento.data.records.splits import Split
 from atento.errors import AtentoError
 from atento.models.shipped import shipped_models
 from atento.tasks.learned_metrics import learned_metric
+from atento.tasks.split_evaluation import sources_of
 from atento_world import write
 from comet_folders import CASES, write_comet
 
@@ -250,6 +252,13 @@ def test_it_validates_and_evaluates(files: Path, comet: Path) -> None:
         atento.train(recipe | {"metrics": ["bertscore:nowhere"]}, out="never")
     with pytest.raises(AtentoError, match="comet:nowhere does not score classification"):
         atento.evaluate(shipped_models()["micro-world-tense"], [("I see.", "past")], metrics="comet:nowhere")
+
+
+def test_sources_are_read_without_the_prefix_of_their_task() -> None:
+    """A prefix tells the model what to do, and says nothing to a metric."""
+    split = Split({"source": ["translate: a cat", "sum: a dog", "translate to: it"]}, "")
+    assert sources_of(split, ["translate", "translate: ", "sum: "]) == ["a cat", "a dog", " to: it"]
+    assert sources_of(split, []) == split["source"] and sources_of(Split({"text": ["a"]}, ""), ["a"]) is None
 
 
 def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:

@@ -138,7 +138,7 @@ def baseline_of(recipe: Recipe, data: Data, most: int | None = None) -> Baseline
         for name, split in splits.items():
             outputs, gold = predict(split), VERBS[str(spec.verb)].gold(split)
             by_prefix = scores_by_prefix(outputs, gold, recipe.metrics, split, prefixes)
-            all_scores = metric_scores(outputs, gold, recipe.metrics, sources=sources_of(split))
+            all_scores = metric_scores(outputs, gold, recipe.metrics, sources=sources_of(split, prefixes))
             scores[name][learner.name] = all_scores | by_prefix
     return Baseline(recipe.task, scores, missing, time.monotonic() - started)
 

@@ -151,10 +151,11 @@ def scored(
     """
     verb = VERBS[str(TASKS[task].verb)]
     outputs, gold = verb.call(model, split, options), verb.gold(split)
-    if more:
-        return metric_scores(outputs, [gold, *more], metrics, language, sources_of(split)), outputs, gold
-    scores = metric_scores(outputs, gold, metrics, language, sources_of(split))
     prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
+    sources = sources_of(split, prefixes)
+    if more:
+        return metric_scores(outputs, [gold, *more], metrics, language, sources), outputs, gold
+    scores = metric_scores(outputs, gold, metrics, language, sources)
     return scores | scores_by_prefix(outputs, gold, metrics, split, prefixes), outputs, gold
 
 
@@ -224,14 +225,18 @@ def scores_by_prefix(
         for prefix, numbers in rows.items():
             if numbers:
                 ours, right = [outputs[row] for row in numbers], [gold[row] for row in numbers]
-                part = metric_scores(ours, right, metrics, sources=[texts[row] for row in numbers])
+                part = metric_scores(ours, right, metrics, sources=[texts[row].removeprefix(prefix) for row in numbers])
                 scores |= {f"{name}[{prefix.strip()}]": score for name, score in part.items()}
     return scores
 
 
-def sources_of(split: Split) -> Sequence[str] | None:
-    """The sources of a split, which learned metrics may read; None: it has none."""
-    return split["source"] if "source" in split.columns else None
+def sources_of(split: Split, prefixes: Sequence[str]) -> Sequence[str] | None:
+    """The sources of a split without their prefixes, which learned metrics may read; None: it has none."""
+    if "source" not in split.columns:
+        return None
+    texts = split["source"]
+    begun = (max((prefix for prefix in prefixes if text.startswith(prefix)), key=len, default="") for text in texts)
+    return [text.removeprefix(prefix) for text, prefix in zip(texts, begun)]
 
 
 def metric_scores(
