@@ -91,6 +91,7 @@ def test_the_pairs_read_texts_as_the_head_does(encoder: Path) -> None:
         memory = by_split({"train": TEXTS})
         made, _ = vectors_recipe(load_recipe(given, memory=memory), memory)
         assert made["data"] == {"train": {"memory": "train"}, "max_len": 12, **read}
+        assert ("embedding" in made) == ("windows" in read)  # without the prompts of the encoder
         assert made["tokenizer"] == {"markers": ["<m>"]} and not load_recipe(made, memory=["train"]).warnings
 
 

@@ -166,8 +166,10 @@ def test_twins_of_a_right_document_are_no_negatives(tmp_path: Path) -> None:
     model = atento.load(atento.train(given, data={"train": texts}, out=tmp_path / "encoder", threads=1).folder)
     pairs = [("o gato dorme", "não, o gato dorme")]
     corpus = ["na\u0303o, o gato dorme", " não, o gato dorme ", "não, o gato dorme", "o cão come"]
-    ((_, _, found),) = mined(model, pairs, corpus, Mining(9, 9, 0, 0.0, 0.0))
-    assert set(found) <= {"o cão come"}
+    same = [("não, o gato dorme", "não, o gato dorme")]  # every other document scores lower
+    for given, within in ((pairs, 9), (same, 1)):
+        ((_, _, found),) = mined(model, given, corpus, Mining(9, within, 0, 0.0, 0.0))
+        assert set(found) <= {"o cão come"} and (given is pairs or found)
     ((_, _, found),) = mined(model, [("o gato dorme", "o gato")], ["o gato ", "O  gato"], Mining(9, 9, 0, 0.0, 0.0))
     (query, right, other) = model.embed(["o gato dorme", "o gato", "O  gato"], normalize=True)
     assert found == ["O  gato"] * bool(query @ other < query @ right)

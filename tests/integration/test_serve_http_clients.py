@@ -197,6 +197,7 @@ def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
         (("contradiction", "entailment", "neutral"), "entailment"),
         (("ENTAILMENT", "not_entailment"), "ENTAILMENT"),
         (("NotRelevant", "sem relevância"), None),
+        (("notRelevant", "isRelevant"), "isRelevant"),
         (("na\u0303o relevante", "outro"), None),
     ],
 )
@@ -213,6 +214,7 @@ def test_the_text_that_is_too_long_is_the_one_that_is_named(service: Served) -> 
     long = "I love you . " * 400
     for name in ("lm", "minilm"):
         if name not in {row["id"] for row in service.get("/v1/models").json()["data"]}:
+            assert name == "minilm"  # of a package that may not be installed
             continue
         for query, documents, at, number in (("a", ["b", long], "/documents", 1), (long, ["b"], "/query", 0)):
             done = service.post("/rerank", {"model": name, "query": query, "documents": documents})

@@ -1,5 +1,6 @@
 """Ranking beside sentence-transformers: the losses of its CrossEncoder, and folders in both directions; trec_eval."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,15 @@ def test_folders_of_a_cross_encoder_go_both_ways(folder: Path, tmp_path: Path) -
     assert np.abs(ours - numbers).max() > 1e-3
     again = atento.load(trained.save(tmp_path / "first", layout="huggingface"))  # its task is no longer ranking
     exported = again.save(tmp_path / "exported", layout="huggingface")
+    settings = json.loads((exported / "config.json").read_text("utf-8"))
+    settings.pop("atento")  # a folder of theirs
+    (tmp_path / "theirs").mkdir()
+    for file in exported.iterdir():
+        if file.name not in ("config.json", "MANIFEST.json"):
+            (tmp_path / "theirs" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    copied = atento.load(tmp_path / "theirs").save(tmp_path / "copied", layout="huggingface")
+    np.testing.assert_allclose(theirs(copied).predict(pairs), ours, atol=1e-5)
     np.testing.assert_allclose(theirs(exported).predict(pairs), ours, atol=1e-5)
     np.testing.assert_allclose(similarities(atento.load(exported), pairs), ours, atol=1e-6)
 

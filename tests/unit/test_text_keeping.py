@@ -36,7 +36,8 @@ def test_letters_of_several_code_points_and_of_turkish_are_terms() -> None:
     glossary = glossary_of({"café": "coffee", "na\u0303o": "no", "kapı": "door", "İstanbul": "Istambul"})
     assert found(glossary, "Cafe\u0301, CAFÉ e NÃO") == ["café", "café", "na\u0303o"]
     assert found(glossary, "KAPI, kapı, kapi") == ["kapı"] and found(glossary, "İstanbul istanbul") == ["İstanbul"]
-    assert found(glossary_of({"cafe": "x"}), "cafe\u0301 cafe") == ["cafe"]
+    assert found(glossary_of({"cafe": "x", "o": "y"}), "cafe\u0301 cafe na\u0303o o") == ["cafe", "o"]
+    assert glossary_of({"coffee": "cafe\u0301"}).report("coffee", "os cafés") == {"coffee": False}
     assert glossary_of({"coffee": "café"}).report("coffee", "o CAFE\u0301") == {"coffee": True}
 
 
@@ -393,6 +394,8 @@ def test_spans_that_the_model_copies_stay_where_it_puts_them() -> None:
 def test_tags_between_digits_leave_no_other_number() -> None:
     assert Kept.of("10<sup>6</sup> euros", tags_only=True).bare == "euros"
     assert Kept.of("a <b>2</b> c", tags_only=True).bare == "a 2 c"
+    assert Kept.of("10<sup>-6</sup> m", tags_only=True).bare == "- m"
+    assert Kept.of("1,<b>000</b> m", tags_only=True).bare == ", m"
 
 
 def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
@@ -406,6 +409,8 @@ def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
     steps, answer = keeping(["the cat has %s here"], glossary, protect=True), None
     assert run(["the cat has %s here"], glossary, forgets, protect=True) == ["the gato has %s here"]
     assert isinstance(asked := steps.send(answer), Translate) and asked.rows == [0]
+    always = glossary_of({"24/7": "sempre"})  # what is in a term is not kept beside it
+    assert run(["the 24/7 shop"], always, upper, protect=True) == ["THE sempre SHOP"]
 
 
 def test_each_search_has_the_numbers_of_its_texts() -> None:

@@ -74,8 +74,10 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
         )
     for prompt in config.field_prompts.values():
         config.named(prompt)
-    if recipe.data.windows is not None and (config.prompt or config.field_prompts):
-        raise UsageError(f"{NO_PROMPT}: got those of {recipe.name if initial is None else initial.path}")
+    if recipe.data.windows is not None:
+        if config.prompt or config.field_prompts:
+            raise UsageError(f"{NO_PROMPT}: got those of {recipe.name if initial is None else initial.path}")
+        config = replace(config, prompts={})  # none is taken by name later
     return replace(recipe, embedding=config)
 
 

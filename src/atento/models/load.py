@@ -46,7 +46,13 @@ from atento.precision import resolve_device
 from atento.released import read_released
 from atento.released.family import check_depth
 from atento.released.load_report import LoadReport
-from atento.released.sentence_transformers import MODULES, SentenceModules, sentence_folder, with_projections
+from atento.released.sentence_transformers import (
+    MODULES,
+    SentenceModules,
+    is_raw_ranker,
+    sentence_folder,
+    with_projections,
+)
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import MANIFEST, verify
 from atento.storage.tensorfile import instead
@@ -254,6 +260,8 @@ def _translated(
         "task": task_of(network),
         "network": network_to_dict(network),
     }
+    if is_raw_ranker(config):
+        ours["pairs"] = True
     exported = config.get("atento")  # the keys that our export adds to their layout
     exported = exported if isinstance(exported, Mapping) else {}
     if "decoding" not in exported and generation.decoding:

@@ -155,7 +155,7 @@ def write_model(
         released, weights = release(network, weights)
         ours = {name: config[name] for name in OUR_KEYS if name in config}
         # a number of pairs is raw, where CrossEncoder would take its logistic function
-        if any(HEAD_KINDS[head.kind] == "number" for head in network.heads) and config.get("pairs") is not False:
+        if any(HEAD_KINDS[head.kind] == "number" for head in network.heads) and config.get("pairs"):
             released = released | CROSS_ENCODER
         config = released | {"atento": ours, "torch_dtype": type_name(widest(weights.values()))}
     tensors = weight_files(weights, max_shard_size)

@@ -1,6 +1,7 @@
 """Few labels (`init.few_shot`): an encoder learns pairs of texts with one label or two, then a linear head (SetFit)."""
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,10 @@ def vectors_recipe(
         "tokenizer": {"markers": list(recipe.tokenizer.markers)},
         "training": _TRAINING | {"seed": recipe.training.seed, "precision": recipe.training.precision},
     }
+    if windows is not None:  # a prompt of the model has no place before them
+        initial = initial_model(init.model, loaded.home)
+        known = section_of(EmbeddingConfig, initial.config, initial.path)
+        vectors["embedding"] = asdict(replace(known, prompt="", prompts={}, field_prompts={}))
     return vectors, pairs_of_labels(train, recipe.training.seed)
 
 

@@ -18,7 +18,7 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.config.tables.tasks import TASKS, TEXT_TO_TEXT, verb_of
+from atento.config.tables.tasks import TASKS, verb_of
 from atento.data.batches.batch import SIDES, Batches, Teaching
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
@@ -34,7 +34,7 @@ from atento.tasks.model_vectors import embed
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_writing import Writer
 from atento.tasks.translation_languages import LANGUAGES
-from atento.text.specials import languages_of
+from atento.text.specials import chooses_by_source, languages_of
 
 _READING = ("template", "max_len", "long_texts", "embedding", "decoding")  # keys of a model that its outputs depend on
 Many = list[Any]  # records, which JSON can hold; or arrays, what a teacher says of each
@@ -157,11 +157,13 @@ class Teachers:
 
 def _languages(model: TaskModel, recipe: Recipe) -> Any:
     """The languages that a multilingual teacher is told. Raises CapabilityError: the recipe does not say them."""
-    given = {key: getattr(recipe.data, key) for key in LANGUAGES}
-    if model.config.get("task") != TEXT_TO_TEXT or not languages_of(tokenizer_of(model).specials.ids):
-        return {}  # it was trained for one direction
+    languages = languages_of(tokenizer_of(model).specials.ids)
+    if not languages or "atento_version" in model.config:
+        return {}  # of one direction, for which it was trained here
+    told = LANGUAGES[1:] if any(map(chooses_by_source, languages.values())) else LANGUAGES
+    given = {key: getattr(recipe.data, key) for key in told}
     if verb_of(recipe.task) == "translate" and None in given.values():
-        raise CapabilityError(f"it is multilingual: {' and '.join(f'`data.{key}`' for key in LANGUAGES)} must be given")
+        raise CapabilityError(f"it is multilingual: {' and '.join(f'`data.{key}`' for key in told)} must be given")
     return {key: value for key, value in given.items() if value is not None}
 
 

@@ -1,6 +1,7 @@
 """Hard negatives: documents that an encoder takes for answers of a query, and that are none by their margins."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -76,14 +77,16 @@ def mined(
     searched = len(dict.fromkeys(corpus)) or len(documents)  # the positives of the pairs stand behind the corpus
     names = embedding_for(encoder.config.get("embedding", {}), str(encoder.path), {}).search_prompts()
     first, second = (_vectors(encoder, texts, name) for texts, name in zip((queries, documents), names))
-    wanted = mining.within + max(map(len, right.values()))
+    forms = [compared(document.strip()) for document in documents]
+    twins = Counter(forms)  # documents that look the same
+    wanted = mining.within + max(sum(twins[form] for form in own) for own in right.values())
     nearest: dict[str, list[int]] = {}
     block = max(1, _BLOCK // len(documents))
     for begin in range(0, len(queries), block):
         cosines = first[begin : begin + block] @ second[:searched].T
         top = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
         for query, row in zip(queries[begin : begin + block], top.tolist()):
-            others = [number for number in row if compared(documents[number].strip()) not in right[query]]
+            others = [number for number in row if forms[number] not in right[query]]
             nearest[query] = others[: mining.within][mining.skip :]
     row_of = {query: number for number, query in enumerate(queries)}
     for query, positive in pairs:

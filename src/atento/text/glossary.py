@@ -99,7 +99,7 @@ def glossary_of_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Glossary:
             raise DataError(f"{place}: a row must have a source term and, after a TAB, a target term: got 1 column")
         if not cells[0] or not cells[1]:
             raise DataError(f"{place}: the {'target' if cells[0] else 'source'} term is empty")
-        terms.append(Term(cells[0], tuple(dict.fromkeys(filter(None, cells[1:]))), place))
+        terms.append(Term(cells[0], tuple(dict.fromkeys(map(nfc, filter(None, cells[1:])))), place))
     return Glossary(terms)
 
 
@@ -124,9 +124,10 @@ def _any_of(keys: tuple[str, ...]) -> re.Pattern[str]:
 
 def _whole_words(key: str) -> str:
     """The expression of a term whose ends are ends of words, in scripts that have spaces between words."""
-    before = f"(?<!{_LETTER})" if has_spaces(key) else ""
+    key = nfc(key)
+    before = f"(?<!{_LETTER}|[\u0300-\u036f])" if has_spaces(key) else ""
     after = f"(?!{_LETTER}|[\u0300-\u036f])" if has_spaces(key[-1]) else ""
-    words = (f"(?-i:{_letters(w)})" if re.search(r"[a-z]\w*[A-Z]", w) else _letters(w) for w in nfc(key).split())
+    words = (f"(?-i:{_letters(w)})" if re.search(r"[a-z]\w*[A-Z]", w) else _letters(w) for w in key.split())
     return before + "\\s+".join(words) + after
 
 

@@ -92,8 +92,9 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, t
 
     yield from without_spans([number for number in range(len(kept)) if is_lost(number)])
     changed = yield from with_terms(range(len(kept)))
-    # a search for a term may lose a span that stayed in the text
+    # a search for a term may lose a span that stayed in the text, if it is not in the term, as 24/7 is
     lost = [n for n in changed if is_lost(n) and len(Kept.of(texts[n]).spans) > len(kept[n].spans)]
+    lost = [n for n in lost if glossary and not any(Kept.of(m.term.source).spans for m in glossary.find(kept[n].bare))]
     yield from without_spans(lost)
     yield from with_terms(lost)
     with_spans = [number for number, one in enumerate(kept) if one.spans]

@@ -26,7 +26,7 @@ _KINDS = {
 }
 _SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _DIGITS = re.compile(r"\d+")
-_JOINED = re.compile(r"\d(?:<[^<>]*>)+\d")  # numbers that would be one without the tags between them
+_JOINED = re.compile(r"\d[.,:/-]?(?:<[^<>]*>)+[.,:/-]?\d")  # numbers that would be one without the tags between them
 _AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
 _CLOSING = ".,;:!?)»”…]。！？，、；："
 _MARKS = tuple(".,;:!?…。！？，、；：")

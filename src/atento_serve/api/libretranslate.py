@@ -187,7 +187,7 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
 
 def _words(markup: str) -> str:
     """What a reader sees of HTML."""
-    return unescape(re.sub(r"<[^<>]*>", "", markup))
+    return unescape(re.sub(r"<[^<>]*>", " ", markup))
 
 
 def glossary_of(terms: Terms | None, alternatives: int = 0) -> Glossary | None:

@@ -133,7 +133,8 @@ def _way(description: Description) -> str | None:
 
 def _means_relevant(label: str) -> bool:
     """Whether a label says so, in English or in Portuguese: entailment, relevante, but not "não relevante"."""
-    words = re.findall(r"[a-z]+", normalize("NFD", label.lower()).replace("\u0303", ""))  # a tilde is no letter
+    words = re.findall("[A-Z]?[a-z]+|[A-Z]+", normalize("NFD", label).replace("\u0303", ""))  # a tilde is no letter
+    words = [word.lower() for word in words]
     return any(map(re.compile("entail|relevant").match, words)) and not _NOT.intersection(words)
 
 
