@@ -47,9 +47,9 @@ from atento.released import read_released
 from atento.released.family import check_depth
 from atento.released.load_report import LoadReport
 from atento.released.sentence_transformers import (
+    CROSS_ENCODER,
     MODULES,
     SentenceModules,
-    is_raw_ranker,
     sentence_folder,
     with_projections,
 )
@@ -260,8 +260,9 @@ def _translated(
         "task": task_of(network),
         "network": network_to_dict(network),
     }
-    if is_raw_ranker(config):
-        ours["pairs"] = True
+    ranker = config.get("sentence_transformers")
+    if isinstance(ranker, Mapping) and ranker.items() >= CROSS_ENCODER["sentence_transformers"].items():
+        ours["pairs"] = True  # its numbers are raw
     exported = config.get("atento")  # the keys that our export adds to their layout
     exported = exported if isinstance(exported, Mapping) else {}
     if "decoding" not in exported and generation.decoding:

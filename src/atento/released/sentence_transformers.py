@@ -46,12 +46,6 @@ _ACTIVATIONS = {theirs.rpartition(".")[2]: ours for ours, theirs in _THEIR_ACTIV
 _MODES = {f"pooling_mode_{theirs}": ours for ours, theirs in _POOLINGS.items()}
 
 
-def is_raw_ranker(config: Mapping[str, Any]) -> bool:
-    """Whether a `config.json` is of a `CrossEncoder` whose numbers have no activation."""
-    theirs, ours = config.get("sentence_transformers"), CROSS_ENCODER["sentence_transformers"]
-    return isinstance(theirs, Mapping) and theirs.get("activation_fn") == ours["activation_fn"]
-
-
 @dataclass(frozen=True)
 class SentenceModules:
     """What the modules of a sentence-transformers folder are.

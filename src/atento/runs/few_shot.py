@@ -18,7 +18,7 @@ from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
 from atento.models.initial_model import initial_model
 from atento.models.load import read_model
-from atento.models.model_folder import section_of
+from atento.models.model_folder import SECTIONS, section_of
 from atento.runs.fine_tuning import inherited_keys
 from atento.runs.prepare import read_data
 
@@ -68,7 +68,7 @@ def vectors_recipe(
     if windows is not None:  # a prompt of the model has no place before them
         initial = initial_model(init.model, loaded.home)
         known = section_of(EmbeddingConfig, initial.config, initial.path)
-        vectors["embedding"] = asdict(replace(known, prompt="", prompts={}, field_prompts={}))
+        vectors[SECTIONS[EmbeddingConfig]] = asdict(replace(known, prompt="", prompts={}, field_prompts={}))
     return vectors, pairs_of_labels(train, recipe.training.seed)
 
 
