@@ -221,6 +221,8 @@ def test_tasks_and_records_that_have_no_windows(tmp_path: Path) -> None:
         loaded("embedding", data={"windows": "attention"})
     with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
         loaded("embedding", data={"windows": "mean"}, embedding={"prompt": "query: "})
+    with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
+        loaded("embedding", data={"windows": "mean"}, embedding={"prompts": {"query": "query: "}})
     assert any("data.windows has no effect" in line for line in loaded("tagging", data={"windows": "mean"}).warnings)
     pairs = {"train": [("um", "dois", "a"), ("três", "quatro", "b")]}
     for key, value, said in (("windows", "mean", "windows` are"), ("truncate", "head-tail", "truncate: head-tail` is")):
@@ -260,8 +262,12 @@ def test_vectors_are_of_the_parts_that_training_read(tmp_path: Path) -> None:
         (one, two), (three, four) = verb(middle), verb(ends)
         assert np.array_equal(one, two) and not np.allclose(three, four)
         assert verb([]).shape == (0, 32)
-    (first, *_), (second, *_) = zip(ends, middle)
-    assert model.explain((first, second)).value == pytest.approx(model.similarity(first, second), abs=1e-5)
+    for truncate in ("head-tail", "none"):  # cut at its end in training, a text is read whole
+        settings["data"]["truncate"] = truncate
+        out = tmp_path / f"explained-{truncate}"
+        model = atento.load(atento.train(settings, data={"train": pairs}, out=out, threads=1).folder)
+        value = model.explain((ends[0], middle[0])).value
+        assert value == pytest.approx(model.similarity(ends[0], middle[0]), abs=1e-5)
 
 
 def test_a_prompt_has_no_place_before_windows(tmp_path: Path) -> None:

@@ -91,8 +91,26 @@ def test_the_pairs_read_texts_as_the_head_does(encoder: Path) -> None:
         memory = by_split({"train": TEXTS})
         made, _ = vectors_recipe(load_recipe(given, memory=memory), memory)
         assert made["data"] == {"train": {"memory": "train"}, "max_len": 12, **read}
-        assert ("embedding" in made) == ("windows" in read)  # without the prompts of the encoder
         assert made["tokenizer"] == {"markers": ["<m>"]} and not load_recipe(made, memory=["train"]).warnings
+
+
+def test_prompts_of_the_encoder_are_left_out_before_windows(tmp_path: Path) -> None:
+    """They have no place there, and a recipe of labels could not say so; the pooling stays."""
+    prompts = {"prompts": {"query": "a "}, "field_prompts": {"text": "query"}}
+    given = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "embedding": {"pooling": "first"} | prompts,
+        "training": {"steps": 1, "batch_tokens": 8, "precision": "float32"},
+    }
+    pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
+    prompted = atento.train(given, data={"train": pairs}, out=tmp_path / "prompted", threads=1).folder
+    few = recipe(prompted) | {"data": {"train": {"memory": "train"}, "max_len": 12, "windows": "mean"}}
+    atento.train(few, data={"train": TEXTS}, out=tmp_path / "run", threads=1)
+    vectors = atento.load(tmp_path / "run-vectors").config["embedding"]
+    assert vectors["pooling"] == "first" and not vectors["prompts"] and not vectors["field_prompts"]
 
 
 @pytest.mark.parametrize(("given", "pooling"), [({"kind": "svm"}, "first"), ({"pooling": "mean"}, "mean")])

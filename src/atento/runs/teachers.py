@@ -18,7 +18,7 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.config.tables.tasks import TASKS, verb_of
+from atento.config.tables.tasks import TASKS, TEXT_TO_TEXT, verb_of
 from atento.data.batches.batch import SIDES, Batches, Teaching
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
@@ -157,10 +157,12 @@ class Teachers:
 
 def _languages(model: TaskModel, recipe: Recipe) -> Any:
     """The languages that a multilingual teacher is told. Raises CapabilityError: the recipe does not say them."""
-    languages = languages_of(tokenizer_of(model).specials.ids)
-    if not languages or "atento_version" in model.config:
-        return {}  # of one direction, for which it was trained here
-    told = LANGUAGES[1:] if any(map(chooses_by_source, languages.values())) else LANGUAGES
+    languages, told = languages_of(tokenizer_of(model).specials.ids), tuple[str, ...]()
+    if "atento_version" not in model.config:  # else it was trained for one direction
+        if any(map(chooses_by_source, languages.values())):
+            told = LANGUAGES[1:]
+        elif languages and model.config.get("task") == TEXT_TO_TEXT:
+            told = LANGUAGES
     given = {key: getattr(recipe.data, key) for key in told}
     if verb_of(recipe.task) == "translate" and None in given.values():
         raise CapabilityError(f"it is multilingual: {' and '.join(f'`data.{key}`' for key in told)} must be given")

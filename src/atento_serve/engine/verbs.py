@@ -203,7 +203,7 @@ def fitted(
     tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
     total, within, prompt = 0, list[object](), 0
-    if verb == "embed":  # it stands before each text
+    if verb in ("embed", "similarity"):  # it stands before each text
         named: Any = {name: value for name, value in options.items() if name in ("prompt", "prompt_name")}
         config = embedding_for(model.config.get("embedding", {}), str(model.path), named)
         prompt = len(tokenizer.encode(config.prompt)) if config.prompt else 0

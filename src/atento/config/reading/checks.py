@@ -346,7 +346,8 @@ def _check_long_texts(recipe: Recipe, reader: Reader) -> None:
             f"{position}: data.windows attention weighs windows in a head, and task {recipe.task} has none: use mean, "
             "max or first-last"
         )
-    if data.windows is not None and embedding is not None and (embedding.prompt or embedding.field_prompts):
+    prompts = None if embedding is None else embedding.prompt or embedding.field_prompts or embedding.prompts
+    if data.windows is not None and prompts:
         raise RecipeError(f"{position}: {NO_PROMPT}")
 
 
