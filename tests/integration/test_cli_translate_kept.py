@@ -112,8 +112,9 @@ def test_samples_do_not_depend_on_the_other_lines(model: Model) -> None:
 
 def test_words_of_the_call_are_required_beside_a_term(model: Model) -> None:
     """A search that requires a term without a word of its own in the output."""
-    kept = model.translate("the dog jumped", glossary={"dog": "girafa"}, required_words=["branco"])
-    assert "branco" in kept and "girafa" in kept
+    own = [{"required_words": ["girafa"]}]  # as `keeping` asks for it
+    ((written,),) = model._write("translate", ["the dog jumped"], None, [0], {"required_words": ["branco"]}, own)
+    assert "branco" in written.text and "girafa" in written.text
 
 
 def test_parts_of_a_cluster_have_one_glossary(server: ForkServer, tmp_path: Path) -> None:
