@@ -24,12 +24,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)  # a forked process has no threads
 
 
+@cache
 def cpu_features() -> dict[str, bool]:
-    """The processor features that the choice of precision depends on."""
+    """The processor features that the choice of precision depends on: those that PyTorch and oneDNN use.
+
+    `ATEN_CPU_CAPABILITY` and `ONEDNN_MAX_CPU_ISA` may limit both to less than the processor has.
+    """
     import torch
 
+    used = torch.backends.cpu.get_cpu_capability() == "AVX512" and has_bfloat16_products()
     names = {"bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported", "vnni": "_is_vnni_supported"}
-    return {feature: bool(getattr(torch.cpu, probe, lambda: False)()) for feature, probe in names.items()}
+    return {feature: used and bool(getattr(torch.cpu, probe, lambda: False)()) for feature, probe in names.items()}
+
+
+def has_bfloat16_products() -> bool:
+    """Whether oneDNN has products of bfloat16 for the processor: it needs AVX-512, or AVX-NE-CONVERT."""
+    import torch
+
+    return bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)())
 
 
 def best_precision(device: str) -> Precision:

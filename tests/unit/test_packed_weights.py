@@ -22,6 +22,7 @@ from atento.model import Model
 from atento.networks import Encoder, Network, build_network, parameter_count
 from atento.networks.int8_projection import Int8Table, multiplies_by_table
 from atento.networks.layers import TokenEmbedding
+from atento.precision import has_bfloat16_products
 from atento.text import Tokenizer
 
 pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed products here")
@@ -29,6 +30,10 @@ _CONFIG = NetworkConfig(
     vocab_size=20, max_len=16, d_model=128, d_ff=512, n_heads=2, n_layers=2, dropout=0.0, output=OutputConfig(tied=True)
 )
 _ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
+
+
+def weight_type(precision: Precision) -> torch.dtype:
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
 
 def network_in(architecture: str, precision: Precision = "float32") -> Network:
@@ -40,7 +45,7 @@ def network_in(architecture: str, precision: Precision = "float32") -> Network:
     with torch.no_grad():
         for weight in network.parameters():
             weight.normal_(std=0.2)
-    return network.to(torch.bfloat16 if precision == "bfloat16" else torch.float32).eval().requires_grad_(False)
+    return network.to(weight_type(precision)).eval().requires_grad_(False)
 
 
 def user_of(network: Network, precision: Precision) -> object:
@@ -89,15 +94,18 @@ def in_layers(network: nn.Module) -> int:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("architecture", _ARCHITECTURES)
 def test_weights_are_held_once(architecture: str, precision: Precision) -> None:
-    """Packed, a network and what decodes or reads with it reach the weights of its layers once, in their type."""
+    """Packed, a network and what decodes or reads with it reach the weights of its layers once, in their type.
+
+    bfloat16 takes 4 bytes a weight where the processor has no such products, as `ConvertedLinear` says.
+    """
     twice, once = network_in(architecture, precision), network_in(architecture, precision)
     alone, weights, slack = held_bytes(once), in_layers(once), 300_000  # a second table of positions, scales
     pack_weights(once, precision)
     before, after = (held_bytes(network, user_of(network, precision)) for network in (twice, once))
-    width = {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
+    width = {"float32": 4, "bfloat16": 2 if has_bfloat16_products() else 4, "int8": 1}[precision]
     assert before >= alone + width * weights
     if precision != "int8":
-        assert after <= alone + slack
+        assert after <= alone + (width - weight_type(precision).itemsize) * weights + slack
     elif architecture == "encoder-decoder":  # what is read of a source, once, has 2 or 4 bytes a weight
         assert after <= alone
     else:

@@ -1,4 +1,4 @@
-"""Threads: how long they wait where processes share cores, and the pools in which work is done side by side."""
+"""What is chosen by the processor; threads: how long they wait on shared cores, pools for work side by side."""
 
 import ast
 import os
@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from atento.precision import side_by_side, threads, threads_for
+from atento.attention.kernels import has_tiles
+from atento.precision import best_precision, cpu_features, has_bfloat16_products, side_by_side, threads, threads_for
 from atento.start_up import LONG_WAITS, SHORT_WAITS
 
 VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
@@ -68,6 +69,17 @@ def test_torch_before_atento_is_told_once_with_the_variable(import_first: str) -
             and told.count("\n") == 1
             and "import atento first, or start with GOMP_SPINCOUNT=2000" in told
         )
+
+
+def test_features_are_those_that_the_libraries_use() -> None:
+    """Variables that limit PyTorch and oneDNN to AVX2, as the gate sets for a part of it, limit what is chosen too."""
+    used = torch.backends.cpu.get_cpu_capability() == "AVX512" and has_bfloat16_products()
+    features = cpu_features()
+    assert used or not any(features.values())
+    assert best_precision("cpu") == ("bfloat16" if features["bf16"] or features["amx"] else "float32")
+    assert has_tiles() <= (torch.backends.cpu.get_cpu_capability() == "AVX512")
+    if os.environ.get("ATEN_CPU_CAPABILITY") in ("avx2", "default") and "ONEDNN_MAX_CPU_ISA" in os.environ:
+        assert not used
 
 
 @pytest.mark.parametrize("precision, amx, weight, rows, expected", [

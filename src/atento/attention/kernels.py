@@ -266,7 +266,8 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
 @cache
 def has_tiles() -> bool:
     """Whether the processor has AMX, whose products PyTorch's fused attention computes with."""
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+    has_amx = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+    return has_amx and torch.backends.cpu.get_cpu_capability() == "AVX512"  # a variable may limit it
 
 
 def choose_for_reading(length: int, mask: LoweredMask, relative: RelativeTerms | None) -> str:

@@ -52,11 +52,6 @@ def has_int8_products() -> bool:
     return has_packed_products() and hasattr(torch.ops.onednn, "qlinear_pointwise") and cpu_features()["vnni"]
 
 
-def has_bfloat16_products() -> bool:
-    """Whether oneDNN has products of bfloat16 for the processor: it needs AVX-512, or AVX-NE-CONVERT."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
 def with_round_number(x: Tensor) -> Tensor:
     """(R,D) with rows of zeros below, so that their number comes again: R, and at most a sixteenth or three more.
 

@@ -22,11 +22,10 @@ from atento.inference.packed_linear import (
     PlainLinear,
     Precision,
     WeightLinear,
-    has_bfloat16_products,
     has_packed_products,
 )
 from atento.networks.stack.stack import Stack
-from atento.precision import best_precision, cpu_features
+from atento.precision import best_precision, cpu_features, has_bfloat16_products
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
