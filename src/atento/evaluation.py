@@ -134,7 +134,10 @@ def evaluate(
         metric_named(str(name))
     if task is not None:
         task_of(None, task)
-    _check_call(isinstance(model, Model) and bool(device or precision), decoding)
+    if "n_best" in decoding:
+        raise UsageError("`n_best` has no effect in an evaluation: one output is scored for each source")
+    if isinstance(model, Model) and bool(device or precision):
+        raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
     with thread_scope(threads):
         if not isinstance(model, Model):
             model = load(model, device or "auto", precision or "float32")
@@ -148,7 +151,13 @@ def evaluate(
     _refuse_unknown_labels(records, task, labels)
     usual = usual_metrics(TASKS[task], labels, records.columns)
     names = list(dict.fromkeys(name for given in requested for name in (usual if given is None else [given])))
-    _check_metrics(names, task, language)
+    # a metric does not score the outputs of the task, or the language has no effect
+    outputs = TASKS[task].outputs
+    for name in names:
+        if not row_named(name).scores(outputs):
+            raise UsageError(f"metric {name} does not score {task}, whose outputs are {outputs}")
+    if language is not None and not any(metric_options(name, language) for name in names):
+        raise UsageError(f"`language` has no effect on {', '.join(names)}")
     split = split_of([records])
     assert split is not None
     split = _readable(model, split, say, questions=skip_bad, pairs=not more)  # more references are read by their lines
@@ -227,24 +236,6 @@ def _refuse_unknown_labels(records: Records, task: str, known: set[str]) -> None
             where, also = records.where(rows[0]), f", the first of {len(rows):,} such records" if rows[1:] else ""
             labels = listed(label, sorted(known), what="the model's labels")
             raise DataError(f"{where}: unknown label {label!r}{also}{labels}{header_hint(where)}")
-
-
-def _check_call(moves: bool, decoding: Mapping[str, Any]) -> None:
-    """Raises UsageError: an option without effect."""
-    if "n_best" in decoding:
-        raise UsageError("`n_best` has no effect in an evaluation: one output is scored for each source")
-    if moves:
-        raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
-
-
-def _check_metrics(names: Sequence[str], task: str, language: str | None) -> None:
-    """Raises UsageError: a metric does not score the outputs of the task, or the language has no effect."""
-    outputs = TASKS[task].outputs
-    for name in names:
-        if not row_named(name).scores(outputs):
-            raise UsageError(f"metric {name} does not score {task}, whose outputs are {outputs}")
-    if language is not None and not any(metric_options(name, language) for name in names):
-        raise UsageError(f"`language` has no effect on {', '.join(names)}")
 
 
 def _chosen_columns(

@@ -152,14 +152,6 @@ def seeded(device: torch.device, key: Key, compute: Callable[[], Tensor]) -> Ten
         generator.set_state(state)
 
 
-def _of_row(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs, mask: RowMask) -> Tensor:
-    """Attention of the row, q, k, v (1,H,T,K) -> (1,H,T,K), with dropout of the weights."""
-    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T,H,K)
-    compute = partial(_flash_rows, q, k, v, mask.sequences, mask.causal, args.scale, args.dropout)
-    out = seeded(q.device, fresh(args.random).key(), compute) if args.dropout else compute()
-    return out.transpose(0, 1).unsqueeze(0)
-
-
 def _flash_rows(
     q: Tensor, k: Tensor, v: Tensor, sequences: PackedSequences, causal: bool, scale: float, dropout: float
 ) -> Tensor:
@@ -202,7 +194,10 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
         ValueError: the call has another mask, a bias, position terms or dropout.
     """
     if isinstance(args.mask, RowMask):
-        return _of_row(q, k, v, args, args.mask)
+        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T,H,K)
+        compute = partial(_flash_rows, q, k, v, args.mask.sequences, args.mask.causal, args.scale, args.dropout)
+        out = seeded(q.device, fresh(args.random).key(), compute) if args.dropout else compute()
+        return out.transpose(0, 1).unsqueeze(0)
     if args.value_bias is not None or args.bias is not None or args.relative is not None or args.dropout:
         raise ValueError("variable-length attention takes a mask alone; use kernel='plain' or 'blocked'")
     queries, keys, causal = _packed(args.mask, q.shape[0])

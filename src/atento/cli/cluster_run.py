@@ -91,7 +91,15 @@ class Launch:
                 output.save()
                 raise
             output.save()
-            _report(output, joins=self.command != "augment")
+            # what was written, how many lines were bad, and how to join the parts
+            bad = sum(part.bad for part in output.parts.values())
+            first = next((part.first_bad for _, part in sorted(output.parts.items()) if part.first_bad), None)
+            if bad:
+                progress(f"warning: {counted(bad, 'bad line')} skipped, first: {first}")
+            lines = sum(block.lines for block in output.blocks)
+            parts, folder = counted(len(output.blocks), "part"), output.path
+            way = f"; to join them: atento collect {folder}" if self.command != "augment" else ""
+            progress(f"wrote {folder}: {parts} for {counted(lines, 'line')}{way}")
 
     def _output_options(self) -> dict[str, object]:
         """The options that decide the bytes of the parts."""
@@ -154,7 +162,10 @@ class Launch:
 
             def done(block: "Block", answer: "Answer") -> None:
                 nonlocal left
-                _check_lines(block, answer.content, work, output.ending)
+                if work.per_line and output.ending != ".npy" and answer.content.count(b"\n") != block.lines:
+                    raise AtentoError(
+                        f"{block.range} has {answer.content.count(10):,} lines of output (a bug in Atento)"
+                    )
                 heard.repeat(answer)
                 output.add(block, answer.content, answer.bad)
                 left -= block.lines
@@ -247,12 +258,6 @@ def _with_bytes(blocks: "list[Block]", source: "Input") -> "Iterator[tuple[Block
         yield from ((block, b"") for block in blocks)
 
 
-def _check_lines(block: "Block", content: bytes, work: "Work", ending: str) -> None:
-    """Raises AtentoError: the part has not a line for each line of the block."""
-    if work.per_line and ending != ".npy" and content.count(b"\n") != block.lines:
-        raise AtentoError(f"{block.range} has {content.count(10):,} lines of output (a bug in Atento)")
-
-
 def _devices(device: str) -> list[str]:
     """The GPUs of this machine that workers share; empty: the device that was named, or the CPU."""
     if device not in ("auto", "cuda") or not any(any(Path("/dev").glob(name)) for name in _GPU_FILES):
@@ -260,15 +265,3 @@ def _devices(device: str) -> list[str]:
     import torch
 
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-
-
-def _report(output: "OutputFolder", *, joins: bool) -> None:
-    """Print what was written, and how many lines were bad; `joins`: also how to join the parts."""
-    bad = sum(part.bad for part in output.parts.values())
-    first = next((part.first_bad for _, part in sorted(output.parts.items()) if part.first_bad), None)
-    if bad:
-        progress(f"warning: {counted(bad, 'bad line')} skipped, first: {first}")
-    lines = sum(block.lines for block in output.blocks)
-    parts, folder = counted(len(output.blocks), "part"), output.path
-    way = f"; to join them: atento collect {folder}" if joins else ""
-    progress(f"wrote {folder}: {parts} for {counted(lines, 'line')}{way}")

@@ -105,12 +105,9 @@ class ExplainOptions(LineOptions):
 
         self.answer(command, model, show, ready=lambda _: None, check=check, per_line=False)
         if explained:
-            self._write_page(explained)
+            from atento.inspection.explanation import explanation_page
+            from atento.storage.whole_file import write_output
+
+            write_output(Path(str(self.explain_out)), explanation_page(explained))
+            progress(f"wrote {self.explain_out}")
         return True
-
-    def _write_page(self, explained: "list[Explanation]") -> None:
-        from atento.inspection.explanation import explanation_page
-        from atento.storage.whole_file import write_output
-
-        write_output(Path(str(self.explain_out)), explanation_page(explained))
-        progress(f"wrote {self.explain_out}")

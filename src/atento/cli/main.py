@@ -101,17 +101,13 @@ def options(
     context.with_resource(warnings_as_lines())
 
 
-def _open_streams() -> None:
-    """Replace standard streams that were closed before the start (`<&-`): empty input, output that fails on writing."""
+def main() -> None:
+    """Run the command line (`atento.cli.start` is the entry point of the script)."""
+    # standard streams that were closed before the start (`<&-`): empty input, output that fails on writing
     for name, mode, way in (("stdin", "r", os.O_RDWR), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR)):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, way)  # gets the lowest free number, which is that of this stream
             setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
-
-
-def main() -> None:
-    """Run the command line (`atento.cli.start` is the entry point of the script)."""
-    _open_streams()
     terminal.show_log()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training handles it itself
     debug = "--debug" in sys.argv

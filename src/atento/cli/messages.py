@@ -23,7 +23,8 @@ def sentence(error: Exception) -> str:
     if kind == "NoSuchOption":
         return _unknown_option(usage_error.option_name, context, command)
     if kind == "MissingParameter":
-        return _missing(usage_error.param, command)
+        meaning = f" ({usage_error.param.help.rstrip('.')})" if getattr(usage_error.param, "help", None) else ""
+        return f"`{command}` needs {_name(usage_error.param)}{meaning}: got none; see: {command} --help"
     if kind == "BadOptionUsage":
         needs = "takes no value" if "not take" in usage_error.message else "needs a value: got none"
         return f"{usage_error.option_name} {needs}"
@@ -65,11 +66,6 @@ def elsewhere_key(name: str) -> str | None:
 
     found = re.search(r"did you mean ([\w.]+)", elsewhere("", name.removeprefix("--").replace("-", "_")) or "")
     return None if found is None else found[1]
-
-
-def _missing(param: Any, command: str) -> str:
-    meaning = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""
-    return f"`{command}` needs {_name(param)}{meaning}: got none; see: {command} --help"
 
 
 def _origin(error: Any) -> str:

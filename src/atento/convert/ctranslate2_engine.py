@@ -163,7 +163,10 @@ def _not_held(config: NetworkConfig) -> Iterator[str]:
     ):
         if present:
             yield part
-    yield from _masks(config)
+    # the engine has a window for decoders, but reads prompts of several lengths in one batch wrongly with it
+    mask, usual = config.mask, "causal" if config.architecture == "decoder" else "bidirectional"
+    if mask is not None and mask.kind != usual:
+        yield f"a {mask.kind} mask"
     relative = [scheme for scheme in config.schemes if scheme.kind not in ADDED]
     if len(relative) > 1 or (relative and len(relative) < len(config.schemes)):
         yield "several position schemes together"
@@ -172,16 +175,6 @@ def _not_held(config: NetworkConfig) -> Iterator[str]:
     for head in config.heads:
         if config.architecture != "encoder" or head.kind not in PRETRAINING_HEADS:
             yield f"{'an' if head.kind == 'answer' else 'a'} {head.kind} head"
-
-
-def _masks(config: NetworkConfig) -> Iterator[str]:
-    """Masks beside the usual one of the architecture.
-
-    The engine has a window for decoders, but reads prompts of several lengths in one batch wrongly with it.
-    """
-    mask, usual = config.mask, "causal" if config.architecture == "decoder" else "bidirectional"
-    if mask is not None and mask.kind != usual:
-        yield f"a {mask.kind} mask"
 
 
 def _scheme(config: NetworkConfig, scheme: PositionConfig) -> Iterator[str]:

@@ -12,7 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.convert.position_tables import position_rows, position_table
 from atento.convert.token_names import Vocabulary
 from atento.networks.interface import Network
-from atento.networks.layers import Block, FeedForward, TokenEmbedding
+from atento.networks.layers import FeedForward, TokenEmbedding
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
@@ -51,7 +51,12 @@ def specification(network: Network, vocabulary: Vocabulary) -> Any:
             _set_linear(made.pooler_dense, network.pooler.dense)
         made.register_vocabulary(list(vocabulary.source))
     if not isinstance(network, Encoder):
-        _set_projection(made.decoder, network)
+        made.decoder.projection.weight = _array(network.projection)
+        head = network.vocabulary_head
+        if head.bias is not None:
+            made.decoder.projection.bias = _array(head.bias)
+        if head.scale != 1.0:
+            made.decoder.scale_outputs = float(head.scale)
     made.config.layer_norm_epsilon = config.norm_eps
     made.config.unk_token = vocabulary.target[config.unk_id]
     made.config.bos_token = vocabulary.target[config.bos_id]
@@ -150,19 +155,14 @@ def _set_stack(made: Any, config: NetworkConfig, stack: Stack, inputs: InputLaye
     if stack.norm is not None:
         _set_norm(made.layer_norm, stack.norm)
     for index, (layer, block) in enumerate(zip(made.layer, stack.layers)):
-        _set_layer(layer, config, block, index)
+        _set_attention(layer.self_attention, block.self_attention, config.score_scale(index), groups=1)
+        _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.norm)
+        if block.cross_attention is not None and block.cross_attention_residual is not None:
+            _set_attention(layer.attention, block.cross_attention, config.attention.scale, groups=2)
+            _set_norm(layer.attention.layer_norm, block.cross_attention_residual.norm)
+        _set_feed_forward(layer.ffn, block.feed_forward)
+        _set_norm(layer.ffn.layer_norm, block.feed_forward_residual.norm)
         _set_relative(layer.self_attention, _scheme(stack, index))
-
-
-def _set_layer(layer: Any, config: NetworkConfig, block: Block, index: int) -> None:
-    """Copy the weights of a block."""
-    _set_attention(layer.self_attention, block.self_attention, config.score_scale(index), groups=1)
-    _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.norm)
-    if block.cross_attention is not None and block.cross_attention_residual is not None:
-        _set_attention(layer.attention, block.cross_attention, config.attention.scale, groups=2)
-        _set_norm(layer.attention.layer_norm, block.cross_attention_residual.norm)
-    _set_feed_forward(layer.ffn, block.feed_forward)
-    _set_norm(layer.ffn.layer_norm, block.feed_forward_residual.norm)
 
 
 def _set_attention(made: Any, attention: MultiHeadAttention, scale: float | None, *, groups: int) -> None:
@@ -215,16 +215,6 @@ def _set_relative(made: Any, scheme: nn.Module | None) -> None:
         rates = scheme.rates()
         factors = _array(rates / scheme.stretch.scaled(rates))  # how many times slower each rotation is
         made.rotary_scaling_long_factor, made.rotary_scaling_short_factor = factors, factors.copy()
-
-
-def _set_projection(made: Any, network: EncoderDecoder | Decoder) -> None:
-    """Copy the output matrix, its bias and its scale."""
-    made.projection.weight = _array(network.projection)
-    head = network.vocabulary_head
-    if head.bias is not None:
-        made.projection.bias = _array(head.bias)
-    if head.scale != 1.0:
-        made.scale_outputs = float(head.scale)
 
 
 def _set_linear(made: Any, linear: nn.Linear) -> None:

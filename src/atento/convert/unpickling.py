@@ -28,7 +28,13 @@ def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
         elif file.suffix == ".safetensors":
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(file.resolve())
-    _keep_base(folder, copy)
+    # let the copy of an adapter of PEFT name the base that the folder itself names by a path from there
+    if (copy / ADAPTER_CONFIG).exists():
+        settings = read_config(copy / ADAPTER_CONFIG)
+        base = folder / str(settings.get("base_model_name_or_path"))
+        if base.exists():
+            settings["base_model_name_or_path"] = str(base.resolve())
+            (copy / ADAPTER_CONFIG).write_text(json.dumps(settings), encoding="utf-8")
     for part in older:
         target = copy / part.relative_to(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -39,17 +45,6 @@ def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
 def needed(name: str) -> bool:
     """Whether a file of that name has the configuration or the tokenizer of a model."""
     return name.endswith((".json", ".txt", ".model", ".spm")) and not name.endswith(".bin.index.json")
-
-
-def _keep_base(folder: Path, copy: Path) -> None:
-    """Let the copy of an adapter of PEFT name the base that the folder itself names by a path from there."""
-    if not (copy / ADAPTER_CONFIG).exists():
-        return
-    settings = read_config(copy / ADAPTER_CONFIG)
-    base = folder / str(settings.get("base_model_name_or_path"))
-    if base.exists():
-        settings["base_model_name_or_path"] = str(base.resolve())
-        (copy / ADAPTER_CONFIG).write_text(json.dumps(settings), encoding="utf-8")
 
 
 def unpickle_into(folder: Path, out: Path) -> None:

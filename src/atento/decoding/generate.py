@@ -172,8 +172,13 @@ def prepare(
     if min_new_tokens < 0:
         raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
     real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask  # (B,S)
+    limits = [int(max_new_tokens)] * count if isinstance(max_new_tokens, int | Integral) else list(max_new_tokens)
+    if len(limits) != count:
+        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {count} rows")
+    if min(limits, default=0) < 0:
+        raise ValueError(f"`max_new_tokens` must not be negative: got {min(limits)}")
     request = Request(
-        _limits(max_new_tokens, count),
+        limits,
         min_new_tokens,
         ends_of(step_function, eos_id),
         tuple(rules),
@@ -218,15 +223,6 @@ def _check(
     for rule in rules:
         if not callable(rule):
             raise ValueError(f"`rules` must be functions of scores and what is written: got {rule!r}")
-
-
-def _limits(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
-    limits = [int(max_new_tokens)] * count if isinstance(max_new_tokens, int | Integral) else list(max_new_tokens)
-    if len(limits) != count:
-        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {count} rows")
-    if min(limits, default=0) < 0:
-        raise ValueError(f"`max_new_tokens` must not be negative: got {min(limits)}")
-    return limits
 
 
 def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> tuple[int, ...]:

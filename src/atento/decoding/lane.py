@@ -54,11 +54,7 @@ class Lane(TokenLoop):
 
     def step(self) -> list[tuple[Output, Drawn | None]]:
         """One token of each output, or part of a prompt; None for an output that ended without another token."""
-        self._begin_new()
-        return super().step()
-
-    def _begin_new(self) -> None:
-        """Begin to read the inputs of new outputs."""
+        # begin to read the inputs of new outputs
         self._new = [output for output in self._new if not output.has_ended]
         room = max(0, self.most - (self.rows - len(self._new)))  # what is written or read counts
         by_input: dict[int, list[Output]] = {}
@@ -67,6 +63,7 @@ class Lane(TokenLoop):
         self._new = self._new[room:]
         for outputs in by_input.values():
             self._inputs.append(_Input(outputs, self.running.reading(outputs[0].input_ids)))
+        return super().step()
 
     def _change_rows(self) -> None:
         """Drop the outputs that have ended, read a part of the inputs, and take in the outputs whose input was read."""

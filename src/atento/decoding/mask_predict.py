@@ -53,7 +53,9 @@ def mask_predict(
     hidden = is_open
     for t in range(iterations):
         if t:
-            hidden = _least_probable(log_probs, is_open, count * (iterations - t) // iterations)
+            order = log_probs.masked_fill(~is_open, float("inf")).argsort(dim=1, stable=True)  # (B,L), frozen ones last
+            chosen = torch.arange(log_probs.shape[1], device=order.device) < count * (iterations - t) // iterations
+            hidden = torch.zeros_like(is_open).scatter(1, order, chosen)
         if not bool(hidden.any()):
             break  # fewer than T iterations were enough
         scores = predict(ids.masked_fill(hidden, mask_id)).index_fill(
@@ -67,10 +69,3 @@ def mask_predict(
         ids = torch.where(hidden, token, ids)
         log_probs = torch.where(hidden, best, log_probs)  # others keep that of the iteration that wrote them
     return Filled(ids, log_probs)
-
-
-def _least_probable(log_probs: Tensor, is_open: Tensor, count: Tensor) -> Tensor:
-    """The `count` (B,1) least probable of the open positions, as boolean (B,L)."""
-    order = log_probs.masked_fill(~is_open, float("inf")).argsort(dim=1, stable=True)  # (B,L), frozen ones last
-    chosen = torch.arange(log_probs.shape[1], device=order.device) < count  # in that order
-    return torch.zeros_like(is_open).scatter(1, order, chosen)  # (B,L) in the order of positions

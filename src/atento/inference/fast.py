@@ -132,16 +132,13 @@ class FastStepFunction:
         self.layers = [FastLayer.of(block) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder):
-            self._set_encoder(copy)
-
-    def _set_encoder(self, copy: EncoderDecoder) -> None:
-        """Set `encoder` to the packed copy without its decoder."""
-        copy.decoder = nn.Module()  # type: ignore[assignment]
-        precision = precision_of_sources(self.precision)
-        if self.precision == "int8":
-            self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
-            copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
-        self.encoder = SourceReader(copy, precision)
+            # set `encoder` to the packed copy without its decoder
+            copy.decoder = nn.Module()  # type: ignore[assignment]
+            precision = precision_of_sources(self.precision)
+            if self.precision == "int8":
+                self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
+                copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
+            self.encoder = SourceReader(copy, precision)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""

@@ -70,7 +70,10 @@ class Int8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
         if self.has_many and x.shape[0] >= self.many:
-            return self._made_for_many()(x, self.whole_activation)
+            if self.of_many is None:
+                weight = torch.ops.quantized.linear_unpack(self.packed)[0]
+                self.of_many = Int8OfMany(weight.int_repr(), weight.q_per_channel_scales(), self.bias)
+            return self.of_many(x, self.whole_activation)
         # else PyTorch asks the packed weight, which is no tensor, for a method of its own, by two C++ exceptions a call
         with torch._C.DisableTorchFunctionSubclass():
             out: Tensor = self.product(x, self.packed, self.narrow)
@@ -93,12 +96,6 @@ class Int8Linear:
         """As in `WeightLinear`."""
         product, rest = _int8_product(activation)
         return changed(self, product=product, activation=rest, whole_activation=activation)
-
-    def _made_for_many(self) -> Int8OfMany:
-        if self.of_many is None:
-            weight = torch.ops.quantized.linear_unpack(self.packed)[0]
-            self.of_many = Int8OfMany(weight.int_repr(), weight.q_per_channel_scales(), self.bias)
-        return self.of_many
 
 
 def _int8_product(activation: Activation) -> tuple[Callable[..., Tensor], Activation]:

@@ -243,7 +243,12 @@ class Slots:
         hidden = self.steps.run_layers(x, attend, sources, mask)
         self.lengths = [length + 1 for length in lengths] if lengths else self.lengths
         for part in parts:
-            self._was_read(part)
+            # count a part of a prompt as read, and remember the prompt if it was the last
+            reading = part.reading
+            reading.length += part.count
+            reading.is_read = reading.length == reading.keys[0].shape[2]
+            if reading.is_read and self.memory is not None:
+                self.memory.remember(tuple(reading.ids[:-1]), reading.keys, reading.values)
         return hidden
 
     def _rows_attention(self) -> SelfAttention:
@@ -294,14 +299,6 @@ class Slots:
             return steps.attend(q, past_keys, past_values, terms.biases[layer])
 
         return attend
-
-    def _was_read(self, part: _Part) -> None:
-        """Count a part of a prompt as read, and remember the prompt if it was the last."""
-        reading = part.reading
-        reading.length += part.count
-        reading.is_read = reading.length == reading.keys[0].shape[2]
-        if reading.is_read and self.memory is not None:
-            self.memory.remember(tuple(reading.ids[:-1]), reading.keys, reading.values)
 
 
 def _masked(positions: StepPositions, mask: Tensor | None) -> StepPositions:

@@ -163,10 +163,6 @@ def _section(one: Explanation) -> str:
         f"Method {escape(one.method)}: the scores add up to {one.total:+.4f}.{error}{baseline} "
         "Blue and + raise the number, orange and − lower it; special tokens have a dashed border.</p>\n"
     )
-    return named + about + _words(one) + (_table(one) if one.parts else "")
-
-
-def _words(one: Explanation) -> str:
     top = max(map(abs, one.scores), default=0.0) or 1.0  # the longest bar and the darkest colour
     special = one.special or [False] * len(one.words)
     sides = one.sides if len(set(one.sides)) > 1 else []
@@ -176,7 +172,7 @@ def _words(one: Explanation) -> str:
         f"{escape(visible(word))}<small>{_signed(score)}</small></li>"
         for n, (word, score) in enumerate(zip(one.words, one.scores))
     ]
-    return f'<ul class="words">{"".join(items)}</ul>\n'
+    return named + about + f'<ul class="words">{"".join(items)}</ul>\n' + (_table(one) if one.parts else "")
 
 
 def _table(one: Explanation) -> str:

@@ -55,7 +55,16 @@ def attention_page(
         raise UsageError(
             f"a page holds at most {LIMIT:,} weights: got {count:,}; attend to a shorter text, or save one map as .svg"
         )
-    start = _start(records[0], layer, head, kind, words)  # fails if there is no such map
+    # the map that the page shows first
+    record = records[0]
+    kind = record.default_kind if kind is None else kind
+    record.weights(layer, head, kind)  # fails if there is no such map
+    start = {
+        "kind": kind,
+        "layer": layer % len(record.layers(kind)),
+        "head": head if isinstance(head, str) else head % len(record.layers(kind)[layer]),
+        "merge": words,
+    }
     exact = count <= EXACT_LIMIT  # in four bytes each, or in two
     data = {
         "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
@@ -70,18 +79,6 @@ def attention_page(
         data=embedded(data),
         script=script,
     )
-
-
-def _start(record: AttentionMaps, layer: int, head: Head, kind: str | None, words: bool) -> dict[str, object]:
-    """The map that the page shows first."""
-    kind = record.default_kind if kind is None else kind
-    record.weights(layer, head, kind)  # raises if the map does not exist
-    return {
-        "kind": kind,
-        "layer": layer % len(record.layers(kind)),
-        "head": head if isinstance(head, str) else head % len(record.layers(kind)[layer]),
-        "merge": words,
-    }
 
 
 def _sentence(record: AttentionMaps, start: dict[str, object], *, exact: bool) -> dict[str, object]:

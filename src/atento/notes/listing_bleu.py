@@ -50,7 +50,17 @@ def corpus_bleu(
     matches, totals = [0] * len(weights), [0] * len(weights)
     length = reference_length = 0
     for number, (references, hypothesis) in enumerate(zip(list_of_references, hypotheses), 1):
-        _check(number, references, hypothesis)
+        # reject strings: NLTK silently reads a string as a list of letters
+        if (
+            isinstance(hypothesis, str)
+            or isinstance(references, str)
+            or any(isinstance(reference, str) for reference in references)
+        ):
+            raise UsageError(
+                f"sentence {number} must be tokenised: a list of tokens, and a list of such lists as references"
+            )
+        if not references:
+            raise UsageError(f"sentence {number} needs at least one reference: got none")
         for order in range(1, len(weights) + 1):
             count, total = clipped(references, hypothesis, order)
             matches[order - 1] += count
@@ -80,17 +90,3 @@ def clipped(references: Sequence[Tokens], hypothesis: Tokens, order: int) -> tup
 
 def _ngrams(tokens: Tokens, order: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(tokens[i : i + order]) for i in range(len(tokens) - order + 1))
-
-
-def _check(number: int, references: Sequence[Tokens], hypothesis: Tokens) -> None:
-    """Reject strings: NLTK silently reads a string as a list of letters."""
-    if (
-        isinstance(hypothesis, str)
-        or isinstance(references, str)
-        or any(isinstance(reference, str) for reference in references)
-    ):
-        raise UsageError(
-            f"sentence {number} must be tokenised: a list of tokens, and a list of such lists as references"
-        )
-    if not references:
-        raise UsageError(f"sentence {number} needs at least one reference: got none")

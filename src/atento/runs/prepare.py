@@ -106,7 +106,17 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     if recipe.data.folds:
         train, splits["test"] = _fold(train, recipe, label, report)  # each label in each fold, where records have one
     if recipe.data.held_out:
-        train, splits["valid"] = _held_out(train, recipe, report)
+        # the records are divided, and their number is reported
+        noun, labels = TASKS[recipe.task].records, labels_by_record(recipe, train)
+        group, count = TASKS[recipe.task].grouped_by, recipe.data.held_out
+        if group is not None:  # whole groups, with about as many records
+            count = max(1, round(count * len(set(train[group])) / len(train)))
+        parts = by_group(train.columns, group, lambda columns: held_out(columns, count, labels))
+        remaining, valid = (subset(train, rows) for rows in parts)
+        equal = len(train) - len(remaining) - len(valid)
+        for line in held_out_lines(len(valid), len(train), noun, recipe.data.held_out, equal):
+            report(line)
+        train, splits["valid"] = remaining, valid
     _report_warnings(without_difference(recipe.task, {**splits, "train": train}), report)
     return Data(train, splits["valid"], splits["test"], fingerprint_of(train, splits["valid"]))
 
@@ -142,20 +152,6 @@ def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tu
 def fingerprint_of(train: Split, valid: Split | None) -> str:
     """Return what identifies the training and validation records."""
     return sha256("\n".join([train.fingerprint, "" if valid is None else valid.fingerprint]).encode()).hexdigest()
-
-
-def _held_out(train: Split, recipe: Recipe, report: Report) -> tuple[Split, Split]:
-    """Return the training records without the held-out ones, and the held-out ones; report their number."""
-    noun, labels = TASKS[recipe.task].records, labels_by_record(recipe, train)
-    group, count = TASKS[recipe.task].grouped_by, recipe.data.held_out
-    if group is not None:  # whole groups, with about as many records
-        count = max(1, round(count * len(set(train[group])) / len(train)))
-    parts = by_group(train.columns, group, lambda columns: held_out(columns, count, labels))
-    remaining, valid = (subset(train, rows) for rows in parts)
-    equal = len(train) - len(remaining) - len(valid)
-    for line in held_out_lines(len(valid), len(train), noun, recipe.data.held_out, equal):
-        report(line)
-    return remaining, valid
 
 
 def _name(source: SourceConfig) -> str:
@@ -243,7 +239,10 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             continue
         options = _head_options(network, kind, classifier)
         if HEAD_KINDS[kind] == "number" and TASKS[recipe.task].grouped_by is None:
-            options |= _scale(train["score"])
+            numbers = train["score"]
+            mean, deviation = float(np.mean(numbers)), float(np.std(numbers))
+            ordinary = abs(mean) <= _LARGE and 1 / _LARGE <= deviation <= _LARGE
+            options |= {} if ordinary or deviation == 0 else {"center": mean, "spread": deviation}
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))
     if recipe.data.windows == "attention":
         heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
@@ -281,13 +280,6 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     if HEAD_KINDS[kind] in OF_TEXT and network.architecture == "decoder":  # as in GPT's paper and the released classes
         return {"out_bias": False, "dropout": network.dropout}
     return {"dropout": network.dropout}
-
-
-def _scale(numbers: Sequence[float]) -> dict[str, float]:
-    """Return the center and the spread of a new head for numbers; none where it learns them as they are."""
-    mean, deviation = float(np.mean(numbers)), float(np.std(numbers))
-    ordinary = abs(mean) <= _LARGE and 1 / _LARGE <= deviation <= _LARGE
-    return {} if ordinary or deviation == 0 else {"center": mean, "spread": deviation}
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:
@@ -354,24 +346,19 @@ def training_batches(
     Raises:
         DataError, RecipeError: no example is left, or an objective and the network do not fit.
     """
-    _warn_of_specials(recipe, tokenizer, train, report)
+    # texts may spell special tokens, which they are not
+    found = spelled(tokenizer.specials, train.texts(TASKS[recipe.task].texts))
+    if found:
+        markers = [text for text in found if text not in tokenizer.specials.roles.values()]
+        way_out = f"; `tokenizer.markers: {json.dumps(markers[:8], ensure_ascii=False)}` lets them be tokens"
+        counts = (f"{text} stands in {counted(count, 'text')}" for text, count in found.most_common(5))
+        report(
+            f"warning: {', '.join(counts)}: a text never makes special tokens, so they are read as characters"
+            f"{way_out if markers else ''}"
+        )
     template = template_for(recipe.task, tokenizer)
     preparation = Preparation(recipe, network, tokenizer, train, template, report=report, teach=teach)
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
-
-
-def _warn_of_specials(recipe: Recipe, tokenizer: Tokenizer, train: Split, report: Report) -> None:
-    """Report a warning if training texts spell special tokens, which they are not."""
-    found = spelled(tokenizer.specials, train.texts(TASKS[recipe.task].texts))
-    if not found:
-        return
-    markers = [text for text in found if text not in tokenizer.specials.roles.values()]
-    way_out = f"; `tokenizer.markers: {json.dumps(markers[:8], ensure_ascii=False)}` lets them be tokens"
-    counts = (f"{text} stands in {counted(count, 'text')}" for text, count in found.most_common(5))
-    report(
-        f"warning: {', '.join(counts)}: a text never makes special tokens, so they are read as characters"
-        f"{way_out if markers else ''}"
-    )
 
 
 def fitted_to(recipe: Recipe, keys: Sequence[str], train: Split) -> tuple[Recipe, str]:

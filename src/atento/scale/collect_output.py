@@ -49,19 +49,15 @@ def contents(folder: OutputFolder) -> Iterator[bytes]:
     if folder.ending == ".npy":
         yield _header(paths)
     for path in paths:
-        yield from _content(path, folder.ending == ".npy")
-
-
-def _content(path: Path, is_array: bool) -> Iterator[bytes]:
-    """The bytes of a part; of an array without its header. Raises AtentoError: it cannot be read."""
-    try:
-        with open_plain(path) as part:
-            if is_array:
-                _read_header(part)
-            while content := part.read(_CHUNK):
-                yield content
-    except OSError as error:
-        raise AtentoError(f"{path} cannot be read: {error.strerror}") from None
+        # the bytes of a part; of an array without its header
+        try:
+            with open_plain(path) as part:
+                if folder.ending == ".npy":
+                    _read_header(part)
+                while content := part.read(_CHUNK):
+                    yield content
+        except OSError as error:
+            raise AtentoError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def write_joined(folder: OutputFolder, out: Path) -> None:

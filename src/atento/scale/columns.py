@@ -123,13 +123,10 @@ class ParquetTexts:
         texts: list[str] = []
         for number, (start, end) in enumerate(zip(self._starts, self._starts[1:])):
             if start < first + count and first < end:
-                texts += self._of_group(number)[max(0, first - start) : first + count - start]  # of this group's rows
+                if self._group is None or self._group[0] != number:
+                    self._group = number, self._texts(self._file.read_row_group(number, columns=self.columns))
+                texts += self._group[1][max(0, first - start) : first + count - start]  # of this group's rows
         return texts
-
-    def _of_group(self, number: int) -> list[str]:
-        if self._group is None or self._group[0] != number:
-            self._group = number, self._texts(self._file.read_row_group(number, columns=self.columns))
-        return self._group[1]
 
     def _texts(self, table: Any) -> list[str]:
         return [joined(values) for values in zip(*[table.column(name).to_pylist() for name in self.columns])]

@@ -218,7 +218,8 @@ def check_space(folder: Path, target: Path, step: int, sizes: Sequence[int]) -> 
     """The bytes that files of these sizes need. Raises CheckpointError: there is too little free space."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        needed, free = _bytes_on_disk(folder, sizes), _free_bytes(folder)
+        block = max(os.statvfs(folder).f_frsize, 1)
+        needed, free = sum(-(-size // block) * block for size in sizes) + 2 * block, _free_bytes(folder)
         if free is not None and free < needed * _MARGIN:
             clean(folder)  # leftovers of a killed process may take the space
             free = _free_bytes(folder)
@@ -232,12 +233,6 @@ def check_space(folder: Path, target: Path, step: int, sizes: Sequence[int]) -> 
             f"({_MARGIN} times the checkpoint) and {free:,} are free; {_last_valid(folder)}"
         )
     return needed
-
-
-def _bytes_on_disk(folder: Path, sizes: Sequence[int]) -> int:
-    """The size of the files in whole blocks, and two blocks for the manifest and the directory."""
-    block = max(os.statvfs(folder).f_frsize, 1)
-    return sum(-(-size // block) * block for size in sizes) + 2 * block
 
 
 def _free_bytes(folder: Path) -> int | None:

@@ -50,7 +50,15 @@ class RunLock:
             fd = self._locked(path)
         self._fd = fd
         _locked.add(fd)
-        _write_owner(fd)
+        # on a full disk the lock holds without it
+        owner = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(owner).encode("utf-8") + b"\n", 0)
         return self
 
     def _locked(self, path: Path) -> int:
@@ -79,18 +87,6 @@ class RunLock:
             _locked.discard(self._fd)
             os.close(self._fd)
         self._fd = None
-
-
-def _write_owner(fd: int) -> None:
-    """Write the owner into the lock file; on a full disk the lock holds without it."""
-    owner = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    with contextlib.suppress(OSError):
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(owner).encode("utf-8") + b"\n", 0)
 
 
 def _read_owner(fd: int) -> str:

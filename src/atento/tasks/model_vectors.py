@@ -21,7 +21,6 @@ from atento.tasks.text_embedding import cosine, embed_texts, text_pooling
 from atento.tasks.verb_calls import Texts, listed
 from atento.text import word_spans
 from atento.text.characters import MAX_CHARACTERS, character_batch
-from atento.text.word_vectors import Vectors
 
 
 def embed_words(
@@ -44,7 +43,15 @@ def embed_words(
     pool = text_pooling(config.pooling)
     words = [[text[start:end] for start, end in word_spans(text)] for text in map(config.read, texts)]
     if model.vectors is not None:
-        return _pooled_vectors(model.vectors, words, config)
+        # word vectors pooled over the words of each text that have one
+        result = np.zeros((len(words), model.vectors.matrix.shape[1]), dtype=np.float32)
+        for row, text in enumerate(words):
+            known = [model.vectors.index[word] for word in text if word in model.vectors]
+            if known:
+                hidden = torch.from_numpy(model.vectors.matrix[known])[None]
+                pooled = text_pooling(config.pooling)(hidden, torch.ones(1, len(known), dtype=torch.bool))
+                result[row] = (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled)[0].numpy()
+        return result
     network = model.network
     assert isinstance(network, ELMo)
     if network.characters is None:
@@ -78,18 +85,6 @@ def _layer(network: ELMo, ids: torch.Tensor, token_mask: torch.Tensor, layer: in
     if not -len(layers) <= layer < len(layers):
         raise UsageError(f"`layer` must lie between {-len(layers)} and {len(layers) - 1}: got {layer}")
     return layers[layer]
-
-
-def _pooled_vectors(vectors: Vectors, words: list[list[str]], config: EmbeddingConfig) -> NDArray[np.float32]:
-    """Word vectors pooled over the words of each text that have one."""
-    result = np.zeros((len(words), vectors.matrix.shape[1]), dtype=np.float32)
-    for row, text in enumerate(words):
-        known = [vectors.index[word] for word in text if word in vectors]
-        if known:
-            hidden = torch.from_numpy(vectors.matrix[known])[None]
-            pooled = text_pooling(config.pooling)(hidden, torch.ones(1, len(known), dtype=torch.bool))
-            result[row] = (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled)[0].numpy()
-    return result
 
 
 def embed(

@@ -183,7 +183,7 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
             scores |= {f"nll_{head}": mean for head, mean in means.items()}
         spec = TASKS[recipe.task]
         if spec.perplexity:
-            scores["perplexity"] = perplexity_of(next(iter(means.values())))
+            scores["perplexity"] = math.exp(min(next(iter(means.values())), 700.0))
         if recipe.metrics and spec.verb is not None and spec.outputs is not None:
             if not spec.writes:
                 after.enter_context(warnings.catch_warnings())
@@ -289,11 +289,6 @@ def mean_losses(network: Network, batches: Iterable[Batch]) -> dict[str, float]:
         for head, values in by_head.items():
             sums.setdefault(head, Sums()).add(Sums(*values))
     return {head: head_sums.nll / max(1, head_sums.targets) for head, head_sums in sums.items()}
-
-
-def perplexity_of(mean: float) -> float:
-    """Return exp(mean); `mean` is limited to 700 nats, since exp(710) overflows."""
-    return math.exp(min(mean, 700.0))
 
 
 _PROMPT = 24  # tokens of a prompt, and of what is written after it

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from atento.errors import CapabilityError, UsageError
-from atento.inspection import AttentionRecord
 from atento.inspection.word_groups import merge_words, strongest_sources
 from atento.tasks.attending import attention_record
 from atento.tasks.task_model import TaskModel, tokenizer_of
@@ -33,7 +32,13 @@ def word_links(
         config = model.network.config
         template, begin = in_languages(config, tokenizer, options)[0], begin_in(config, tokenizer, options)
         named: dict[str, Any] = {"special_tokens": template, "begin": begin}
-        found = _attended(attention_record(model.network, tokenizer, source, output, translate=str, **named))
+        record = attention_record(model.network, tokenizer, source, output, translate=str, **named)
+        if "cross" not in record.kinds:
+            raise CapabilityError("the network has no cross-attention")
+        rows, columns = (side.groups() for side in record.sides("cross"))
+        layers = record.kinds["cross"]
+        merged = merge_words(layers[max(0, len(layers) - 2)].mean(axis=0), rows, columns)
+        found = strongest_sources(merged, rows, columns)
     except UsageError:  # or a text of too many weights
         places = np.linspace(0, len(sources) - 1, len(targets)).round().astype(int)  # evenly spread
         found = [(list(sources)[place], word, 1.0) for place, word in zip(places, targets)]
@@ -49,15 +54,6 @@ def word_links(
 def _has_letters(text: str, start: int) -> bool:
     """Whether the word that begins there is no punctuation."""
     return text[start].isalnum()
-
-
-def _attended(record: AttentionRecord) -> list[tuple[int, int, float]]:
-    if "cross" not in record.kinds:
-        raise CapabilityError("the network has no cross-attention")
-    rows, columns = (side.groups() for side in record.sides("cross"))
-    layers = record.kinds["cross"]
-    merged = merge_words(layers[max(0, len(layers) - 2)].mean(axis=0), rows, columns)
-    return strongest_sources(merged, rows, columns)
 
 
 def _words(tokenizer: Tokenizer, text: str) -> dict[int, tuple[int, int]]:

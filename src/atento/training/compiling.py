@@ -10,13 +10,13 @@ from atento.networks.interface import Network, stacks_of
 _COMPILERS = ("g++", "clang++", "c++")
 
 
-def check_compiler(device: str) -> None:
-    """Check that this machine can compile.
+def compile_blocks(network: Network) -> None:
+    """Let every stack of a network run its blocks with `torch.compile` while it trains.
 
     Raises:
-        UsageError: there is no C++ compiler, or on a GPU no Triton.
+        RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
     """
-    if device != "cpu" and find_spec("triton") is None:
+    if next(network.parameters()).device.type != "cpu" and find_spec("triton") is None:
         raise UsageError("`training.compile` needs the package triton on a GPU: pip install triton, or set it to false")
     named = os.environ.get("CXX")
     if not any(shutil.which(name) for name in ([named] if named else _COMPILERS)):
@@ -24,15 +24,6 @@ def check_compiler(device: str) -> None:
             f"`training.compile` needs a C++ compiler: there is no {named or ' or '.join(_COMPILERS)} on this machine; "
             "install one, or set it to false"
         )
-
-
-def compile_blocks(network: Network) -> None:
-    """Let every stack of a network run its blocks with `torch.compile` while it trains.
-
-    Raises:
-        RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
-    """
-    check_compiler(next(network.parameters()).device.type)
     stacks = stacks_of(network)
     if not stacks:
         raise RecipeError(f"`training.compile` needs a Transformer: got architecture {network.config.architecture!r}")

@@ -100,16 +100,6 @@ class Updater:
         trained_parameters = {name: self.parameters[name] for name in self.trained.begins}
         self.average = MovingAverage(trained_parameters, config.ema) if config.ema else None
 
-    def _unfreeze(self, step: int) -> None:
-        """Ask for gradients of the weights that this update trains; a function of the step, so resuming is exact."""
-        names = self.trained.names(step)
-        if names == self._unfrozen:
-            return
-        for network in (self.network, self.compute_network):
-            for name, parameter in network.named_parameters():
-                parameter.requires_grad_(name in names)
-        self._unfrozen = names
-
     def update(
         self,
         parts: Iterable[Part],
@@ -146,7 +136,13 @@ class Updater:
     def _update(
         self, parts: Iterable[Part], step: int, rate: float, progress: float, spare: Callable[[], Part] | None
     ) -> tuple[dict[str, Sums], float]:
-        self._unfreeze(step)
+        # ask for gradients of the weights that this update trains; a function of the step, so resuming is exact
+        names = self.trained.names(step)
+        if names != self._unfrozen:
+            for network in (self.network, self.compute_network):
+                for name, parameter in network.named_parameters():
+                    parameter.requires_grad_(name in names)
+            self._unfrozen = names
         parameters = list(self.parameters.values())
         self.replica.check(step, parameters)
         parts = list(parts)

@@ -127,7 +127,9 @@ def answer(
     if shared.explains("answer", model, lambda line: parse(line, ""), excluded=excluded, check=parse):
         return
     if question is not None and context is not None:
-        _answer_one(model, question, context, options, n_best, shared)
+        text = "\n".join(file_lines(context))
+        with shared.loaded(model) as loaded:
+            _show([(question, text)], loaded.answers([question], [text], **options), n_best, shared.as_json)
         return
     shared.answer(
         "answer",
@@ -155,15 +157,6 @@ def _show_answers(
     before = display_name(shared.file) + (": question " if shared.form in _BY_NAME else ":")
     positions = [f"{before}{shared.number(index)}" for index in range(first - 1, first - 1 + len(lines))]
     _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, shared.as_json)
-
-
-def _answer_one(
-    model: str, question: str, context: str, options: _Options, n_best: int | None, shared: QuestionOptions
-) -> None:
-    """Answer one question about the whole text of a file."""
-    text = "\n".join(file_lines(context))
-    with shared.loaded(model) as loaded:
-        _show([(question, text)], loaded.answers([question], [text], **options), n_best, shared.as_json)
 
 
 def _answers(

@@ -197,7 +197,15 @@ def show(name: str, measured: Iterable[dict[str, object]], out: Path | None, as_
         if out is not None and rows:  # what was measured before the error
             _write(out, {f"{name}.jsonl": _lines(rows)})
         raise
-    _show_report(name, rows, out, as_json)
+    files = {f"{name}.jsonl": _lines(rows)}
+    reports = _code(name).REPORTS
+    if name in reports:
+        report = reports[name](rows)
+        files |= report.files
+        if not as_json:
+            echo(report.text, nl=False)
+    if out is not None:
+        _write(out, files)
 
 
 def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
@@ -213,18 +221,6 @@ def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
         progress(f"{name}: {row['entrant']}, {row['seconds']:.0f} s: {row['scores']}")
     elif "start" in row:
         progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
-
-
-def _show_report(name: str, rows: list[dict[str, object]], out: Path | None, as_json: bool) -> None:
-    files = {f"{name}.jsonl": _lines(rows)}
-    reports = _code(name).REPORTS
-    if name in reports:
-        report = reports[name](rows)
-        files |= report.files
-        if not as_json:
-            echo(report.text, nl=False)
-    if out is not None:
-        _write(out, files)
 
 
 def _lines(rows: list[dict[str, object]]) -> str:

@@ -52,7 +52,17 @@ def runs(
     if verb == "show":
         if len(arguments) != 1:
             raise UsageError("`atento runs show` takes one run folder")
-        _show(Path(arguments[0]), as_json)
+        from atento.runs.run_record import read_run
+
+        record = read_run(Path(arguments[0]))
+        if as_json:
+            echo(json.dumps(record.to_dict(), ensure_ascii=False))
+            return
+        lines = list(_lines(record))
+        width = max(len(name) for name, _ in lines) + 2
+        echo(str(record.folder))
+        for name, text in lines:
+            echo(f"  {name:<{width}}{text}")
     elif verb == "compare":
         if len(arguments) < 2:
             raise UsageError(f"`atento runs compare` takes two or more run folders: got {len(arguments)}")
@@ -97,21 +107,6 @@ def _list(folder: Path, as_json: bool) -> None:
         test = f"test {name} {_number(record.test[name])}" if name in record.test else ""
         state = "finished" if record.finished else "unfinished"
         echo("\t".join((str(record.folder), f"step {record.step}", state, score, test)).rstrip("\t"))
-
-
-def _show(folder: Path, as_json: bool) -> None:
-    """Print a run."""
-    from atento.runs.run_record import read_run
-
-    record = read_run(folder)
-    if as_json:
-        echo(json.dumps(record.to_dict(), ensure_ascii=False))
-        return
-    lines = list(_lines(record))
-    width = max(len(name) for name, _ in lines) + 2
-    echo(str(record.folder))
-    for name, text in lines:
-        echo(f"  {name:<{width}}{text}")
 
 
 def _positions(folder: Path, as_json: bool) -> None:

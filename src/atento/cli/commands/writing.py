@@ -204,7 +204,11 @@ def _run(request: _Request) -> None:
     if shared.cluster is not None:
         shared.cluster.run(_work(request))
         return
-    _check_trace(request)
+    # no option excludes --trace, and its file can be written
+    if request.trace is not None:
+        if request.stream or request.split_sentences:
+            raise UsageError(f"--trace and {'--stream' if request.stream else '--split-sentences'} exclude each other")
+        output_file(request.trace, (".html",), "--trace")
     with shared.reading(request.model) as (loaded, given, bad):
         lines = shared.checked(given, bad, lambda line: _too_long(loaded, line, request))
         announce_stdin(shared.file)
@@ -277,15 +281,6 @@ def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> 
         _show(outputs, request)
         done, pieces = done + len(window), pieces + sum(len(texts) for _, texts in outputs)
         progress.count(counted(done, "line"))
-
-
-def _check_trace(request: _Request) -> None:
-    """Check that no option excludes --trace, and that its file can be written. Raises UsageError otherwise."""
-    if request.trace is None:
-        return
-    if request.stream or request.split_sentences:
-        raise UsageError(f"--trace and {'--stream' if request.stream else '--split-sentences'} exclude each other")
-    output_file(request.trace, (".html",), "--trace")
 
 
 def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:

@@ -125,16 +125,6 @@ class Mixture:
             self._cached_block = number, np.minimum(members, len(self.members) - 1).astype(np.int64)
         return self._cached_block[1]
 
-    def _filled_before(self, update: int) -> NDArray[np.int64]:
-        """Return the number of slots that each member has filled before an update, (members,)."""
-        block, index = divmod(update, _BLOCK)
-        filled = self._filled_before_block
-        while len(filled) <= block:  # count the blocks up to this one, once
-            filled = np.concatenate([filled, filled[-1:] + _counts(self._block(len(filled) - 1), len(self.members))])
-        self._filled_before_block = filled
-        before: NDArray[np.int64] = filled[block] + _counts(self._block(block)[:index], len(self.members))
-        return before
-
     def expected(self, steps: int) -> list[tuple[float, float]]:
         """Return for each member its share of the target tokens and its epochs in a run of `steps` updates."""
         rates = self.shares.mean(steps) / self._slot_targets
@@ -145,7 +135,14 @@ class Mixture:
 
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update; updates are counted from 0 over all epochs."""
-        member_updates = (self._filled_before(update) * self._updates_per_slot).tolist()  # where each member stands
+        # the number of slots that each member has filled before an update, (members,)
+        block, index = divmod(update, _BLOCK)
+        filled = self._filled_before_block
+        while len(filled) <= block:  # count the blocks up to this one, once
+            filled = np.concatenate([filled, filled[-1:] + _counts(self._block(len(filled) - 1), len(self.members))])
+        self._filled_before_block = filled
+        before: NDArray[np.int64] = filled[block] + _counts(self._block(block)[:index], len(self.members))
+        member_updates = (before * self._updates_per_slot).tolist()  # where each member stands
         for member in self.slot_members(update).tolist():
             for _ in range(self._updates_per_slot[member]):
                 yield from self.members[member].parts(member_updates[member], micro_batches, ours)

@@ -83,14 +83,10 @@ class WordNumbers:
         before = before - before[first]  # counted from its own text
         own = np.where(joins & continues, before - 1, before)  # the word of the first character that is no space
         index[spelt] = np.where(self._is["blank"][pieces], -1, own)
-        return _filled(index, text)
-
-
-def _filled(index: NDArray[np.int64], text: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Replace -1 by the number behind it in the same text, at its end by 1 more than the largest (none: by 1)."""
-    positions, count = np.arange(len(index)), len(index)
-    behind = np.minimum.accumulate(np.where(index >= 0, positions, count)[::-1])[::-1]
-    before = np.maximum.accumulate(np.where(index >= 0, positions, -1))
-    padded_index, padded_text = np.append(index, 0), np.append(text, -1)  # of the positions `count` and -1
-    at_end = 1 + np.where(padded_text[before] == text, padded_index[before], 0)
-    return np.where(padded_text[behind] == text, padded_index[behind], at_end)
+        # replace -1 by the number behind it in the same text, at its end by 1 more than the largest (none: by 1)
+        positions, count = np.arange(len(index)), len(index)
+        behind = np.minimum.accumulate(np.where(index >= 0, positions, count)[::-1])[::-1]
+        before = np.maximum.accumulate(np.where(index >= 0, positions, -1))
+        padded_index, padded_text = np.append(index, 0), np.append(text, -1)  # of the positions `count` and -1
+        at_end = 1 + np.where(padded_text[before] == text, padded_index[before], 0)
+        return np.where(padded_text[behind] == text, padded_index[behind], at_end)

@@ -177,7 +177,12 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
     room = room_for(preparation.longest, template)
     windows = [_cut(number, pieces, room) for number, pieces in enumerate(sentences)]
-    _warn_of_cuts(preparation, sentences, windows)
+    # report how many sentences were cut, and how many words that leaves out
+    cut = [(pieces, window) for pieces, window in zip(sentences, windows) if window.end < len(pieces.ids)]
+    if cut:
+        lost = sum(len(pieces.starts) - window.last for pieces, window in cut)
+        warning = cut_warning(len(cut), counted(len(sentences), "example"), preparation)
+        preparation.report(f"{warning}; {counted(lost, 'word')} left out")
     store = windows_as_store(sentences, windows, template, network)
     words = store["words"]  # the number of the word that begins at a piece, else -1
     store.columns["tags"] = Ragged(
@@ -193,12 +198,3 @@ def _cut(number: int, pieces: Pieces, room: int | None) -> Window:
     """Return the beginning of a sentence, up to `room` ids."""
     end = len(pieces.ids) if room is None else min(room, len(pieces.ids))  # exclusive
     return Window(number, 0, end, 0, sum(start < end for start in pieces.starts))  # words that begin within
-
-
-def _warn_of_cuts(preparation: Preparation, sentences: Sequence[Pieces], windows: Sequence[Window]) -> None:
-    """Report how many sentences were cut, and how many words that leaves out."""
-    cut = [(pieces, window) for pieces, window in zip(sentences, windows) if window.end < len(pieces.ids)]
-    if cut:
-        lost = sum(len(pieces.starts) - window.last for pieces, window in cut)
-        warning = cut_warning(len(cut), counted(len(sentences), "example"), preparation)
-        preparation.report(f"{warning}; {counted(lost, 'word')} left out")

@@ -10,7 +10,7 @@ from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Part, PartSize
 from atento.data.batches.whole_words import word_ids, words_of
-from atento.data.batches.windows import BlockBatch, WindowBatch, WindowBlocks, Windows
+from atento.data.batches.windows import WindowBatch, WindowBlocks, Windows
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError
 
@@ -26,13 +26,6 @@ def window_batch(windows: WindowBatch) -> Batch:
     real = windows.context >= 0  # (B,2C)
     inputs = {"ids": windows.context.clamp(min=0), "token_mask": real}  # -1 is no id: the mask hides it
     return Batch(inputs, {HEAD: windows.centre}, extras=extras)  # labels (B,)
-
-
-def block_batch(blocks: BlockBatch, skip_gram: bool) -> Batch:
-    """Return blocks of windows as a batch; which words are neighbours, and the negatives, are extras of the loss."""
-    labels = blocks.context() if skip_gram else blocks.centre()  # (B,N,2C) or (B,N)
-    extras = {"neighbours": blocks.neighbours, "negatives": blocks.negatives}
-    return Batch({"ids": blocks.ids}, {HEAD: labels}, extras=extras)  # (B,N+2C)
 
 
 class WindowBatches:
@@ -69,7 +62,10 @@ class WindowBatches:
     def _batch(self, epoch: int, index: int, count: int, at_least: int = 0) -> Batch:
         if self.blocks is None:
             return window_batch(self.windows.part(epoch, index, count, at_least))
-        return block_batch(self.blocks.part(epoch, index, count, at_least), self.windows.config.mode == "skip-gram")
+        blocks = self.blocks.part(epoch, index, count, at_least)
+        labels = blocks.context() if self.windows.config.mode == "skip-gram" else blocks.centre()  # (B,N,2C) or (B,N)
+        extras = {"neighbours": blocks.neighbours, "negatives": blocks.negatives}
+        return Batch({"ids": blocks.ids}, {HEAD: labels}, extras=extras)  # (B,N+2C)
 
     def resize(self, size: PartSize) -> None:
         """As `Batches.resize`: parts are counted in words."""

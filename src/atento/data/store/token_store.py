@@ -157,18 +157,14 @@ class TokenStore:
             starts = shard.starts[low : high + 1].astype(np.int64)  # (texts + 1,)
             flat = np.array(shard.ids[starts[0] : starts[-1]])  # one copy a block; rows are views of it
             cut = (starts - starts[0]).tolist()
-            omitted = self._omitted_in(shard.first + low, shard.first + high)
+            begin, end = np.searchsorted(self.omitted, [shard.first + low, shard.first + high]).tolist()
+            omitted = frozenset(self.omitted[begin:end].tolist())
             rows += [
                 flat[start:end]
                 for text, (start, end) in enumerate(pairwise(cut), start=shard.first + low)
                 if text not in omitted
             ]
         return rows
-
-    def _omitted_in(self, low: int, high: int) -> frozenset[int]:
-        """The omitted texts of a range."""
-        begin, end = np.searchsorted(self.omitted, [low, high]).tolist()
-        return frozenset(self.omitted[begin:end].tolist())
 
     def shards(self) -> Iterable[tuple[int, NDArray[np.generic], NDArray[np.generic]]]:
         """Yield each shard: the number of its first text, its ids, and the starts of its texts with the end."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.candidates import HighestScores
@@ -64,7 +63,13 @@ class BeamLane:
         if not self.search.groups:
             return 0
         log_probs = torch.log_softmax(self.batch.step(self.tokens.flatten()), dim=-1)  # (U·w,V)
-        self._fail_where_not_numbers(log_probs)
+        # end the requests whose logits are NaN or infinite; they fail
+        broken = log_probs[:, 0].isnan()  # then all of the row are
+        if bool(broken.any()):
+            for number in broken.view(-1, self.width).any(dim=1).nonzero().flatten().tolist():
+                group = self.search.groups[number]
+                group.asked.error = no_distribution(group.row, group.length)
+                group.asked.drop()
         parents, self.tokens = self.search.extend(log_probs)
         self.batch.reorder(parents)  # slots of a group may continue one another
         return len(log_probs)  # rows that the network computed
@@ -89,15 +94,6 @@ class BeamLane:
         self.search.join([arrival.group for arrival in joining])
         first = torch.tensor([[arrival.reading.first] for arrival in joining], dtype=torch.long, device=self.device)
         self.tokens = torch.cat([self.tokens, first.expand(-1, self.width)])  # all slots read the same first token
-
-    def _fail_where_not_numbers(self, log_probs: Tensor) -> None:
-        """End the requests whose logits are NaN or infinite; they fail."""
-        broken = log_probs[:, 0].isnan()  # then all of the row are
-        if bool(broken.any()):
-            for number in broken.view(-1, self.width).any(dim=1).nonzero().flatten().tolist():
-                group = self.search.groups[number]
-                group.asked.error = no_distribution(group.row, group.length)
-                group.asked.drop()
 
 
 class BeamLanes:

@@ -188,11 +188,7 @@ class BeamSearch:
         self.eos_ids = torch.tensor(
             [[*ids, *[-1] * (longest - len(ids))] for ids in eos_ids], dtype=torch.long, device=self.device
         ).view(len(self.groups), 1, longest)  # (U,1,E), for a comparison with (U,c,1)
-        self._set_alike()
-        self._close_slots()
-
-    def _set_alike(self) -> None:
-        """Set the groups whose scores something changes, or whose tokens something reads, by request and length."""
+        # set the groups whose scores something changes, or whose tokens something reads, by request and length
         self.alike: list[_Alike] = []
         special = [g for g in self.groups if g.asked.reads_written or g.length < g.asked.request.min_new_tokens]
         special.sort(key=lambda group: (id(group.asked), group.length))
@@ -203,6 +199,7 @@ class BeamSearch:
             self.alike.append(_Alike(together, rows, index))
         if not any(group.asked.reads_written for group in special):
             self.written = None
+        self._close_slots()
 
     def _close_slots(self) -> None:
         """Update `closed`: a shrinking beam closes a slot for each finished output."""

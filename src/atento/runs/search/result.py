@@ -127,7 +127,8 @@ class SearchResult:
     def rows(self) -> list[list[str]]:
         """Return the table: the heading, then a row for each trial, best first."""
         keys = list(self.trials[0].values) if self.trials else []
-        names = short_names(keys)
+        last = [key.rpartition(".")[2] for key in keys]
+        names = {key: name if last.count(name) == 1 else key for key, name in zip(keys, last)}
         heading = ["trial", self.metric or "score", "step", "time", "state", *(names[key] for key in keys)]
         return [
             heading,
@@ -160,25 +161,15 @@ class SearchResult:
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
-        return html_table(self.rows())
-
-
-def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the last part of each key, or the whole key where two keys share it."""
-    last = [key.rpartition(".")[2] for key in keys]
-    return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last)}
+        rows = self.rows()
+        heading = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in rows[0])
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[1:])
+        return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def share_text(share: float | None) -> str:
     """Return a share of importance as text."""
     return "too few trials to tell" if share is None else f"{share:.0%}"
-
-
-def html_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as an HTML table; the first is the heading."""
-    heading = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[1:])
-    return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def importance_of(trials: Sequence[Trial], ranges: Mapping[str, bool]) -> dict[str, float | None]:

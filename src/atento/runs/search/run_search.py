@@ -257,7 +257,12 @@ class _Search:
             return
         if (signal := self.trainer.stop.by) is not None:
             raise TrainingStopped(f"stopped by {signal.name} before {trial.name}; run the same command to resume")
-        self._check_recipe()
+        # refuse a recipe that has changed since the search began, since each trial reads it again
+        loaded = load_recipe(self.plan.recipe, self.plan.overrides)
+        now = {key: value for key, value in recipe_values(loaded.recipe).items() if key != "name"}
+        changed = differences(self.plan.identity, self.plan.identity | {"recipe": now})
+        if changed:
+            raise UsageError(f"the recipe has changed during the search: {changed[0]}")
         values = ", ".join(f"{key} {scalar_text(value)}" for key, value in trial.values.items())
         share = "" if rung.share == 1 else f", to {rung.share} of the steps"
         self.reporter.line(f"trial {trial.number} of {len(self.trials)}: {values}{share}")
@@ -274,14 +279,6 @@ class _Search:
             self._fail(trial, outcome.error)
             return
         self._record(trial, rung, outcome)
-
-    def _check_recipe(self) -> None:
-        """Refuse a recipe that has changed since the search began, since each trial reads it again."""
-        loaded = load_recipe(self.plan.recipe, self.plan.overrides)
-        now = {key: value for key, value in recipe_values(loaded.recipe).items() if key != "name"}
-        changed = differences(self.plan.identity, self.plan.identity | {"recipe": now})
-        if changed:
-            raise UsageError(f"the recipe has changed during the search: {changed[0]}")
 
     def _record(self, trial: Trial, rung: Rung, outcome: Outcome) -> None:
         assert outcome.score is not None

@@ -135,7 +135,13 @@ def read_space(space: str | Path | Mapping[str, object]) -> list[Dimension]:
     if isinstance(space, Mapping):
         root = schema.as_node(space, "space")
     elif isinstance(space, str | Path):
-        root = read_yaml(_text(Path(space)), lambda line, column: f"{space}:{line}:{column}")
+        path = Path(space)
+        try:
+            with open_plain(path) as file:
+                content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise RecipeError(f"the space {path} cannot be read: {error.strerror}") from None
+        root = read_yaml(recipe_layers.decoded(content, str(path)), lambda line, column: f"{space}:{line}:{column}")
     else:
         raise RecipeError(f"a space is a file or a mapping: got {type(space).__name__}")
     if not isinstance(root.value, dict):
@@ -158,15 +164,6 @@ def size(dimensions: list[Dimension]) -> int | None:
     return None if None in counts else math.prod(count for count in counts if count is not None)
 
 
-def _text(path: Path) -> str:
-    try:
-        with open_plain(path) as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise RecipeError(f"the space {path} cannot be read: {error.strerror}") from None
-    return recipe_layers.decoded(content, str(path))
-
-
 def _at(node: Node) -> str:
     """The position of the key of a node."""
     return node.key_position or node.position
@@ -181,23 +178,19 @@ def _dimension(key: str, node: Node) -> Dimension:
             raise RecipeError(f"{at}: {key} cannot be searched: {reason}")
     hint = recipe_layers.type_at(key, at)
     if isinstance(node.value, list):
-        return _choices(key, node)
+        if not node.value:
+            raise RecipeError(f"{node.position}: {key} has no choices: the list is empty")
+        texts = [scalar_text(child.bare()) for child in node.value]
+        for number, (child, text) in enumerate(zip(node.value, texts)):
+            if text in texts[:number]:
+                raise RecipeError(f"{child.position}: {key} has the choice {text} twice")
+        return Choices(key, tuple(node.value))
     if not isinstance(node.value, dict) or not ({"low", "high"} & node.value.keys()):
         if isinstance(node.value, dict) and schema.section(hint) is not None:
             way = f"write its keys with dots, such as {key}.{next(iter(node.value), 'key')}"
             raise RecipeError(f"{at}: {key} is a section: {way}")
         raise RecipeError(f"{at}: {key} must have {_FORM}: got {schema.as_text(node.value)}")
     return _range(key, node, hint)
-
-
-def _choices(key: str, node: Node) -> Choices:
-    if not node.value:
-        raise RecipeError(f"{node.position}: {key} has no choices: the list is empty")
-    texts = [scalar_text(child.bare()) for child in node.value]
-    for number, (child, text) in enumerate(zip(node.value, texts)):
-        if text in texts[:number]:
-            raise RecipeError(f"{child.position}: {key} has the choice {text} twice")
-    return Choices(key, tuple(node.value))
 
 
 def _range(key: str, node: Node, hint: object) -> Range:
