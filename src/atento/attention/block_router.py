@@ -19,17 +19,11 @@ _ROUTED_AT_ONCE = 256  # blocks of queries that are routed at a time
 
 @dataclass(frozen=True)
 class RoutedBlocks:
-    """The blocks of keys that each block of queries reads.
+    """The blocks of keys that each block of queries reads."""
 
-    Attributes:
-        blocks: (B,H,Tb,n), indices of blocks of keys, ascending.
-        gates: (B,H,Tb,n), the routing scores of these blocks.
-        size: positions in a block.
-    """
-
-    blocks: Tensor
-    gates: Tensor
-    size: int
+    blocks: Tensor  # (B,H,Tb,n), indices of blocks of keys, ascending
+    gates: Tensor  # (B,H,Tb,n), the routing scores of these blocks
+    size: int  # positions in a block
 
     def block_mask(self, key_len: int) -> Tensor:
         """The chosen blocks as a boolean matrix (B,H,Tb,Sb).

@@ -69,17 +69,11 @@ def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], T
 
 @dataclass(frozen=True)
 class PackedSequences:
-    """The sequences of a batch (B,L), without padding, one after the other in one long row of T positions.
+    """The sequences of a batch (B,L), without padding, one after the other in one long row of T positions."""
 
-    Attributes:
-        index: (T,), the positions of the row as indices into B·L.
-        bounds: (N+1,) int32, the offsets at which the N sequences begin and end.
-        max_len: the length of the longest sequence.
-    """
-
-    index: Tensor
-    bounds: Tensor
-    max_len: int
+    index: Tensor  # (T,), the positions of the row as indices into B·L
+    bounds: Tensor  # (N+1,) int32, the offsets at which the N sequences begin and end
+    max_len: int  # the length of the longest sequence
 
     @classmethod
     def from_documents(cls, ids: Tensor) -> "PackedSequences":
@@ -103,15 +97,10 @@ class PackedSequences:
 
 @dataclass(frozen=True, eq=False)
 class RowMask(LoweredMask):
-    """The mask of one long row without padding: a token sees its own sequence, with `causal` up to itself.
+    """The mask of one long row without padding: a token sees its own sequence, with `causal` up to itself."""
 
-    Attributes:
-        sequences: where the row comes from.
-        causal: whether no token sees a later one.
-    """
-
-    sequences: PackedSequences
-    causal: bool
+    sequences: PackedSequences  # where the row comes from
+    causal: bool  # whether no token sees a later one
 
     @classmethod
     def of(cls, mask: Mask, token_mask: Tensor, device: torch.device) -> "RowMask | None":

@@ -20,21 +20,14 @@ Key = int | Tensor  # of a mask: 64 bits; a tensor () in compiled code
 
 @dataclass
 class Randomness:
-    """The randomness of dropout, passed down a forward pass. Equal values give equal masks in the same order.
+    """The randomness of dropout, passed down a forward pass. Equal values give equal masks in the same order."""
 
-    Attributes:
-        seed: the seed of the run.
-        step: the training step.
-        slot: the part of the global batch.
-        use: how many masks have been drawn.
-        traced: int64 (2,), the hash of seed, step and slot, and the number of masks drawn before, from which `use`
-            counts. For compiled code, which would be compiled anew for other Python numbers. None: code as it is.
-    """
-
-    seed: int
-    step: int = 0
-    slot: int = 0
-    use: int = 0
+    seed: int  # the seed of the run
+    step: int = 0  # the training step
+    slot: int = 0  # the part of the global batch
+    use: int = 0  # how many masks have been drawn
+    # int64 (2,), the hash of seed, step and slot, and the number of masks drawn before, from which `use` counts. For
+    # compiled code, which would be compiled anew for other Python numbers. None: code as it is
     traced: Tensor | None = None
 
     def key(self) -> Key:

@@ -28,18 +28,13 @@ class LoweredMask:
     """A mask for T queries over S keys, made once for all layers of a stack.
 
     Dense forms are computed when a kernel first needs them, and cached.
-
-    Attributes:
-        mask: the mask, a boolean tensor (B|1,H|1,T|1,S), or None if every query may attend to every key.
-        query_len: T.
-        key_len: S.
-        device: device of the dense forms.
     """
 
+    # the mask, a boolean tensor (B|1,H|1,T|1,S), or None if every query may attend to every key
     mask: Mask | Tensor | None
-    query_len: int
-    key_len: int
-    device: torch.device
+    query_len: int  # T
+    key_len: int  # S
+    device: torch.device  # device of the dense forms
 
     @property
     def is_causal(self) -> bool:

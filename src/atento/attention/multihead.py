@@ -34,16 +34,12 @@ class KeyValues:
 
 @dataclass(frozen=True)
 class PositionTerms:
-    """What the position schemes of a layer contribute to its self-attention.
+    """What the position schemes of a layer contribute to its self-attention."""
 
-    Attributes:
-        rotations: applied to queries and keys, in this order (`positions.Rotation`).
-        relative: added to scores and values.
-        block_router: chooses the blocks of keys that are read, for attention that is sparse by blocks.
-    """
-
+    # applied to queries and keys, in this order (`positions.Rotation`)
     rotations: tuple[Callable[[Tensor], Tensor], ...] = ()
-    relative: RelativeTerms | None = None
+    relative: RelativeTerms | None = None  # added to scores and values
+    # chooses the blocks of keys that are read, for attention that is sparse by blocks
     block_router: BlockRouting | None = None
 
 

@@ -76,19 +76,12 @@ class Disentangled(ProjectedScheme):
 
 @dataclass(frozen=True)
 class ProjectedDisentangled:
-    """`Disentangled` in one call of a layer.
+    """`Disentangled` in one call of a layer."""
 
-    Attributes:
-        queries: the vectors of relative positions as queries, (H,2c,K).
-        keys: the vectors of relative positions as keys, (H,2c,K).
-        max_distance: as in `Disentangled`.
-        n_buckets: as in `Disentangled`.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    max_distance: int
-    n_buckets: int
+    queries: Tensor  # the vectors of relative positions as queries, (H,2c,K)
+    keys: Tensor  # the vectors of relative positions as keys, (H,2c,K)
+    max_distance: int  # as in `Disentangled`
+    n_buckets: int  # as in `Disentangled`
     adds_values = False
 
     def parameters(self) -> tuple[Tensor, Tensor]:

@@ -19,18 +19,12 @@ from atento.attention.dropout import Randomness
 
 @dataclass(frozen=True)
 class QueryKeyPositions:
-    """Positions of queries and keys: (T,) and (S,), or (B,T) and (B,S) if they differ by batch row.
+    """Positions of queries and keys: (T,) and (S,), or (B,T) and (B,S) if they differ by batch row."""
 
-    Attributes:
-        queries: positions of the queries.
-        keys: positions of the keys.
-        consecutive: True if both count up by one, so that there are only T + S - 1 distances.
-        inverse_rotations: functions of (queries, positions) that undo rotary positions, in the order of rotation.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    consecutive: bool
+    queries: Tensor  # positions of the queries
+    keys: Tensor  # positions of the keys
+    consecutive: bool  # True if both count up by one, so that there are only T + S - 1 distances
+    # functions of (queries, positions) that undo rotary positions, in the order of rotation
     inverse_rotations: tuple[Callable[[Tensor, Tensor], Tensor], ...] = ()
 
     @staticmethod

@@ -66,23 +66,14 @@ class SparseAttention(nn.Module):
 
 @dataclass(frozen=True)
 class KeptLinks:
-    """Which links (query, key) have a weight above 0, by head; printed as a table (docs/notes.md#a17).
+    """Which links (query, key) have a weight above 0, by head; printed as a table (docs/notes.md#a17)."""
 
-    Attributes:
-        share: (H,), the kept share of the allowed links.
-        distance: (H,), the mean |key - query| of the kept links.
-        ahead: (H,), the share of the kept links that go to later keys.
-        buckets: names of the ranges of distances.
-        by_distance: (H, buckets), the share of the kept links in each range.
-        learned: α and spans, (H,) each.
-    """
-
-    share: Tensor
-    distance: Tensor
-    ahead: Tensor
-    buckets: tuple[str, ...]
-    by_distance: Tensor
-    learned: dict[str, Tensor] = field(default_factory=dict)
+    share: Tensor  # (H,), the kept share of the allowed links
+    distance: Tensor  # (H,), the mean |key - query| of the kept links
+    ahead: Tensor  # (H,), the share of the kept links that go to later keys
+    buckets: tuple[str, ...]  # names of the ranges of distances
+    by_distance: Tensor  # (H, buckets), the share of the kept links in each range
+    learned: dict[str, Tensor] = field(default_factory=dict)  # α and spans, (H,) each
 
     def __str__(self) -> str:
         """A table with one line for each head."""

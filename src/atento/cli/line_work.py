@@ -11,24 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Work:
-    """What a command does with the lines of a block.
+    """What a command does with the lines of a block."""
 
-    Attributes:
-        answer: writes the outputs of some lines to standard output, given the model, the lines, the number of texts
-            before them, and a list for the messages of bad lines (None: they are errors).
-        ready: called with the model before the first line is read; raises CapabilityError if it cannot do the work.
-        check: raises DataError for a line that the command cannot read.
-        rows: the number of texts that the command makes of a line, where that is not 1.
-        ending: extension of the parts; None: .jsonl with --json, else .txt.
-        per_line: whether a part has a line for each line of the input.
-    """
-
+    # writes the outputs of some lines to standard output, given the model, the lines, the number of texts before them,
+    # and a list for the messages of bad lines (None: they are errors)
     answer: "Callable[[Model, list[str], int, list[str] | None], object]"
+    # called with the model before the first line is read; raises CapabilityError if it cannot do the work
     ready: "Callable[[Model], object]"
-    check: "Check | None" = None
+    check: "Check | None" = None  # raises DataError for a line that the command cannot read
+    # the number of texts that the command makes of a line, where that is not 1
     rows: Callable[[str], int] | None = None
-    ending: str | None = None
-    per_line: bool = True
+    ending: str | None = None  # extension of the parts; None: .jsonl with --json, else .txt
+    per_line: bool = True  # whether a part has a line for each line of the input
 
 
 class Cluster(Protocol):

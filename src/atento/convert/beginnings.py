@@ -15,15 +15,12 @@ class TokenizerLines:
     """Python that turns a text into tokens and back.
 
     Attributes:
-        setup: lines that make the tokenizer.
-        tokens: an expression: the names of the tokens of a text, special ones included, for `{text}`.
-        ids: an expression: their ids.
         from_tokens, from_ids: expressions: the text of `output`, names or ids.
     """
 
-    setup: str
-    tokens: str
-    ids: str
+    setup: str  # lines that make the tokenizer
+    tokens: str  # an expression: the names of the tokens of a text, special ones included, for `{text}`
+    ids: str  # an expression: their ids
     from_tokens: str
     from_ids: str
 

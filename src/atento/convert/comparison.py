@@ -24,21 +24,13 @@ _ROUNDING = 1e-2  # the largest difference that rounding in float32 explains, in
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared, and how near it is.
+    """What was compared, and how near it is."""
 
-    Attributes:
-        compared: "log-probabilities", "logits", "hidden vectors" or "text vectors".
-        max_difference: the largest absolute difference of those.
-        agreement: share of equal choices, 0 to 1.
-        choices: what the choices are, such as "greedy tokens".
-        before: tokens a second of Atento in float32. after: of the engine.
-    """
-
-    compared: str
-    max_difference: float
-    agreement: float
-    choices: str
-    before: float
+    compared: str  # "log-probabilities", "logits", "hidden vectors" or "text vectors"
+    max_difference: float  # the largest absolute difference of those
+    agreement: float  # share of equal choices, 0 to 1
+    choices: str  # what the choices are, such as "greedy tokens"
+    before: float  # tokens a second of Atento in float32. after: of the engine
     after: float
 
 

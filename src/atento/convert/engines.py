@@ -27,27 +27,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Engine:
-    """An inference engine that models can be converted for.
+    """An inference engine that models can be converted for."""
 
-    Attributes:
-        name: as people write it.
-        packages: what its conversion imports.
-        precisions: of the weights in its files.
-        why_not: the first part of a model that it does not hold; None if it holds all.
-        warnings_of: sentences about what a converted model does not do as the model does.
-        write: writes a model to a folder in a precision.
-        compare: runs the folder and the model on random ids; the last argument is their seed.
-        usage: Python lines that use the folder, which has files of these names.
-    """
-
-    name: str
-    packages: tuple[str, ...]
-    precisions: tuple[str, ...]
-    why_not: Callable[[Model], str | None]
+    name: str  # as people write it
+    packages: tuple[str, ...]  # what its conversion imports
+    precisions: tuple[str, ...]  # of the weights in its files
+    why_not: Callable[[Model], str | None]  # the first part of a model that it does not hold; None if it holds all
+    # sentences about what a converted model does not do as the model does
     warnings_of: Callable[[Model], tuple[str, ...]]
-    write: Callable[[Model, Path, str], None]
+    write: Callable[[Model, Path, str], None]  # writes a model to a folder in a precision
+    # runs the folder and the model on random ids; the last argument is their seed
     compare: Callable[[Model, Path, int], Comparison]
-    usage: Callable[[Model, set[str]], str]
+    usage: Callable[[Model, set[str]], str]  # Python lines that use the folder, which has files of these names
 
 
 ENGINES = {
@@ -76,17 +67,11 @@ ENGINES = {
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion wrote.
+    """What a conversion wrote."""
 
-    Attributes:
-        files: name -> bytes.
-        load_report: the load report of a model of another layout as text; "" for one of ours.
-        comparison: None if it was not compared.
-    """
-
-    files: dict[str, int]
-    load_report: str
-    comparison: Comparison | None
+    files: dict[str, int]  # name -> bytes
+    load_report: str  # the load report of a model of another layout as text; "" for one of ours
+    comparison: Comparison | None  # None if it was not compared
 
 
 def convert_for(

@@ -38,20 +38,13 @@ def real_positions(attention_mask: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Read:
-    """Which tokens a call reads.
+    """Which tokens a call reads."""
 
-    Attributes:
-        queries: indices of the new tokens in their rows, (T,).
-        keys: indices of all tokens, cached ones first, (S,).
-        query_positions: positions of the new tokens, (T,) or (B,T). key_positions: of all, (S,) or (B,S).
-        real: boolean (B,S), True = a real token; None: all are.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    query_positions: Tensor
+    queries: Tensor  # indices of the new tokens in their rows, (T,)
+    keys: Tensor  # indices of all tokens, cached ones first, (S,)
+    query_positions: Tensor  # positions of the new tokens, (T,) or (B,T). key_positions: of all, (S,) or (B,S)
     key_positions: Tensor
-    real: Tensor | None
+    real: Tensor | None  # boolean (B,S), True = a real token; None: all are
 
 
 class GraphInputs(nn.Module):

@@ -48,19 +48,13 @@ class Inputs:
 
 @dataclass(eq=False, kw_only=True)
 class _Output(Output):
-    """One output of a search with a draft.
+    """One output of a search with a draft."""
 
-    Attributes:
-        index: of the output among all.
-        size: the most tokens of its next proposal.
-        one_by_one: reads its tokens again; made at the first near tie.
-    """
-
-    index: int
-    size: int
+    index: int  # of the output among all
+    size: int  # the most tokens of its next proposal
     proposed: int = 0
     accepted: int = 0
-    one_by_one: _OneByOne | None = None
+    one_by_one: _OneByOne | None = None  # reads its tokens again; made at the first near tie
 
     def __post_init__(self) -> None:
         super().__post_init__()

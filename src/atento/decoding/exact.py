@@ -28,20 +28,14 @@ _TOLERANCE = 1e-12  # two ways to add the same numbers differ by less
 
 @dataclass(frozen=True)
 class Exact:
-    """The result of an exact search for one row.
+    """The result of an exact search for one row."""
 
-    Attributes:
-        best: the best output found; None if there is none.
-        optimal: True: `best` is certainly the best output that ends within the limit (None: there is certainly none).
-            False: the search was given up.
-        bound: no output scores above it (by the changed scores, where rules change them).
-        read: how many hypotheses the network read.
-    """
-
-    best: Hypothesis | None
+    best: Hypothesis | None  # the best output found; None if there is none
+    # True: `best` is certainly the best output that ends within the limit (None: there is certainly none). False: the
+    # search was given up
     optimal: bool
-    bound: float
-    read: int
+    bound: float  # no output scores above it (by the changed scores, where rules change them)
+    read: int  # how many hypotheses the network read
 
 
 @torch.inference_mode()

@@ -25,18 +25,14 @@ _RESAMPLES = 500
 
 @dataclass(frozen=True)
 class RiskMatrix:
-    """Candidates against evidence: N rows, M columns.
+    """Candidates against evidence: N rows, M columns."""
 
-    Attributes:
-        candidates, evidence: the texts.
-        utilities: (N,M), 0-1, the candidate as hypothesis and the evidence as reference.
-        weights: (N,M), the weight of each piece of evidence for each candidate. Every row sums to 1, or to 0 where
-            there is no evidence to compare with.
-    """
-
+    # `candidates`, `evidence`: the texts
     candidates: list[str]
     evidence: list[str]
-    utilities: Floats = field(repr=False)
+    utilities: Floats = field(repr=False)  # (N,M), 0-1, the candidate as hypothesis and the evidence as reference
+    # (N,M), the weight of each piece of evidence for each candidate. Every row sums to 1, or to 0 where there is no
+    # evidence to compare with
     weights: Floats = field(repr=False)
 
     @property
@@ -54,22 +50,15 @@ class RiskMatrix:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranking of candidates.
+    """The ranking of candidates."""
 
-    Attributes:
-        order: indices of the candidates, lowest risk first: those that were compared with all the evidence, then the
-            others.
-        expected: (N,) their expected utilities, 1 - risk; estimates where not `exact`.
-        exact: (N,) boolean, whether a candidate was compared with all the evidence.
-        matrix: of the candidates that are exact, in the order of their indices; None if none is.
-        compared: how many pairs of texts were compared.
-    """
-
+    # indices of the candidates, lowest risk first: those that were compared with all the evidence, then the others
     order: list[int]
-    expected: Floats
-    exact: NDArray[np.bool_]
+    expected: Floats  # (N,) their expected utilities, 1 - risk; estimates where not `exact`
+    exact: NDArray[np.bool_]  # (N,) boolean, whether a candidate was compared with all the evidence
+    # of the candidates that are exact, in the order of their indices; None if none is
     matrix: RiskMatrix | None = field(repr=False)
-    compared: int
+    compared: int  # how many pairs of texts were compared
 
     @property
     def best(self) -> int:

@@ -39,23 +39,14 @@ _MOVE = 40  # of moving a token to a place in padded rows, and back
 
 @dataclass
 class Rows:
-    """Rows of like length, the longest first, which lie under one another in the matrix of tokens.
+    """Rows of like length, the longest first, which lie under one another in the matrix of tokens."""
 
-    Attributes:
-        span: their tokens.
-        lengths: of each row.
-        masks: of each layer.
-        terms: of each layer.
-        places: where the tokens are in rows padded to the longest, (N,); None: all rows are as long.
-        tokens: (B·L,) the token at each place; at padding any token of the row.
-    """
-
-    span: slice
-    lengths: list[int]
-    masks: list[LoweredMask] = field(default_factory=list)
-    terms: list[PositionTerms | None] = field(default_factory=list)
-    places: Tensor | None = None
-    tokens: Tensor | None = None
+    span: slice  # their tokens
+    lengths: list[int]  # of each row
+    masks: list[LoweredMask] = field(default_factory=list)  # of each layer
+    terms: list[PositionTerms | None] = field(default_factory=list)  # of each layer
+    places: Tensor | None = None  # where the tokens are in rows padded to the longest, (N,); None: all rows are as long
+    tokens: Tensor | None = None  # (B·L,) the token at each place; at padding any token of the row
 
     def padded(self, x: Tensor) -> Tensor:
         """All tokens (N,D) -> the rows (B,L,D)."""

@@ -65,16 +65,15 @@ class FastState:
     reordered, so a step of beam search copies no keys or values.
 
     Attributes:
-        mask: (N,w,C·w), 0 in the columns of a beam's own past and -inf elsewhere; None if all columns are its own.
-        starts: (R,) the positions of the first tokens, where they differ.
         is_own: whether no other state reads its memory.
     """
 
     cache: Cache
     width: int = 1
     length: int = 0
+    # (N,w,C·w), 0 in the columns of a beam's own past and -inf elsewhere; None if all columns are its own
     mask: Tensor | None = None
-    starts: Tensor | None = None
+    starts: Tensor | None = None  # (R,) the positions of the first tokens, where they differ
     source: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (M,Hkv,S,K) each
     source_mask: Tensor | None = None  # (M,1,1,S), 0 or -inf
     rows: int = 0

@@ -18,19 +18,12 @@ from atento.networks.stack.stack import StackState
 
 @dataclass
 class PromptState:
-    """The state of a network; where its rows have read different numbers of tokens, also what is real of its columns.
+    """The state of a network; where rows have read different numbers of tokens, also what is real of its columns."""
 
-    Attributes:
-        stack: a `StackState`, or the state of a recurrent network, whose rows have no columns.
-        rows: the number of rows.
-        real: boolean (B,S), False where a row has no token; real tokens are last in each row.
-        lengths: (B,), the position of the next token of each row.
-    """
-
-    stack: Any
-    rows: int
-    real: Tensor | None = None
-    lengths: Tensor | None = None
+    stack: Any  # a `StackState`, or the state of a recurrent network, whose rows have no columns
+    rows: int  # the number of rows
+    real: Tensor | None = None  # boolean (B,S), False where a row has no token; real tokens are last in each row
+    lengths: Tensor | None = None  # (B,), the position of the next token of each row
 
     def select(self, rows: Tensor) -> PromptState:
         """Only those batch rows, in that order."""

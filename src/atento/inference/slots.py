@@ -30,19 +30,15 @@ class Reading:
     """An input that is being read for rows that will join.
 
     Attributes:
-        ids: a source, or a prompt.
-        first: the token that its rows read first.
-        is_read: whether its rows can join.
         keys, values: of every layer (1,Hkv,T,K), of a source, or of the prompt without its last token.
-        length: the number of tokens of the prompt that were read.
     """
 
-    ids: Sequence[int]
-    first: int
-    is_read: bool = False
+    ids: Sequence[int]  # a source, or a prompt
+    first: int  # the token that its rows read first
+    is_read: bool = False  # whether its rows can join
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
-    length: int = 0
+    length: int = 0  # the number of tokens of the prompt that were read
 
 
 @dataclass

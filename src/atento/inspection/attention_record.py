@@ -26,39 +26,29 @@ _SLACK = 0.01  # tolerance for weights in bfloat16
 class AttentionRecord:
     """Attention weights of one text (docs/notes.md#a9, #a11, #a15).
 
-    Attributes:
-        tokens: the input tokens; in an encoder-decoder those of the target. Byte-level pieces are given as text.
-        kinds: "encoder", "decoder" or "cross" -> the layers, float32 (H,rows,columns); rows are queries, columns keys.
-        source_tokens: the source tokens of an encoder-decoder, else empty.
-        words: the word index of each token, -1 for none; if empty, each token is a word.
-        source_words: the same for source tokens.
-        special: whether each token is special; if empty, tokens of word -1 are.
-        source_special: the same for source tokens.
-        output_tokens: the token that each decoder row predicts, as many as `tokens`. Rows of cross-attention are then
-            labelled with them, as in alignment figures; with `tokens` if empty.
-        output_words: the same as `words` for output tokens.
-        output_special: the same as `special` for output tokens.
-        masks: the name of the mask of each kind, such as "causal".
-        title: title of the text.
-        model: name of the model.
-
     Raises:
         UsageError: shapes, lengths or values are not those of attention weights.
     """
 
+    # the input tokens; in an encoder-decoder those of the target. Byte-level pieces are given as text
     tokens: list[str]
+    # "encoder", "decoder" or "cross" -> the layers, float32 (H,rows,columns); rows are queries, columns keys
     kinds: dict[str, list[Matrix]] = field(repr=False)
-    source_tokens: list[str] = field(default_factory=list)
+    source_tokens: list[str] = field(default_factory=list)  # the source tokens of an encoder-decoder, else empty
+    # the word index of each token, -1 for none; if empty, each token is a word
     words: list[int] = field(default_factory=list, repr=False)
-    source_words: list[int] = field(default_factory=list, repr=False)
+    source_words: list[int] = field(default_factory=list, repr=False)  # the same for source tokens
+    # whether each token is special; if empty, tokens of word -1 are
     special: list[bool] = field(default_factory=list, repr=False)
-    source_special: list[bool] = field(default_factory=list, repr=False)
+    source_special: list[bool] = field(default_factory=list, repr=False)  # the same for source tokens
+    # the token that each decoder row predicts, as many as `tokens`. Rows of cross-attention are then labelled with
+    # them, as in alignment figures; with `tokens` if empty
     output_tokens: list[str] = field(default_factory=list)
-    output_words: list[int] = field(default_factory=list, repr=False)
-    output_special: list[bool] = field(default_factory=list, repr=False)
-    masks: dict[str, str] = field(default_factory=dict)
-    title: str = ""
-    model: str = ""
+    output_words: list[int] = field(default_factory=list, repr=False)  # the same as `words` for output tokens
+    output_special: list[bool] = field(default_factory=list, repr=False)  # the same as `special` for output tokens
+    masks: dict[str, str] = field(default_factory=dict)  # the name of the mask of each kind, such as "causal"
+    title: str = ""  # title of the text
+    model: str = ""  # name of the model
 
     def __post_init__(self) -> None:
         for prefix in ("", "source_", "output_"):

@@ -25,30 +25,24 @@ _TOLERANCE = 0.01  # of the largest total: a larger error of the integral takes 
 
 @dataclass(frozen=True)
 class Reading:
-    """One row that a network reads, and the O numbers that are explained.
+    """One row that a network reads, and the O numbers that are explained."""
 
-    Attributes:
-        inputs: tensors of one row by name, as `values` takes them: ids (1,L) or characters (1,L,C), and others.
-        groups: for each input of ids, the group of each of its columns: numbers from 0, the same for all inputs.
-        fixed: whether each group is special: it is in the baseline, and never left out.
-        values: (network, inputs of B rows) -> (B,O).
-        reads: for each input of ids, (O,L): the weights with which each number reads the last layer's vectors at its
-            columns; of the inputs of decoders, where there are any.
-        follows: inputs with the columns of an input of ids -> that input, such as segments.
-        positions: inputs (1,P) of columns, whose vectors are read -> the input of ids that they are columns of.
-        own_words: whether a number is read at the words themselves (tags, answers), which cannot be removed then.
-        width: how many numbers the network writes for a row at a time, for the limit of memory.
-    """
-
+    # tensors of one row by name, as `values` takes them: ids (1,L) or characters (1,L,C), and others
     inputs: dict[str, Tensor]
+    # for each input of ids, the group of each of its columns: numbers from 0, the same for all inputs
     groups: dict[str, list[int]]
-    fixed: list[bool]
-    values: Callable[[Network, Inputs], Tensor]
+    fixed: list[bool]  # whether each group is special: it is in the baseline, and never left out
+    values: Callable[[Network, Inputs], Tensor]  # (network, inputs of B rows) -> (B,O)
+    # for each input of ids, (O,L): the weights with which each number reads the last layer's vectors at its columns; of
+    # the inputs of decoders, where there are any
     reads: dict[str, Scores]
+    # inputs with the columns of an input of ids -> that input, such as segments
     follows: dict[str, str] = field(default_factory=dict)
+    # inputs (1,P) of columns, whose vectors are read -> the input of ids that they are columns of
     positions: dict[str, str] = field(default_factory=dict)
+    # whether a number is read at the words themselves (tags, answers), which cannot be removed then
     own_words: bool = False
-    width: int = 1
+    width: int = 1  # how many numbers the network writes for a row at a time, for the limit of memory
 
     @property
     def rows_at_a_time(self) -> int:
@@ -72,21 +66,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The scores of groups for numbers.
+    """The scores of groups for numbers."""
 
-    Attributes:
-        scores: (O,G).
-        totals: (O,) what the scores of each number should add up to: of integrated gradients, f(x) - f(baseline).
-        values: (O,) the numbers.
-        error: the largest difference between a total and the sum of its scores.
-        steps: steps of integrated gradients, else 0.
-    """
-
-    scores: Scores
-    totals: Scores
-    values: Scores
-    error: float = 0.0
-    steps: int = 0
+    scores: Scores  # (O,G)
+    totals: Scores  # (O,) what the scores of each number should add up to: of integrated gradients, f(x) - f(baseline)
+    values: Scores  # (O,) the numbers
+    error: float = 0.0  # the largest difference between a total and the sum of its scores
+    steps: int = 0  # steps of integrated gradients, else 0
 
 
 class EmbeddedNetwork:

@@ -34,43 +34,27 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """The scores of the words that a model reads for a number that it computes from them.
+    """The scores of the words that a model reads for a number that it computes from them."""
 
-    Attributes:
-        words: the words in their order, special tokens among them. Of an encoder-decoder, the source, then the output
-            as the decoder reads it.
-        scores: the score of each word; above 0 it raises the number, below 0 it lowers it.
-        method: integrated-gradients, gradient-input, rollout or leave-out.
-        target: what is predicted: a label, the tag of a word, an answer, an output.
-        total: what the scores add up to; of integrated gradients, how much the number differs from its baseline.
-        quantity: what the number is, such as "log-probability of the label".
-        value: the number.
-        baseline: what the number is compared with, in words; empty for rollout.
-        error: how far the sum of the scores is from `total`: the error of the integral, else 0.
-        steps: the steps of the integral, else 0.
-        special: whether each word is a special token.
-        sides: what each word is part of: "text", "second", "question", "context", "source", "prompt" or "output".
-        parts: of an output or of several tags, the explanation of each; its words are these, and its scores add up to
-            these.
-        title: the text.
-        model: name of the model.
-    """
-
+    # the words in their order, special tokens among them. Of an encoder-decoder, the source, then the output as the
+    # decoder reads it
     words: list[str]
-    scores: list[float]
-    method: str
-    target: str
-    total: float
-    quantity: str = ""
-    value: float = 0.0
-    baseline: str = ""
-    error: float = 0.0
-    steps: int = 0
-    special: list[bool] = field(default_factory=list, repr=False)
+    scores: list[float]  # the score of each word; above 0 it raises the number, below 0 it lowers it
+    method: str  # integrated-gradients, gradient-input, rollout or leave-out
+    target: str  # what is predicted: a label, the tag of a word, an answer, an output
+    total: float  # what the scores add up to; of integrated gradients, how much the number differs from its baseline
+    quantity: str = ""  # what the number is, such as "log-probability of the label"
+    value: float = 0.0  # the number
+    baseline: str = ""  # what the number is compared with, in words; empty for rollout
+    error: float = 0.0  # how far the sum of the scores is from `total`: the error of the integral, else 0
+    steps: int = 0  # the steps of the integral, else 0
+    special: list[bool] = field(default_factory=list, repr=False)  # whether each word is a special token
+    # what each word is part of: "text", "second", "question", "context", "source", "prompt" or "output"
     sides: list[str] = field(default_factory=list, repr=False)
+    # of an output or of several tags, the explanation of each; its words are these, and its scores add up to these
     parts: "list[Explanation]" = field(default_factory=list, repr=False)
-    title: str = ""
-    model: str = ""
+    title: str = ""  # the text
+    model: str = ""  # name of the model
 
     def __repr__(self) -> str:
         parts = f", {len(self.parts)} parts" if self.parts else ""

@@ -10,29 +10,18 @@ from atento.inspection.word_groups import Matrix
 
 @dataclass(frozen=True)
 class HeadReport:
-    """Statistics of a head on one text, as means over the rows that attend to anything.
+    """Statistics of a head on one text, as means over the rows that attend to anything."""
 
-    Attributes:
-        layer: layer number from 0.
-        head: head number from 0.
-        entropy: in nats; 0 if one token gets all the weight, ln of the number of columns if all get the same.
-        distance: mean distance in tokens from query to key; None in cross-attention.
-        special: mean weight on special tokens.
-        first: mean weight on the first token.
-        previous: mean weight on the previous token; None in cross-attention.
-        own: mean weight of a token on itself; None in cross-attention.
-        induction: mean weight on tokens that follow an earlier token equal to the one that reads, over the tokens that
-            have such an earlier one (Olsson et al. 2022); None in cross-attention, or where no token comes again.
-    """
-
-    layer: int
-    head: int
-    entropy: float
-    distance: float | None
-    special: float
-    first: float
-    previous: float | None
-    own: float | None = None
+    layer: int  # layer number from 0
+    head: int  # head number from 0
+    entropy: float  # in nats; 0 if one token gets all the weight, ln of the number of columns if all get the same
+    distance: float | None  # mean distance in tokens from query to key; None in cross-attention
+    special: float  # mean weight on special tokens
+    first: float  # mean weight on the first token
+    previous: float | None  # mean weight on the previous token; None in cross-attention
+    own: float | None = None  # mean weight of a token on itself; None in cross-attention
+    # mean weight on tokens that follow an earlier token equal to the one that reads, over the tokens that have such an
+    # earlier one (Olsson et al. 2022); None in cross-attention, or where no token comes again
     induction: float | None = None
 
 

@@ -17,36 +17,23 @@ from atento.inspection.ablation import attentions
 
 @dataclass(frozen=True)
 class HeadSteps:
-    """The steps of all heads of a layer, in their order, for one text (docs/notes.md#a3, #a11).
+    """The steps of all heads of a layer, in their order, for one text (docs/notes.md#a3, #a11)."""
 
-    Attributes:
-        queries: (H,T,K). keys: (H,S,K). values: (H,S,Kv). Keys and values that heads share are repeated.
-        rotated_queries, rotated_keys: the same, rotated by their positions; None: nothing rotates them.
-        scale: factor of the products.
-        content: (H,T,S), the products of queries and keys, rotated where they are, times `scale`.
-        position: (H,T,S), what relative positions add; None: nothing.
-        schemes: the names of those positions.
-        allowed: boolean (H,T,S), the mask.
-        normaliser: what makes weights of scores: "softmax", or the class that replaces it.
-        weights: (H,T,S).
-        from_positions: (H,T,Kv), what positions add to the mix of values; None: nothing.
-        mixed: (H,T,Kv), the output of each head: its weighted values, and what positions add.
-    """
-
-    queries: Tensor
+    queries: Tensor  # (H,T,K). keys: (H,S,K). values: (H,S,Kv). Keys and values that heads share are repeated
     keys: Tensor
     values: Tensor
+    # `rotated_queries`, `rotated_keys`: the same, rotated by their positions; None: nothing rotates them
     rotated_queries: Tensor | None
     rotated_keys: Tensor | None
-    scale: float
-    content: Tensor
-    position: Tensor | None
-    schemes: tuple[str, ...]
-    allowed: Tensor
-    normaliser: str
-    weights: Tensor
-    from_positions: Tensor | None
-    mixed: Tensor
+    scale: float  # factor of the products
+    content: Tensor  # (H,T,S), the products of queries and keys, rotated where they are, times `scale`
+    position: Tensor | None  # (H,T,S), what relative positions add; None: nothing
+    schemes: tuple[str, ...]  # the names of those positions
+    allowed: Tensor  # boolean (H,T,S), the mask
+    normaliser: str  # what makes weights of scores: "softmax", or the class that replaces it
+    weights: Tensor  # (H,T,S)
+    from_positions: Tensor | None  # (H,T,Kv), what positions add to the mix of values; None: nothing
+    mixed: Tensor  # (H,T,Kv), the output of each head: its weighted values, and what positions add
 
 
 @torch.no_grad()

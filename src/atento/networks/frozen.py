@@ -20,19 +20,15 @@ from atento.networks.heads import pool_text
 
 @dataclass
 class FrozenVectors:
-    """The vectors of texts of one network, by a key of their ids.
+    """The vectors of texts of one network, by a key of their ids."""
 
-    Attributes:
-        pooling: how a text is reduced to one vector, which alone is stored; None: the vectors of all tokens are.
-        rows: key -> (1,D), or (T,D) for the T tokens of the text. D is N times as wide for N layers to mix or join.
-        computed: how many texts the network has read.
-        kind: of the vectors: "hidden" ones of a network, or "features", the inputs of one (`network.features`). These
-            are normalised, and are stored in 16 bits.
-    """
-
+    # how a text is reduced to one vector, which alone is stored; None: the vectors of all tokens are
     pooling: str | None
+    # key -> (1,D), or (T,D) for the T tokens of the text. D is N times as wide for N layers to mix or join
     rows: dict[bytes, NDArray[np.floating]] = field(default_factory=dict)
-    computed: int = 0
+    computed: int = 0  # how many texts the network has read
+    # of the vectors: "hidden" ones of a network, or "features", the inputs of one (`network.features`). These are
+    # normalised, and are stored in 16 bits
     kind: str = "hidden"
 
     def hidden(

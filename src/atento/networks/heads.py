@@ -159,15 +159,11 @@ class SpanBoundaryHead(Head):
 
 @dataclass(frozen=True)
 class TextWindows:
-    """Which text each row of a batch is a window of, and how the windows of a text become one.
+    """Which text each row of a batch is a window of, and how the windows of a text become one."""
 
-    Attributes:
-        pooling: mean, max, attention or first-last; of first-last, the rows are the first and the last window alone.
-        texts: (W,) the number of the text of each row, from 0; no text is left out.
-    """
-
+    # mean, max, attention or first-last; of first-last, the rows are the first and the last window alone
     pooling: Windows
-    texts: Tensor
+    texts: Tensor  # (W,) the number of the text of each row, from 0; no text is left out
 
 
 def pool_windows(windows: TextWindows, vectors: Tensor, query: Tensor | None = None) -> Tensor:

@@ -19,15 +19,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Replaced:
-    """The state of an `Output` of `Network.replaced`.
+    """The state of an `Output` of `Network.replaced`."""
 
-    Attributes:
-        vectors: (N,E) what the generator predicts each masked token from.
-        weight: (V,E), its output matrix. bias: (V,).
-        ids: (B,L) the text with sampled tokens in place of masks, which the network has read.
-    """
-
-    vectors: Tensor
-    weight: Tensor
+    vectors: Tensor  # (N,E) what the generator predicts each masked token from
+    weight: Tensor  # (V,E), its output matrix. bias: (V,)
     bias: Tensor | None
-    ids: Tensor
+    ids: Tensor  # (B,L) the text with sampled tokens in place of masks, which the network has read

@@ -21,19 +21,12 @@ _MAY_DIFFER = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys o
 
 @dataclass(frozen=True)
 class BranchPoint:
-    """A checkpoint of another run that a new run begins at.
+    """A checkpoint of another run that a new run begins at."""
 
-    Attributes:
-        name: the checkpoint as the user named it, "RUN@STEP".
-        path: folder of the checkpoint.
-        step: its step.
-        run_id: id of the other run.
-    """
-
-    name: str
-    path: Path
-    step: int
-    run_id: str
+    name: str  # the checkpoint as the user named it, "RUN@STEP"
+    path: Path  # folder of the checkpoint
+    step: int  # its step
+    run_id: str  # id of the other run
 
     def to_dict(self) -> dict[str, str | int]:
         """Return what `run.json` stores of it."""

@@ -24,19 +24,12 @@ _LABELLED = ("classes", "class sets", "numbers", "tags")
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """The result of `cross_validate`.
+    """The result of `cross_validate`."""
 
-    Attributes:
-        folder: holds the runs `fold-1` to `fold-N` and the summary `folds.json`.
-        runs: the run of each fold.
-        scores: the score of each fold by metric.
-        pooled: the score of the outputs of all folds together, with its interval, by metric.
-    """
-
-    folder: Path
-    runs: tuple[TrainedRun, ...]
-    scores: Mapping[str, tuple[float, ...]]
-    pooled: Mapping[str, Score]
+    folder: Path  # holds the runs `fold-1` to `fold-N` and the summary `folds.json`
+    runs: tuple[TrainedRun, ...]  # the run of each fold
+    scores: Mapping[str, tuple[float, ...]]  # the score of each fold by metric
+    pooled: Mapping[str, Score]  # the score of the outputs of all folds together, with its interval, by metric
 
     def to_dict(self) -> dict[str, Any]:
         """Return folder and scores as plain data: of each fold, their mean and standard deviation, and pooled."""

@@ -16,29 +16,17 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")  # a name in Kubernete
 
 @dataclass(frozen=True)
 class Job:
-    """A run on several machines.
+    """A run on several machines."""
 
-    Attributes:
-        name: name of the job.
-        arguments: arguments of `atento train`.
-        nodes: machines.
-        processes: processes on each machine, one for each GPU.
-        gpus: whether each process has a GPU.
-        hours: longest time of the job; Slurm only.
-        image: container image with Atento; Kubernetes only.
-        claim: persistent volume claim of the shared folder; Kubernetes only.
-        folder: where the shared folder is mounted, and the command runs; Kubernetes only.
-    """
-
-    name: str
-    arguments: Sequence[str]
-    nodes: int
-    processes: int
-    gpus: bool = True
-    hours: int = 24
-    image: str = ""
-    claim: str = ""
-    folder: str = "/work"
+    name: str  # name of the job
+    arguments: Sequence[str]  # arguments of `atento train`
+    nodes: int  # machines
+    processes: int  # processes on each machine, one for each GPU
+    gpus: bool = True  # whether each process has a GPU
+    hours: int = 24  # longest time of the job; Slurm only
+    image: str = ""  # container image with Atento; Kubernetes only
+    claim: str = ""  # persistent volume claim of the shared folder; Kubernetes only
+    folder: str = "/work"  # where the shared folder is mounted, and the command runs; Kubernetes only
 
 
 def torchrun(job: Job, node: str, run: str, head: str) -> list[str]:

@@ -27,24 +27,15 @@ from atento.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class PositionTable:
-    """One learned table after training, a number for each position from 0 on.
+    """One learned table after training, a number for each position from 0 on."""
 
-    Attributes:
-        name: name of the table in the network,  `source_inputs.positions.schemes.0`.
-        side: the side of the positions: "source", "target" or "text".
-        step: updates made.
-        updates: how many of them had a text that reaches the position.
-        tokens: real tokens at each position, over all updates.
-        norms: length of the position's vector.
-        moved: distance of each vector from its initial value; None if the run started from another model.
-    """
-
-    name: str
-    side: str
-    step: int
-    updates: list[int]
-    tokens: list[int]
-    norms: list[float]
+    name: str  # name of the table in the network,  `source_inputs.positions.schemes.0`
+    side: str  # the side of the positions: "source", "target" or "text"
+    step: int  # updates made
+    updates: list[int]  # how many of them had a text that reaches the position
+    tokens: list[int]  # real tokens at each position, over all updates
+    norms: list[float]  # length of the position's vector
+    # distance of each vector from its initial value; None if the run started from another model
     moved: list[float] | None
 
     @property

@@ -39,23 +39,18 @@ class RunRecord:
     """A run, read from its folder.
 
     Attributes:
-        recipe: as resolved when the run last started.
-        events: those of `metrics.jsonl`, oldest first.
-        network: that of the checkpoint in use, as its `config.json` has it; empty while there is none.
-        in_use: None while there is no checkpoint that verifies.
         checkpoints, damaged: names of folders, oldest first.
-        facts: of the last start: versions, command, machine; parameters, steps, examples.
-        seconds: how long training took up to the last checkpoint, pauses left out; None in runs of older versions.
     """
 
     folder: Path
-    recipe: Recipe
-    events: list[dict[str, Any]]
-    network: Mapping[str, Any]
-    in_use: InUse | None
+    recipe: Recipe  # as resolved when the run last started
+    events: list[dict[str, Any]]  # those of `metrics.jsonl`, oldest first
+    network: Mapping[str, Any]  # that of the checkpoint in use, as its `config.json` has it; empty while there is none
+    in_use: InUse | None  # None while there is no checkpoint that verifies
     checkpoints: list[str]
     damaged: list[str]
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # of the last start: versions, command, machine; parameters, steps, examples
+    # how long training took up to the last checkpoint, pauses left out; None in runs of older versions
     seconds: float | None
 
     @property

@@ -25,51 +25,29 @@ from atento.training.replica.local import Local, Replica
 
 @dataclass
 class Setup:
-    """The state of the steps of a run; each step sets fields that later steps read.
+    """The state of the steps of a run; each step sets fields that later steps read."""
 
-    Attributes:
-        loaded: the recipe, with the origin of each value.
-        memory: records passed in Python, by split.
-        branch: checkpoint of another run to begin at (`--from`).
-        folder: the run folder, which is locked.
-        device: "cpu", "cuda" or a device with its number.
-        threads: CPU threads; None: as before, or as torch chooses.
-        reporter: writes to the terminal and the log.
-        files: closes files at the end of the command.
-        share: share of the updates after which the run pauses; 1: it does not.
-        replica: the processes that share each update; the first one writes the folder.
-        data: records of all splits.
-        identity: content of `run.json`.
-        initial: the model that `init` names.
-        features: the encoder of `network.features`, or a checkpoint of the run.
-        teach: adds what the models that `teacher` names say of the training data.
-        tokenizer: the run's tokenizer.
-        config: configuration of the network.
-        batches: the training data.
-        network: the network with its first weights, on its device.
-        trained: the weights that are trained, and from which update on.
-    """
-
-    loaded: LoadedRecipe
-    memory: Mapping[str, MemoryRecords]
-    branch: BranchPoint | None
-    folder: Path
-    device: str
-    threads: int | None
-    reporter: Reporter
-    files: ExitStack
-    share: Fraction = Fraction(1)
-    initial: ModelFiles | None = None
-    features: ModelFiles | None = None
-    teach: Teach | None = None
+    loaded: LoadedRecipe  # the recipe, with the origin of each value
+    memory: Mapping[str, MemoryRecords]  # records passed in Python, by split
+    branch: BranchPoint | None  # checkpoint of another run to begin at (`--from`)
+    folder: Path  # the run folder, which is locked
+    device: str  # "cpu", "cuda" or a device with its number
+    threads: int | None  # CPU threads; None: as before, or as torch chooses
+    reporter: Reporter  # writes to the terminal and the log
+    files: ExitStack  # closes files at the end of the command
+    share: Fraction = Fraction(1)  # share of the updates after which the run pauses; 1: it does not
+    initial: ModelFiles | None = None  # the model that `init` names
+    features: ModelFiles | None = None  # the encoder of `network.features`, or a checkpoint of the run
+    teach: Teach | None = None  # adds what the models that `teacher` names say of the training data
+    # the processes that share each update; the first one writes the folder
     replica: Replica = field(default_factory=Local)
-    data: Data = field(init=False)
-    identity: dict[str, Any] = field(init=False)
-    tokenizer: Tokenizer = field(init=False)
-    config: NetworkConfig = field(init=False)
-    batches: Batches = field(init=False)
-    network: Network = field(init=False)
-    trained: TrainedWeights = field(init=False)
+    data: Data = field(init=False)  # records of all splits
+    identity: dict[str, Any] = field(init=False)  # content of `run.json`
+    tokenizer: Tokenizer = field(init=False)  # the run's tokenizer
+    config: NetworkConfig = field(init=False)  # configuration of the network
+    batches: Batches = field(init=False)  # the training data
+    network: Network = field(init=False)  # the network with its first weights, on its device
+    trained: TrainedWeights = field(init=False)  # the weights that are trained, and from which update on
 
     @property
     def recipe(self) -> Recipe:

@@ -26,19 +26,12 @@ Scores = Mapping[str, Score]
 
 @dataclass(frozen=True)
 class Baseline:
-    """The result of `baseline`.
+    """The result of `baseline`."""
 
-    Attributes:
-        task: of the recipe.
-        scores: split ("valid", "test") -> learner -> metric -> score.
-        missing: why learners were left out; empty: none was.
-        seconds: what it took to fit and to score.
-    """
-
-    task: str
-    scores: Mapping[str, Mapping[str, Scores]]
-    missing: str
-    seconds: float
+    task: str  # of the recipe
+    scores: Mapping[str, Mapping[str, Scores]]  # split ("valid", "test") -> learner -> metric -> score
+    missing: str  # why learners were left out; empty: none was
+    seconds: float  # what it took to fit and to score
 
     def best(self, split: str) -> tuple[str, Scores]:
         """The learner with the best score in the first metric, and its scores."""

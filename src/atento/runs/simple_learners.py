@@ -27,19 +27,13 @@ _SHORT = 0.5  # targets of less than this share of their sources' words are summ
 
 @dataclass(frozen=True)
 class Learner:
-    """A learner without a network.
+    """A learner without a network."""
 
-    Attributes:
-        name: what it is called in the table of scores.
-        fit: from the training records to a function that gives the outputs for those of another split.
-        fields: what it reads of a record; a task of a program's own may have others.
-        fits: whether it says something of such training records.
-    """
-
-    name: str
+    name: str  # what it is called in the table of scores
+    # from the training records to a function that gives the outputs for those of another split
     fit: Callable[[Split], Predict]
-    fields: tuple[str, ...]
-    fits: Callable[[Split], bool] = lambda train: True
+    fields: tuple[str, ...]  # what it reads of a record; a task of a program's own may have others
+    fits: Callable[[Split], bool] = lambda train: True  # whether it says something of such training records
 
     def applies(self, train: Split) -> bool:
         """Whether these training records have its fields, and it says something of them."""

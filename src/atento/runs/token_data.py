@@ -57,17 +57,11 @@ _TOKENIZER = "tokenizer"  # folder in the store
 
 @dataclass(frozen=True)
 class StoredTexts:
-    """A complete store, and the texts that are held out of it for validation.
+    """A complete store, and the texts that are held out of it for validation."""
 
-    Attributes:
-        store: the training texts; those held out, and those equal to one of them, are omitted.
-        held_out: the texts for validation.
-        equal: how many texts equal one that is held out.
-    """
-
-    store: TokenStore
-    held_out: tuple[str, ...] = ()
-    equal: int = 0
+    store: TokenStore  # the training texts; those held out, and those equal to one of them, are omitted
+    held_out: tuple[str, ...] = ()  # the texts for validation
+    equal: int = 0  # how many texts equal one that is held out
 
 
 def store_folder(loaded: LoadedRecipe) -> Path:

@@ -37,27 +37,16 @@ from atento.training.trackers import check_trackers
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """The result of `atento.train`.
+    """The result of `atento.train`."""
 
-    Attributes:
-        folder: the run folder.
-        step: the last step.
-        best: best validation score; None: there is none.
-        best_step: step of the best score.
-        test: test scores by name; None: there is no test data.
-        task: task of the recipe.
-        already_finished: whether the run had finished before this call.
-        finished: False if the run paused after `share` of its updates.
-    """
-
-    folder: Path
-    step: int
-    best: float | None
-    best_step: int
-    test: dict[str, float] | None
-    task: str
-    already_finished: bool = False
-    finished: bool = True
+    folder: Path  # the run folder
+    step: int  # the last step
+    best: float | None  # best validation score; None: there is none
+    best_step: int  # step of the best score
+    test: dict[str, float] | None  # test scores by name; None: there is no test data
+    task: str  # task of the recipe
+    already_finished: bool = False  # whether the run had finished before this call
+    finished: bool = True  # False if the run paused after `share` of its updates
 
     def __repr__(self) -> str:
         best = "" if self.best is None else f", best {self.best:.2f} at step {self.best_step}"

@@ -21,17 +21,12 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "LastModified
 
 @dataclass(frozen=True)
 class Input:
-    """A file of lines (`.gz` and `.zst` too) or of rows (`.parquet`).
+    """A file of lines (`.gz` and `.zst` too) or of rows (`.parquet`)."""
 
-    Attributes:
-        path: where it is: a local path, or a URL of fsspec (`s3://bucket/file`).
-        columns: keys, numbers or names of columns; empty: the whole line, or the only column of strings.
-        name: its name in messages; empty: its path.
-    """
-
-    path: str
+    path: str  # where it is: a local path, or a URL of fsspec (`s3://bucket/file`)
+    # keys, numbers or names of columns; empty: the whole line, or the only column of strings
     columns: tuple[str, ...] = ()
-    name: str = ""
+    name: str = ""  # its name in messages; empty: its path
 
     @property
     def shown(self) -> str:

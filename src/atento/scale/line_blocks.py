@@ -26,19 +26,15 @@ class Block:
     """Some lines of an input, one after another.
 
     Attributes:
-        number: of the block, from 0.
-        first: number of its first line in the input, from 1.
-        lines: number of its lines.
         offset, size: where its bytes begin in the unpacked input, and their number; 0 in Parquet files.
-        row: number of texts before it, from which the seeds of its texts follow; a line may be several texts.
     """
 
-    number: int
-    first: int
-    lines: int
+    number: int  # of the block, from 0
+    first: int  # number of its first line in the input, from 1
+    lines: int  # number of its lines
     offset: int
     size: int
-    row: int
+    row: int  # number of texts before it, from which the seeds of its texts follow; a line may be several texts
 
     @property
     def range(self) -> str:
@@ -62,23 +58,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the lines of an input are read while it is cut.
+    """How the lines of an input are read while it is cut."""
 
-    Attributes:
-        step: lines of a block; None: `STEP`, or more where there would be too many blocks.
-        parse: the text of a line, where that is not the line.
-        check: raises DataError for a text that the command cannot read.
-        rows: the number of texts that the command makes of a line, where that is not 1.
-        skip_bad: bad lines are no errors.
-        report: called with the bytes (or rows) read so far.
-    """
-
-    step: int | None = None
-    parse: Parse | None = None
-    check: Check | None = None
+    step: int | None = None  # lines of a block; None: `STEP`, or more where there would be too many blocks
+    parse: Parse | None = None  # the text of a line, where that is not the line
+    check: Check | None = None  # raises DataError for a text that the command cannot read
+    # the number of texts that the command makes of a line, where that is not 1
     rows: Callable[[str], int] | None = None
-    skip_bad: bool = False
-    report: Callable[[int], object] = lambda done: None
+    skip_bad: bool = False  # bad lines are no errors
+    report: Callable[[int], object] = lambda done: None  # called with the bytes (or rows) read so far
 
     @property
     def unit(self) -> int:

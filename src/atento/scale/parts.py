@@ -36,23 +36,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Job:
-    """What decides the bytes of the parts: another command, model, option or input is another job.
+    """What decides the bytes of the parts: another command, model, option or input is another job."""
 
-    Attributes:
-        command: the name of the command.
-        model: the model as it was named; its hash counts, not its name.
-        model_sha256: of the files of the model.
-        options: the options of the command that change its output.
-        input: the name of the input.
-        ending: of the parts.
-    """
-
-    command: str
-    model: str
-    model_sha256: str
-    options: Mapping[str, object]
-    input: str
-    ending: str
+    command: str  # the name of the command
+    model: str  # the model as it was named; its hash counts, not its name
+    model_sha256: str  # of the files of the model
+    options: Mapping[str, object]  # the options of the command that change its output
+    input: str  # the name of the input
+    ending: str  # of the parts
 
 
 class OutputFolder:

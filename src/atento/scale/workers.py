@@ -20,16 +20,11 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker says to a block, or, without content, after it has loaded the model.
+    """What a worker says to a block, or, without content, after it has loaded the model."""
 
-    Attributes:
-        content: the bytes of the part.
-        bad: the messages of bad lines, which are empty lines in the part.
-        warnings: what the model warned of, as the fields of each warning.
-    """
-
-    content: bytes = b""
-    bad: list[str] = field(default_factory=list)
+    content: bytes = b""  # the bytes of the part
+    bad: list[str] = field(default_factory=list)  # the messages of bad lines, which are empty lines in the part
+    # what the model warned of, as the fields of each warning
     warnings: list[dict[str, Any]] = field(default_factory=list)
 
 

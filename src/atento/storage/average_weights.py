@@ -17,20 +17,14 @@ from atento.storage.checkpoint import is_own, load_checkpoint, save_checkpoint
 
 @dataclass(frozen=True)
 class AveragedCheckpoint:
-    """An averaged checkpoint.
+    """An averaged checkpoint."""
 
-    Attributes:
-        path: its folder.
-        names: the checkpoints averaged, newest first.
-        skipped: checkpoints that were left out although they are newer than the oldest of them, or there are fewer than
-            were asked for.
-        score: its validation score; None: it was not validated.
-    """
-
-    path: Path
-    names: tuple[str, ...]
+    path: Path  # its folder
+    names: tuple[str, ...]  # the checkpoints averaged, newest first
+    # checkpoints that were left out although they are newer than the oldest of them, or there are fewer than were asked
+    # for
     skipped: tuple[str, ...]
-    score: float | None
+    score: float | None  # its validation score; None: it was not validated
 
 
 def average_run(

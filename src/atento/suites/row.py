@@ -19,19 +19,13 @@ Column = int | str
 
 @dataclass(frozen=True)
 class Measure:
-    """One score of a task.
+    """One score of a task."""
 
-    Attributes:
-        label: its name in tables.
-        metric: the row of `METRICS` that it belongs to; the task of a row is the one whose outputs that metric scores.
-        score: the function of (outputs, right outputs).
-        scale: factor that makes it a percentage.
-    """
-
-    label: str
+    label: str  # its name in tables
+    # the row of `METRICS` that it belongs to; the task of a row is the one whose outputs that metric scores
     metric: str
-    score: Callable[..., Score]
-    scale: float = 100.0
+    score: Callable[..., Score]  # the function of (outputs, right outputs)
+    scale: float = 100.0  # factor that makes it a percentage
 
 
 ACCURACY = Measure("accuracy", "accuracy", accuracy)
@@ -48,59 +42,37 @@ EXACT_MATCH = Measure("exact match", "squad", partial(squad_exact, **_PORTUGUESE
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a task that is scored by itself, such as MNLI matched.
+    """A part of a task that is scored by itself, such as MNLI matched."""
 
-    Attributes:
-        name: the name of its submission file.
-        valid: the name of its labelled file, without ending; "": it has none.
-        test: the name of its test file, without ending; "": it has none.
-        files: patterns of its files; (): those of the row.
-    """
-
-    name: str
-    valid: str = "dev"
-    test: str = "test"
-    files: tuple[str, ...] = ()
+    name: str  # the name of its submission file
+    valid: str = "dev"  # the name of its labelled file, without ending; "": it has none
+    test: str = "test"  # the name of its test file, without ending; "": it has none
+    files: tuple[str, ...] = ()  # patterns of its files; (): those of the row
 
 
 @dataclass(frozen=True)
 class Row:
-    """One task of a suite.
+    """One task of a suite."""
 
-    Attributes:
-        name: as published.
-        about: what is learned, for the list of tasks.
-        files: patterns of its files below the data folder, where `{split}` stands for the name of a split; the first
-            one that is there is read. Upper and lower case do not matter, and any file may end in .gz.
-        columns: field of a record -> its column in the labelled files.
-        measures: its scores; the first is computed in validation.
-        labels: the labels that its files have; (): any.
-        range: the lowest and the highest score that its files have; None: any.
-        test_columns: the columns of its texts in test files without labels, where they differ.
-        train: the names of its training file, without ending; the first one that is there is read.
-        index: the column of the number of each record in test files without labels.
-        labelled_test: whether its test file is published with labels; then that file is scored.
-        parts: what is scored by itself; (): the row.
-        set: rows of the same set count together once in the average; "": the row is a set.
-        format: of its files, where their ending does not say it.
-        recipe: keys of a recipe that differ from those of the other rows.
-    """
-
-    name: str
-    about: str
+    name: str  # as published
+    about: str  # what is learned, for the list of tasks
+    # patterns of its files below the data folder, where `{split}` stands for the name of a split; the first one that is
+    # there is read. Upper and lower case do not matter, and any file may end in .gz
     files: tuple[str, ...]
-    columns: Mapping[str, Column]
-    measures: tuple[Measure, ...]
-    labels: tuple[str, ...] = ()
-    range: tuple[float, float] | None = None
+    columns: Mapping[str, Column]  # field of a record -> its column in the labelled files
+    measures: tuple[Measure, ...]  # its scores; the first is computed in validation
+    labels: tuple[str, ...] = ()  # the labels that its files have; (): any
+    range: tuple[float, float] | None = None  # the lowest and the highest score that its files have; None: any
+    # the columns of its texts in test files without labels, where they differ
     test_columns: Mapping[str, Column] = field(default_factory=dict)
+    # the names of its training file, without ending; the first one that is there is read
     train: tuple[str, ...] = ("train",)
-    index: str = "index"
-    labelled_test: bool = False
-    parts: tuple[Part, ...] = ()
-    set: str = ""
-    format: str | None = None
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    index: str = "index"  # the column of the number of each record in test files without labels
+    labelled_test: bool = False  # whether its test file is published with labels; then that file is scored
+    parts: tuple[Part, ...] = ()  # what is scored by itself; (): the row
+    set: str = ""  # rows of the same set count together once in the average; "": the row is a set
+    format: str | None = None  # of its files, where their ending does not say it
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # keys of a recipe that differ from those of the other rows
 
     @property
     def scored(self) -> tuple[Part, ...]:
@@ -121,14 +93,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Suite:
-    """A table of tasks.
+    """A table of tasks."""
 
-    Attributes:
-        name: as `--table` has it.
-        rows: its tasks.
-        without: a task that is left out of a second average; None: there is one average.
-    """
-
-    name: str
-    rows: tuple[Row, ...]
-    without: str | None = None
+    name: str  # as `--table` has it
+    rows: tuple[Row, ...]  # its tasks
+    without: str | None = None  # a task that is left out of a second average; None: there is one average

@@ -25,17 +25,11 @@ Overrides = Sequence[str] | Mapping[str, object]
 
 @dataclass(frozen=True)
 class Plan:
-    """How a row is trained and scored.
+    """How a row is trained and scored."""
 
-    Attributes:
-        files: its files, which have been read and checked.
-        recipe: the recipe, without the user's changes.
-        overrides: the user's changes.
-    """
-
-    files: RowFiles
-    recipe: Mapping[str, Any]
-    overrides: Overrides
+    files: RowFiles  # its files, which have been read and checked
+    recipe: Mapping[str, Any]  # the recipe, without the user's changes
+    overrides: Overrides  # the user's changes
 
     @property
     def row(self) -> Row:

@@ -15,42 +15,25 @@ _SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Result:
-    """One score of a task, in percent: the mean over seeds.
+    """One score of a task, in percent: the mean over seeds."""
 
-    Attributes:
-        part: what was scored, such as "MNLI-m".
-        measure: which score.
-        value: the mean over seeds.
-        interval: the 95 % bootstrap interval of that mean, from examples that are resampled.
-        seeds: seed -> value.
-        examples: number of records.
-    """
-
-    part: str
-    measure: str
-    value: float
-    interval: tuple[float, float]
-    seeds: Mapping[int, float]
-    examples: int
+    part: str  # what was scored, such as "MNLI-m"
+    measure: str  # which score
+    value: float  # the mean over seeds
+    interval: tuple[float, float]  # the 95 % bootstrap interval of that mean, from examples that are resampled
+    seeds: Mapping[int, float]  # seed -> value
+    examples: int  # number of records
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The scores of a task.
+    """The scores of a task."""
 
-    Attributes:
-        row: the task.
-        on: what was scored: "test", "dev" or "held out".
-        results: its scores.
-        seconds: training time of each seed; None where it is not known.
-        runs: seed -> run folder.
-    """
-
-    row: Row
-    on: str
-    results: tuple[Result, ...]
-    seconds: Mapping[int, float | None]
-    runs: Mapping[int, Path]
+    row: Row  # the task
+    on: str  # what was scored: "test", "dev" or "held out"
+    results: tuple[Result, ...]  # its scores
+    seconds: Mapping[int, float | None]  # training time of each seed; None where it is not known
+    runs: Mapping[int, Path]  # seed -> run folder
 
     def of_seed(self, seed: int) -> float:
         """The score of one seed: the mean over parts, each the mean of its measures."""
@@ -64,23 +47,14 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The result of `atento.glue`.
+    """The result of `atento.glue`."""
 
-    Attributes:
-        suite: the table.
-        folder: where the runs are.
-        seeds: those of training.
-        tasks: the tasks that were scored, in the order of the suite.
-        missing: task -> the file that the data folder lacks.
-        submission: the files with predictions for test files without labels.
-    """
-
-    suite: Suite
-    folder: Path
-    seeds: tuple[int, ...]
-    tasks: tuple[TaskResult, ...]
-    missing: Mapping[str, str]
-    submission: tuple[Path, ...]
+    suite: Suite  # the table
+    folder: Path  # where the runs are
+    seeds: tuple[int, ...]  # those of training
+    tasks: tuple[TaskResult, ...]  # the tasks that were scored, in the order of the suite
+    missing: Mapping[str, str]  # task -> the file that the data folder lacks
+    submission: tuple[Path, ...]  # the files with predictions for test files without labels
 
     @property
     def average(self) -> float:

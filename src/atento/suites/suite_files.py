@@ -20,25 +20,16 @@ HELD_OUT = 2000  # records of the training data that are scored, where a row has
 
 @dataclass(frozen=True)
 class RowFiles:
-    """The files of a row.
+    """The files of a row."""
 
-    Attributes:
-        row: the row.
-        folder: the data folder; the paths below are relative to it.
-        train: its training file; None: the row is missing.
-        valid: the labelled file of validation; None: records of `train` are held out, or nothing is validated.
-        scored: part -> the labelled file that is scored; None: the held-out records.
-        on: which split is scored: "test", "dev" or "held out".
-        unlabelled: part -> its test file without labels, where it is there.
-    """
-
-    row: Row
-    folder: Path
-    train: Path | None
+    row: Row  # the row
+    folder: Path  # the data folder; the paths below are relative to it
+    train: Path | None  # its training file; None: the row is missing
+    # the labelled file of validation; None: records of `train` are held out, or nothing is validated
     valid: Path | None
-    scored: Mapping[str, Path | None]
-    on: str
-    unlabelled: Mapping[str, Path]
+    scored: Mapping[str, Path | None]  # part -> the labelled file that is scored; None: the held-out records
+    on: str  # which split is scored: "test", "dev" or "held out"
+    unlabelled: Mapping[str, Path]  # part -> its test file without labels, where it is there
 
 
 def files_of(row: Row, folder: Path) -> RowFiles:

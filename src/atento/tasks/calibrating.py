@@ -26,21 +26,13 @@ _WANTED = (0.8, 0.9, 0.95, 0.99)  # precisions that are shown
 
 @dataclass(frozen=True)
 class Confidence:
-    """What was fitted, and how well it fits.
+    """What was fitted, and how well it fits."""
 
-    Attributes:
-        config: what is kept with the model.
-        before: the calibration error of the probabilities without the temperature.
-        after: that with it.
-        answers: (N,) probabilities of the labels that are predicted, with the temperature.
-        right: (N,) whether they are right.
-    """
-
-    config: ConfidenceConfig
-    before: Score
-    after: Score
-    answers: NDArray[np.float64]
-    right: NDArray[np.bool_]
+    config: ConfidenceConfig  # what is kept with the model
+    before: Score  # the calibration error of the probabilities without the temperature
+    after: Score  # that with it
+    answers: NDArray[np.float64]  # (N,) probabilities of the labels that are predicted, with the temperature
+    right: NDArray[np.bool_]  # (N,) whether they are right
 
     def line(self) -> str:
         """The temperature and the calibration errors in one line."""

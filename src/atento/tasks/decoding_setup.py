@@ -169,25 +169,15 @@ _ANCHOR = "a"  # a word before another one, which shows how the tokenizer cuts t
 
 @dataclass(frozen=True)
 class Constraints:
-    """The words and tokens of a decoding configuration, as ids.
+    """The words and tokens of a decoding configuration, as ids."""
 
-    Attributes:
-        banned: sequences that no output may contain.
-        required: sequences that every output must contain.
-        prefix: the ids that every output begins with.
-        stop_ids: ids that end an output in addition to EOS.
-        continuing: ids that would go on with the last word of the prefix, where that is over.
-        over: required sequences whose last word is over.
-        within: ids that would go on with that word.
-    """
-
-    banned: tuple[Ids, ...] = ()
-    required: tuple[Ids, ...] = ()
-    prefix: Ids = ()
-    stop_ids: Ids = ()
-    continuing: Ids = ()
-    over: tuple[Ids, ...] = ()
-    within: Ids = ()
+    banned: tuple[Ids, ...] = ()  # sequences that no output may contain
+    required: tuple[Ids, ...] = ()  # sequences that every output must contain
+    prefix: Ids = ()  # the ids that every output begins with
+    stop_ids: Ids = ()  # ids that end an output in addition to EOS
+    continuing: Ids = ()  # ids that would go on with the last word of the prefix, where that is over
+    over: tuple[Ids, ...] = ()  # required sequences whose last word is over
+    within: Ids = ()  # ids that would go on with that word
 
     @property
     def length(self) -> int:

@@ -42,21 +42,13 @@ from atento.tasks.text_outputs import texts_of_model
 
 @dataclass(frozen=True)
 class Explained:
-    """A prediction as the sum of numbers.
+    """A prediction as the sum of numbers."""
 
-    Attributes:
-        readings: the rows that the numbers are computed from; each gives all numbers, and they are added.
-        groups: the words of all rows.
-        target: what is predicted.
-        quantity: what the numbers are.
-        parts: the name of each number, where there are several.
-    """
-
-    readings: list[Reading]
-    groups: TokenGroups
-    target: str
-    quantity: str
-    parts: list[str] = field(default_factory=list)
+    readings: list[Reading]  # the rows that the numbers are computed from; each gives all numbers, and they are added
+    groups: TokenGroups  # the words of all rows
+    target: str  # what is predicted
+    quantity: str  # what the numbers are
+    parts: list[str] = field(default_factory=list)  # the name of each number, where there are several
 
 
 def _longest(model: TaskModel) -> int | None:

@@ -26,19 +26,12 @@ from atento.text.words import word_spans
 
 @dataclass(frozen=True)
 class TextTokens:
-    """A text as a network reads it.
+    """A text as a network reads it."""
 
-    Attributes:
-        ids: the ids, without special tokens.
-        index: the word of each id; of one that is of no word, the next.
-        words: the words.
-        side: the name of the text.
-    """
-
-    ids: list[int]
-    index: list[int]
-    words: list[str]
-    side: str
+    ids: list[int]  # the ids, without special tokens
+    index: list[int]  # the word of each id; of one that is of no word, the next
+    words: list[str]  # the words
+    side: str  # the name of the text
 
     def part(self, positions: Sequence[int]) -> "TextTokens":
         """The tokens at these positions; the words keep their numbers."""

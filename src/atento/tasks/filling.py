@@ -32,19 +32,13 @@ _NARROWEST = 4  # width of the beam that fills the sentinels of a T5
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to fill the masks of a text.
+    """One way to fill the masks of a text."""
 
-    Attributes:
-        token: the tokens for the masks; those of several masks are separated by spaces.
-        probability: of these tokens given the text: the product over the masks, each given the masks filled before it.
-        text: the filled text, as the tokenizer decodes it.
-        ids: of these tokens.
-    """
-
-    token: str
+    token: str  # the tokens for the masks; those of several masks are separated by spaces
+    # of these tokens given the text: the product over the masks, each given the masks filled before it
     probability: float
-    text: str
-    ids: tuple[int, ...] = field(default=(), repr=False)
+    text: str  # the filled text, as the tokenizer decodes it
+    ids: tuple[int, ...] = field(default=(), repr=False)  # of these tokens
 
 
 class _Options(TypedDict, total=False):

@@ -26,15 +26,10 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 
 
 class Share(Protocol):
-    """One of the processes that compute batches together.
+    """One of the processes that compute batches together."""
 
-    Attributes:
-        rank: number of this process.
-        size: number of processes.
-    """
-
-    rank: int
-    size: int
+    rank: int  # number of this process
+    size: int  # number of processes
 
     def gather(self, value: Any) -> list[Any]:
         """Give plain data to all processes, and get what each has given, by its number."""

@@ -21,21 +21,13 @@ _BLOCK = 4_000_000  # cosines in memory at once: 16 MB
 
 @dataclass(frozen=True)
 class Mining:
-    """Which documents are negatives of a query.
+    """Which documents are negatives of a query."""
 
-    Attributes:
-        count: the most negatives of a pair.
-        within: a negative is among so many documents that are nearest to the query.
-        skip: the nearest of these are left out, since they are often unmarked answers.
-        margin: how much lower than the positive a negative scores at least.
-        relative_margin: the same, as a share of the positive's score.
-    """
-
-    count: int = 1
-    within: int = 100
-    skip: int = 0
-    margin: float = 0.0
-    relative_margin: float = 0.0
+    count: int = 1  # the most negatives of a pair
+    within: int = 100  # a negative is among so many documents that are nearest to the query
+    skip: int = 0  # the nearest of these are left out, since they are often unmarked answers
+    margin: float = 0.0  # how much lower than the positive a negative scores at least
+    relative_margin: float = 0.0  # the same, as a share of the positive's score
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.within < 1 or self.skip < 0:

@@ -76,14 +76,10 @@ class Learned:
 
 @dataclass(frozen=True)
 class LearnedUtility:
-    """A learned metric as a utility of minimum Bayes risk.
+    """A learned metric as a utility of minimum Bayes risk."""
 
-    Attributes:
-        scores: what computes it.
-        sources: the text of each source or prompt by its ids, for metrics that read it.
-    """
-
-    scores: SegmentScores
+    scores: SegmentScores  # what computes it
+    # the text of each source or prompt by its ids, for metrics that read it
     sources: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:

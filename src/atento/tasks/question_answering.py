@@ -41,23 +41,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class AnswerSearch:
-    """How the answers of a question are chosen among the spans of its context.
+    """How the answers of a question are chosen among the spans of its context."""
 
-    Attributes:
-        n_best: how many answers are returned; fewer where the context has fewer spans.
-        max_answer: maximum tokens of an answer.
-        unanswerable: whether a question may have no answer.
-        null_threshold: there is no answer where the score of that exceeds the best span's by more than this.
-        longest: maximum tokens of a window, its question and special tokens included; None: any number.
-        stride: tokens that neighbouring windows share.
-    """
-
-    n_best: int = 1
-    max_answer: int = DataConfig.max_answer
-    unanswerable: bool = True
-    null_threshold: float = 0.0
-    longest: int | None = None
-    stride: int = DataConfig.stride
+    n_best: int = 1  # how many answers are returned; fewer where the context has fewer spans
+    max_answer: int = DataConfig.max_answer  # maximum tokens of an answer
+    unanswerable: bool = True  # whether a question may have no answer
+    null_threshold: float = 0.0  # there is no answer where the score of that exceeds the best span's by more than this
+    longest: int | None = None  # maximum tokens of a window, its question and special tokens included; None: any number
+    stride: int = DataConfig.stride  # tokens that neighbouring windows share
 
     def __post_init__(self) -> None:
         for name in ("n_best", "max_answer"):

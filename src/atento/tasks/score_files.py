@@ -24,21 +24,13 @@ _UNIVERSAL_TAGS = 3  # the column of the universal part of speech in CoNLL-U
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a file in their order.
+    """The items of a file in their order."""
 
-    Attributes:
-        name: of the file, for messages.
-        values: one an item.
-        lines: the number of the line where each item begins; empty for JSON.
-        ids: of JSON, the id of each item.
-        noun: what an item is called.
-    """
-
-    name: str
-    values: list[Any]
-    lines: Sequence[int] = ()
-    ids: tuple[str, ...] | None = None
-    noun: str = "line"
+    name: str  # of the file, for messages
+    values: list[Any]  # one an item
+    lines: Sequence[int] = ()  # the number of the line where each item begins; empty for JSON
+    ids: tuple[str, ...] | None = None  # of JSON, the id of each item
+    noun: str = "line"  # what an item is called
 
     def at(self, number: int) -> str:
         """The file and line of an item, by its number from 0."""

@@ -14,17 +14,11 @@ _ILLEGAL = 1e6  # nats: only where no legal sequence exists is an illegal one th
 
 @dataclass(frozen=True)
 class Transitions:
-    """Which tags may begin a sentence, follow one another and end it; boolean, True = legal.
+    """Which tags may begin a sentence, follow one another and end it; boolean, True = legal."""
 
-    Attributes:
-        first: (C,).
-        following: (C,C), from the tag of a row to the tag of a column.
-        last: (C,).
-    """
-
-    first: NDArray[np.bool_]
-    following: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    first: NDArray[np.bool_]  # (C,)
+    following: NDArray[np.bool_]  # (C,C), from the tag of a row to the tag of a column
+    last: NDArray[np.bool_]  # (C,)
 
 
 def scheme_of_labels(labels: Iterable[str]) -> str | None:

@@ -40,21 +40,13 @@ Spans = Sequence[tuple[int, int]]  # the characters of each word, start and end
 
 @dataclass(frozen=True)
 class Entity:
-    """A labelled part of a text.
+    """A labelled part of a text."""
 
-    Attributes:
-        label: the type of the entity, or the tag of the word.
-        text: its characters.
-        start: the number of characters of the text before it.
-        end: the number of characters of the text before its end.
-        probability: of the tag of the word; of an entity of several words, the product over its words.
-    """
-
-    label: str
-    text: str
-    start: int
-    end: int
-    probability: float
+    label: str  # the type of the entity, or the tag of the word
+    text: str  # its characters
+    start: int  # the number of characters of the text before it
+    end: int  # the number of characters of the text before its end
+    probability: float  # of the tag of the word; of an entity of several words, the product over its words
 
 
 @overload

@@ -24,17 +24,11 @@ _TOKENS = 4096  # of a batch
 
 
 class TextOptions(TypedDict, total=False):
-    """How texts are read.
+    """How texts are read."""
 
-    Attributes:
-        template: the special tokens around a text; None: the tokenizer's own.
-        longest: most tokens of a text, special ones with them.
-        long_texts: how longer ones are read: cut, or in windows.
-    """
-
-    template: str | None
-    longest: int | None
-    long_texts: LongTextConfig
+    template: str | None  # the special tokens around a text; None: the tokenizer's own
+    longest: int | None  # most tokens of a text, special ones with them
+    long_texts: LongTextConfig  # how longer ones are read: cut, or in windows
 
 
 @torch.inference_mode()

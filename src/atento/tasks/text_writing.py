@@ -49,35 +49,24 @@ class Writer:
     """Writes the outputs of one call: all that the search for them takes, but for the texts.
 
     The outputs of a text do not depend on the other texts: its seed comes from `decoding.seed` and its number.
-
-    Attributes:
-        steps: a network, a loaded model or a step function.
-        config: of the network.
-        decoding: the options of decoding.
-        text: ids -> text.
-        device: where the network is.
-        encode: texts -> ids, special tokens included, `n_special` of each text; no ids: it is not searched.
-        is_prompt: whether texts are prompts; prompt and output share the positions.
-        words_only: whether a text without words (`has_words`), such as a number, is its own output.
-        constraints: the words and tokens of `decoding`, as ids (`decoding_setup.constraints_of`).
-        utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
-        trained: the most tokens of a text in training; longer inputs are counted in a warning.
-        draft: what proposes tokens (`drafts.draft_of`).
     """
 
-    steps: Source
-    config: NetworkConfig
-    decoding: DecodingConfig
-    text: ToText
-    device: torch.device
+    steps: Source  # a network, a loaded model or a step function
+    config: NetworkConfig  # of the network
+    decoding: DecodingConfig  # the options of decoding
+    text: ToText  # ids -> text
+    device: torch.device  # where the network is
+    # texts -> ids, special tokens included, `n_special` of each text; no ids: it is not searched
     encode: Callable[[Sequence[Any]], list[list[int]]] = list
     n_special: int = 0
-    is_prompt: bool = False
-    words_only: bool = False
+    is_prompt: bool = False  # whether texts are prompts; prompt and output share the positions
+    words_only: bool = False  # whether a text without words (`has_words`), such as a number, is its own output
+    # the words and tokens of `decoding`, as ids (`decoding_setup.constraints_of`)
     constraints: Constraints = NO_CONSTRAINTS
+    # a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names
     utility: Utility | None = None
-    trained: int | None = None
-    draft: Draft | None = None
+    trained: int | None = None  # the most tokens of a text in training; longer inputs are counted in a warning
+    draft: Draft | None = None  # what proposes tokens (`drafts.draft_of`)
 
     @cached_property
     def strategy(self) -> Strategy:

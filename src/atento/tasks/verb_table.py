@@ -12,15 +12,11 @@ from atento.tasks.task_model import TaskModel
 
 @dataclass(frozen=True)
 class Verb:
-    """One use of a model: its outputs for the records of a split, and the right ones.
+    """One use of a model: its outputs for the records of a split, and the right ones."""
 
-    Attributes:
-        call: the outputs, with the options of a call; the model is loaded or in training.
-        gold: the right outputs.
-    """
-
+    # the outputs, with the options of a call; the model is loaded or in training
     call: Callable[[TaskModel, Split, Mapping[str, Any]], Sequence[Any]]
-    gold: Callable[[Split], Sequence[Any]]
+    gold: Callable[[Split], Sequence[Any]]  # the right outputs
 
 
 VERBS: dict[str, Verb] = {

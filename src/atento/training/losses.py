@@ -30,38 +30,24 @@ from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vecto
 
 @dataclass(frozen=True)
 class Call:
-    """What a forward pass in training depends on, besides weights and batch.
+    """What a forward pass in training depends on, besides weights and batch."""
 
-    Attributes:
-        random: source of random numbers for dropout; None: no dropout.
-        smoothing: label smoothing ε.
-        step: number of the update, from 1.
-        progress: share of the run that is done, 0 to 1.
-        own: the inputs that are the model's own tokens (scheduled sampling); None: none (teacher forcing).
-        r_drop: weight of the divergence of two passes with other dropout (R-Drop); 0: one pass.
-    """
-
-    random: Randomness | None = None
-    smoothing: float = 0.0
-    step: int = 0
-    progress: float = 0.0
+    random: Randomness | None = None  # source of random numbers for dropout; None: no dropout
+    smoothing: float = 0.0  # label smoothing ε
+    step: int = 0  # number of the update, from 1
+    progress: float = 0.0  # share of the run that is done, 0 to 1
+    # the inputs that are the model's own tokens (scheduled sampling); None: none (teacher forcing)
     own: OwnTokens | None = None
-    r_drop: float = 0.0
+    r_drop: float = 0.0  # weight of the divergence of two passes with other dropout (R-Drop); 0: one pass
 
 
 @dataclass
 class Sums:
-    """Summed losses of one head, over a part, an update, a log interval or a validation.
+    """Summed losses of one head, over a part, an update, a log interval or a validation."""
 
-    Attributes:
-        loss: summed loss in nats, label smoothing and R-Drop included.
-        nll: summed negative log-likelihood in nats.
-        targets: number of real targets that the sums are over.
-    """
-
-    loss: float = 0.0
-    nll: float = 0.0
-    targets: int = 0
+    loss: float = 0.0  # summed loss in nats, label smoothing and R-Drop included
+    nll: float = 0.0  # summed negative log-likelihood in nats
+    targets: int = 0  # number of real targets that the sums are over
 
     def add(self, sums: "Sums") -> None:
         """Add other sums in place."""

@@ -24,15 +24,10 @@ DOUBLED_AFTER = 2000  # updates without an overflow, after which the factor doub
 
 @dataclass(frozen=True)
 class TrainedWeights:
-    """The weights that a run trains.
+    """The weights that a run trains."""
 
-    Attributes:
-        begins: name of each trained weight -> the first update (from 1) that trains it.
-        scales: name of each trained weight -> the factor of its learning rate.
-    """
-
-    begins: Mapping[str, int]
-    scales: Mapping[str, float]
+    begins: Mapping[str, int]  # name of each trained weight -> the first update (from 1) that trains it
+    scales: Mapping[str, float]  # name of each trained weight -> the factor of its learning rate
 
     def names(self, step: int) -> frozenset[str]:
         """The weights that the update of that number trains."""
@@ -50,16 +45,11 @@ class LossScale:
     """A power of two that the loss in float16 is multiplied by, and the gradient divided by, so that it keeps digits.
 
     Small gradients would otherwise be 0 (Micikevicius et al. 2018).
-
-    Attributes:
-        factor: the present factor.
-        taken: updates since it changed.
-        overflows: updates that were skipped because a gradient was too large for float16.
     """
 
-    factor: float = FIRST_SCALE
-    taken: int = 0
-    overflows: int = 0
+    factor: float = FIRST_SCALE  # the present factor
+    taken: int = 0  # updates since it changed
+    overflows: int = 0  # updates that were skipped because a gradient was too large for float16
 
     def overflowed(self) -> bool:
         """Halve the factor after a gradient that is not finite; return whether the factor can have been the cause."""

@@ -28,41 +28,25 @@ Samples = Callable[[], list[dict[str, str]]]  # texts by name: input, output, re
 
 @dataclass
 class Progress:
-    """The state of the loop, saved in `state.json` of each checkpoint; `step` gives the position in the data.
+    """The state of the loop, saved in `state.json` of each checkpoint; `step` gives the position in the data."""
 
-    Attributes:
-        step: updates done.
-        score: score of the last validation, higher is better; None: no validation, or a score that is not finite.
-        score_step: step of that validation.
-        best: best score so far.
-        best_step: step of the best score.
-        stale: validations since the best score.
-        finished: whether training has ended, by its steps or by early stopping.
-        seconds: time spent in training, without the time between two commands.
-        interval: summed losses since the last train event, by head.
-        noise: sums of the gradient noise scale since the last train event.
-        loss_scale: the state of the loss scale of float16; empty in other types.
-        skipped: updates that were not finite and have not changed the weights.
-        skipped_in_row: such updates since the last one that was finite.
-        splits: factor of `micro_batches` since memory ran out.
-        zero_at: how many updates after the last one a decay of the rate reaches 0; 0 in runs of earlier versions.
-    """
-
-    step: int = 0
+    step: int = 0  # updates done
+    # score of the last validation, higher is better; None: no validation, or a score that is not finite
     score: float | None = None
-    score_step: int = -1
-    best: float | None = None
-    best_step: int = 0
-    stale: int = 0
-    finished: bool = False
-    seconds: float = 0.0
-    interval: dict[str, Sums] = field(default_factory=dict)
-    noise: dict[str, float] = field(default_factory=dict)
+    score_step: int = -1  # step of that validation
+    best: float | None = None  # best score so far
+    best_step: int = 0  # step of the best score
+    stale: int = 0  # validations since the best score
+    finished: bool = False  # whether training has ended, by its steps or by early stopping
+    seconds: float = 0.0  # time spent in training, without the time between two commands
+    interval: dict[str, Sums] = field(default_factory=dict)  # summed losses since the last train event, by head
+    noise: dict[str, float] = field(default_factory=dict)  # sums of the gradient noise scale since the last train event
+    # the state of the loss scale of float16; empty in other types
     loss_scale: dict[str, float] = field(default_factory=dict)
-    skipped: int = 0
-    skipped_in_row: int = 0
-    splits: int = 1
-    zero_at: int = 1
+    skipped: int = 0  # updates that were not finite and have not changed the weights
+    skipped_in_row: int = 0  # such updates since the last one that was finite
+    splits: int = 1  # factor of `micro_batches` since memory ran out
+    zero_at: int = 1  # how many updates after the last one a decay of the rate reaches 0; 0 in runs of earlier versions
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
@@ -75,49 +59,30 @@ class Progress:
 
 @dataclass
 class Run:
-    """A prepared run: everything that the training loop needs.
+    """A prepared run: everything that the training loop needs."""
 
-    Attributes:
-        folder: the run folder.
-        config: the section `training` of the recipe.
-        steps: updates in total.
-        updater: takes the optimizer steps.
-        batches: the training data.
-        validate: returns the validation scores by name; None: there is no validation data.
-        score_name: the validation score that decides which checkpoint is best.
-        model_config: content of `config.json`.
-        model_files: files saved with each checkpoint, by name: the tokenizer's, and card and licence of the initial
-            model.
-        identity: what must be equal to resume the run, and what its bits depend on.
-        journal: writes `metrics.jsonl`.
-        writer: writes checkpoints while training continues.
-        reporter: writes to the terminal and the log.
-        samples: returns outputs for the first validation records, beside the references; None: the recipe asks for
-            none.
-        pause_at: the step after which `fit` returns with a checkpoint although the run has not finished; None: none.
-        progress: the state of the loop.
-        seconds_counted_at: time (`time.monotonic`) at which `progress.seconds` was last brought up to date.
-        seconds_of_writing: of the last checkpoint; 0: there is none yet.
-    """
-
-    folder: Path
-    config: TrainingConfig
-    steps: int
-    updater: Updater
-    batches: Batches
-    validate: Validate | None
-    score_name: str
-    model_config: Mapping[str, object]
+    folder: Path  # the run folder
+    config: TrainingConfig  # the section `training` of the recipe
+    steps: int  # updates in total
+    updater: Updater  # takes the optimizer steps
+    batches: Batches  # the training data
+    validate: Validate | None  # returns the validation scores by name; None: there is no validation data
+    score_name: str  # the validation score that decides which checkpoint is best
+    model_config: Mapping[str, object]  # content of `config.json`
+    # files saved with each checkpoint, by name: the tokenizer's, and card and licence of the initial model
     model_files: Mapping[str, bytes]
-    identity: Mapping[str, object]
-    journal: Journal
-    reporter: Reporter
-    writer: CheckpointWriter = field(default_factory=CheckpointWriter)
+    identity: Mapping[str, object]  # what must be equal to resume the run, and what its bits depend on
+    journal: Journal  # writes `metrics.jsonl`
+    reporter: Reporter  # writes to the terminal and the log
+    writer: CheckpointWriter = field(default_factory=CheckpointWriter)  # writes checkpoints while training continues
+    # returns outputs for the first validation records, beside the references; None: the recipe asks for none
     samples: Samples | None = None
+    # the step after which `fit` returns with a checkpoint although the run has not finished; None: none
     pause_at: int | None = None
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = field(default_factory=Progress)  # the state of the loop
+    # time (`time.monotonic`) at which `progress.seconds` was last brought up to date
     seconds_counted_at: float = field(default_factory=time.monotonic)
-    seconds_of_writing: float = 0.0
+    seconds_of_writing: float = 0.0  # of the last checkpoint; 0: there is none yet
 
     @property
     def checkpoints(self) -> Path:

@@ -74,20 +74,13 @@ def own_share(config: ScheduledSamplingConfig, step: int, steps: int) -> float:
 
 @dataclass(frozen=True)
 class OwnTokens:
-    """Which inputs of a forward pass are the model's own tokens: a function of (seed, step, row, position).
+    """Which inputs of a forward pass are the model's own tokens: a function of (seed, step, row, position)."""
 
-    Attributes:
-        share: share of the inputs.
-        sample: whether a token is drawn from the model's distribution, instead of its most probable token.
-        seed: seed of the run.
-        step: number of the update.
-        rows: (B,) numbers of the examples in the data, so that it does not matter how an update is cut into parts.
-    """
-
-    share: float
-    sample: bool
-    seed: int
-    step: int
+    share: float  # share of the inputs
+    sample: bool  # whether a token is drawn from the model's distribution, instead of its most probable token
+    seed: int  # seed of the run
+    step: int  # number of the update
+    # (B,) numbers of the examples in the data, so that it does not matter how an update is cut into parts
     rows: NDArray[np.int64]
 
     def chosen(self, length: int) -> NDArray[np.bool_]:

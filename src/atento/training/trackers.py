@@ -22,21 +22,13 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run.
+    """What a tracker is told of a run."""
 
-    Attributes:
-        folder: the run folder.
-        name: name of the recipe.
-        run_id: id of the run, by which a resumed run continues its curves.
-        step: the step that it continues from; 0: it starts.
-        recipe: the values of the recipe by dotted key.
-    """
-
-    folder: Path
-    name: str
-    run_id: str
-    step: int
-    recipe: Mapping[str, object]
+    folder: Path  # the run folder
+    name: str  # name of the recipe
+    run_id: str  # id of the run, by which a resumed run continues its curves
+    step: int  # the step that it continues from; 0: it starts
+    recipe: Mapping[str, object]  # the values of the recipe by dotted key
 
 
 class Tracker(Protocol):

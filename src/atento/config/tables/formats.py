@@ -11,27 +11,19 @@ Column = int | str
 
 @dataclass(frozen=True)
 class Format:
-    """One file format.
+    """One file format."""
 
-    Attributes:
-        endings: endings of file names that say this format.
-        columns: column of each field that the recipe need not name.
-        any_field: whether other fields can be read, from columns that the recipe names. languages: whether columns are
-            languages, such as pt-BR, so that these fields are texts. lacking: what its records with an empty side are.
-        by_number: whether columns may be numbers. by_name: whether they may be names.
-        from_end: whether a negative number counts columns from the end.
-        table: whether its first line, or the keys of its first record, can be shown.
-    """
-
-    endings: tuple[str, ...] = ()
-    columns: Mapping[str, Column] = field(default_factory=dict)
+    endings: tuple[str, ...] = ()  # endings of file names that say this format
+    columns: Mapping[str, Column] = field(default_factory=dict)  # column of each field that the recipe need not name
+    # whether other fields can be read, from columns that the recipe names. languages: whether columns are languages,
+    # such as pt-BR, so that these fields are texts. lacking: what its records with an empty side are
     any_field: bool = False
     languages: bool = False
     lacking: str = ""
-    by_number: bool = False
+    by_number: bool = False  # whether columns may be numbers. by_name: whether they may be names
     by_name: bool = False
-    from_end: bool = False
-    table: bool = False
+    from_end: bool = False  # whether a negative number counts columns from the end
+    table: bool = False  # whether its first line, or the keys of its first record, can be shown
 
 
 _OF_LANGUAGES = {"source", "target", "text", "pair"}  # fields that can be texts in a language

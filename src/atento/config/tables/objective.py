@@ -12,42 +12,27 @@ from atento.errors import RecipeError, nearest
 
 @dataclass(frozen=True)
 class ObjectiveSpec:
-    """One objective.
+    """One objective."""
 
-    Attributes:
-        fields: sets of fields; a record needs the fields of one set.
-        architectures: the architectures that it can train.
-        why: what these architectures have in common, for messages.
-        options: the options of `ObjectiveConfig` that it reads, each with its default.
-        heads: the kinds of heads that an encoder needs for it.
-        sentinels: how many sentinel tokens it needs in the tokenizer.
-        weighs_classes: whether it reads `class_weights`.
-        contrasts: whether it reads `symmetric` and `mask_duplicates`.
-        reads_scores: whether it reads `score_range`.
-        of_vectors: whether it compares the vectors of texts, and reads `matryoshka`.
-        masks: whether it reads `unit`.
-        teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
-        packs: whether it reads `data.pack`.
-        reads_ids: whether it reads the ids of a text and nothing else, so that these may come from a token store.
-        gives_probabilities: whether its heads give probabilities of tokens, labels or places, as R-Drop needs.
-        taught: what a teacher says of its examples: what heads give or vectors, or tokens; empty: it has no teacher.
-    """
-
-    fields: tuple[tuple[str, ...], ...]
-    architectures: tuple[str, ...]
-    why: str
-    options: Mapping[str, float]
-    heads: tuple[HeadName, ...] = ()
-    sentinels: int = 0
-    weighs_classes: bool = False
-    contrasts: bool = False
-    reads_scores: bool = False
-    of_vectors: bool = False
-    masks: bool = False
+    fields: tuple[tuple[str, ...], ...]  # sets of fields; a record needs the fields of one set
+    architectures: tuple[str, ...]  # the architectures that it can train
+    why: str  # what these architectures have in common, for messages
+    options: Mapping[str, float]  # the options of `ObjectiveConfig` that it reads, each with its default
+    heads: tuple[HeadName, ...] = ()  # the kinds of heads that an encoder needs for it
+    sentinels: int = 0  # how many sentinel tokens it needs in the tokenizer
+    weighs_classes: bool = False  # whether it reads `class_weights`
+    contrasts: bool = False  # whether it reads `symmetric` and `mask_duplicates`
+    reads_scores: bool = False  # whether it reads `score_range`
+    of_vectors: bool = False  # whether it compares the vectors of texts, and reads `matryoshka`
+    masks: bool = False  # whether it reads `unit`
+    # whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs
     teacher_forced: bool = False
-    packs: bool = False
+    packs: bool = False  # whether it reads `data.pack`
+    # whether it reads the ids of a text and nothing else, so that these may come from a token store
     reads_ids: bool = False
+    # whether its heads give probabilities of tokens, labels or places, as R-Drop needs
     gives_probabilities: bool = False
+    # what a teacher says of its examples: what heads give or vectors, or tokens; empty: it has no teacher
     taught: Literal["", "outputs", "tokens"] = ""
 
 

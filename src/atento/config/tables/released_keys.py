@@ -10,16 +10,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Keys:
-    """The rows of one file.
+    """The rows of one file."""
 
-    Attributes:
-        computed: what they say is done.
-        harmless: they change nothing that is computed here.
-        refused: what they say is not done, and their neutral values; null is neutral everywhere.
-    """
-
-    computed: tuple[str, ...] = ()
-    harmless: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()  # what they say is done
+    harmless: tuple[str, ...] = ()  # they change nothing that is computed here
+    # what they say is not done, and their neutral values; null is neutral everywhere
     refused: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def known(self, key: str) -> bool:

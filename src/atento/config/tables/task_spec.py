@@ -14,69 +14,46 @@ Kind = Literal["text", "class", "number", "classes", "words", "tags", "spans"]
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a task's records: the key of a recipe's source that names its column, and its kind.
+    """A field of a task's records: the key of a recipe's source that names its column, and its kind."""
 
-    Attributes:
-        name: the key.
-        kind: what its values are.
-        optional: whether records may lack it.
-        only_training: whether records for validation and test may lack it though those of training have it.
-    """
-
-    name: str
-    kind: Kind = "text"
-    optional: bool = False
-    only_training: bool = False
+    name: str  # the key
+    kind: Kind = "text"  # what its values are
+    optional: bool = False  # whether records may lack it
+    only_training: bool = False  # whether records for validation and test may lack it though those of training have it
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task: its records, what can learn it and how, what scores it, how it is used.
+    """One task: its records, what can learn it and how, what scores it, how it is used."""
 
-    Attributes:
-        fields: of its records.
-        architectures: the networks that can learn it; `why`: the reason.
-        objective: the usual one; a recipe's `objective` may name others.
-        heads: kinds of heads that are added to the network, with the labels of the training data.
-        outputs: what a model of it gives, which decides the metrics that apply (`atento.metrics.metric_table`).
-        metrics: the usual ones; the first decides which checkpoint is best.
-        evaluated: the metrics of `atento evaluate`, if they differ.
-        plain_metrics: the usual ones where the tags of the data are plain, and name no entities.
-        perplexity: whether a validation gives the perplexity.
-        verb: the method of `atento.Model`, and the command, that use such a model (`atento.config.tables.verbs`).
-        template: the special tokens around its texts, where the tokenizer has none of its own.
-        special_tokens: how many of them a text has.
-        targets: what its targets are called in messages.
-        reads_words: whether it reads whole words, so that the tokenizer must be of that kind.
-        scored_metrics: the usual ones where the records have a score.
-        vectors: whether it trains the vectors of texts. They are pooled as the recipe's `embedding` says, and heads of
-            the initial model that no objective trains are left out.
-        grouped_by: the field whose equal values make one example of several records, which are not parted.
-        several_tasks: whether its records are of several tasks, which differ in the length of their targets.
-        unused: a key of a recipe, or a section of it -> why it has no effect.
-        defaults: keys of a recipe whose defaults differ from the usual ones.
-    """
-
-    fields: tuple[Field, ...]
-    architectures: tuple[str, ...]
+    fields: tuple[Field, ...]  # of its records
+    architectures: tuple[str, ...]  # the networks that can learn it; `why`: the reason
     why: str
-    objective: str
+    objective: str  # the usual one; a recipe's `objective` may name others
+    # kinds of heads that are added to the network, with the labels of the training data
     heads: tuple[HeadName, ...] = ()
+    # what a model of it gives, which decides the metrics that apply (`atento.metrics.metric_table`)
     outputs: Outputs | None = None
-    metrics: tuple[str, ...] = ()
-    evaluated: tuple[str, ...] = ()
-    plain_metrics: tuple[str, ...] = ()
-    scored_metrics: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()  # the usual ones; the first decides which checkpoint is best
+    evaluated: tuple[str, ...] = ()  # the metrics of `atento evaluate`, if they differ
+    plain_metrics: tuple[str, ...] = ()  # the usual ones where the tags of the data are plain, and name no entities
+    scored_metrics: tuple[str, ...] = ()  # the usual ones where the records have a score
+    # whether it trains the vectors of texts. They are pooled as the recipe's `embedding` says, and heads of the initial
+    # model that no objective trains are left out
     vectors: bool = False
-    perplexity: bool = False
+    perplexity: bool = False  # whether a validation gives the perplexity
+    # the method of `atento.Model`, and the command, that use such a model (`atento.config.tables.verbs`)
     verb: str | None = None
-    template: str | None = None
-    special_tokens: int = 1
-    targets: str = "tokens"
-    reads_words: bool = False
+    template: str | None = None  # the special tokens around its texts, where the tokenizer has none of its own
+    special_tokens: int = 1  # how many of them a text has
+    targets: str = "tokens"  # what its targets are called in messages
+    reads_words: bool = False  # whether it reads whole words, so that the tokenizer must be of that kind
+    # the field whose equal values make one example of several records, which are not parted
     grouped_by: str | None = None
-    several_tasks: bool = False
+    several_tasks: bool = False  # whether its records are of several tasks, which differ in the length of their targets
+    # a key of a recipe, or a section of it -> why it has no effect
     unused: Mapping[str, str] = field(default_factory=dict)
+    # keys of a recipe whose defaults differ from the usual ones
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property

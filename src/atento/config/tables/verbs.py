@@ -6,23 +6,14 @@ from functools import partial
 
 @dataclass(frozen=True)
 class VerbSpec:
-    """One verb: a method of `atento.Model`, and the command of that name.
+    """One verb: a method of `atento.Model`, and the command of that name."""
 
-    Attributes:
-        example: Python code with a loaded `model`, for a model card.
-        next: commands that use a trained model, with {run} for its folder.
-        hub: what Hugging Face calls the task; None: as Atento does.
-        module: the file in `atento.cli` that has the command; None: that of the verb's name.
-        writes: whether the outputs are texts.
-        by_token: whether they are written token by token, so that they can be streamed.
-    """
-
-    example: str
-    next: tuple[str, ...]
-    hub: str | None = None
-    module: str | None = None
-    writes: bool = False
-    by_token: bool = False
+    example: str  # Python code with a loaded `model`, for a model card
+    next: tuple[str, ...]  # commands that use a trained model, with {run} for its folder
+    hub: str | None = None  # what Hugging Face calls the task; None: as Atento does
+    module: str | None = None  # the file in `atento.cli` that has the command; None: that of the verb's name
+    writes: bool = False  # whether the outputs are texts
+    by_token: bool = False  # whether they are written token by token, so that they can be streamed
 
 
 _writes = partial(VerbSpec, module="writing", writes=True, by_token=True)

@@ -129,24 +129,19 @@ class EpochStores:
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples as tensors for one forward pass; the same class for every objective.
+    """Examples as tensors for one forward pass; the same class for every objective."""
 
-    Attributes:
-        inputs: keyword arguments of the network's `forward`.
-        labels: target ids or classes by head, -1 where there is no target.
-        mask: attention mask that replaces the network's own, but for its window; a `RowMask`: how a GPU computes the
-            batch; None: the network's own.
-        extras: other tensors that the loss of a head reads; "NAME texts" is the text of each row (W,) of the input
-            NAME, where rows are windows of texts and labels are of texts.
-        lengths: (B,) number of real tokens in each row of an input, by the input's name.
-        settings: what else the loss of a head reads, by the head's name; each objective says of which type.
-    """
-
-    inputs: Mapping[str, Tensor]
-    labels: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]  # keyword arguments of the network's `forward`
+    labels: Mapping[str, Tensor]  # target ids or classes by head, -1 where there is no target
+    # attention mask that replaces the network's own, but for its window; a `RowMask`: how a GPU computes the batch;
+    # None: the network's own
     mask: Mask | RowMask | None = None
+    # other tensors that the loss of a head reads; "NAME texts" is the text of each row (W,) of the input NAME, where
+    # rows are windows of texts and labels are of texts
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    # (B,) number of real tokens in each row of an input, by the input's name
     lengths: Mapping[str, Tensor] = field(default_factory=dict)
+    # what else the loss of a head reads, by the head's name; each objective says of which type
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
@@ -194,31 +189,22 @@ class Batch:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The settings of a loss of vectors: `Batch.settings` of its objective.
+    """The settings of a loss of vectors: `Batch.settings` of its objective."""
 
-    Attributes:
-        pooling: how the vectors of tokens become the vector of a text (`EmbeddingConfig`).
-        normalize: whether it is divided by its length.
-        scale: factor of the cosines.
-        symmetric: whether the first texts are also ranked for each second text.
-        pieces: number of groups that the texts of a batch are read in, each computed again in the backward pass to save
-            memory; 1: as many as are fast, and nothing is computed twice.
-        skip: tokens at the beginning of a text that its vector leaves out, those of a prompt, by the input of its side.
-        margin: how much nearer than the negative the pair should be.
-        distance: how far two vectors are: "euclidean", or "cosine" for 1 - cosine.
-        sizes: the loss is the sum of those of the first N numbers of the vectors, for each of these N; (): of all.
-        windows: how the vectors of the windows of a text become its own; None: rows are whole texts.
-    """
-
-    pooling: str = "mean"
-    normalize: bool = False
-    scale: float = 1.0
-    symmetric: bool = False
+    pooling: str = "mean"  # how the vectors of tokens become the vector of a text (`EmbeddingConfig`)
+    normalize: bool = False  # whether it is divided by its length
+    scale: float = 1.0  # factor of the cosines
+    symmetric: bool = False  # whether the first texts are also ranked for each second text
+    # number of groups that the texts of a batch are read in, each computed again in the backward pass to save memory;
+    # 1: as many as are fast, and nothing is computed twice
     pieces: int = 1
+    # tokens at the beginning of a text that its vector leaves out, those of a prompt, by the input of its side
     skip: Mapping[str, int] = field(default_factory=dict)
-    margin: float = 0.0
-    distance: str = "euclidean"
+    margin: float = 0.0  # how much nearer than the negative the pair should be
+    distance: str = "euclidean"  # how far two vectors are: "euclidean", or "cosine" for 1 - cosine
+    # the loss is the sum of those of the first N numbers of the vectors, for each of these N; (): of all
     sizes: tuple[int, ...] = ()
+    # how the vectors of the windows of a text become its own; None: rows are whole texts
     windows: Windows | None = None
 
 
@@ -236,17 +222,12 @@ class Teaching:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an update.
+    """A part of an update."""
 
-    Attributes:
-        batch: its examples.
-        weights: the factor of each head's loss, 1 where none is given.
-        rows: (B,) numbers of its examples in the data, for draws that do not depend on how an update is cut into parts;
-            None: 0, 1, 2 ...
-    """
-
-    batch: Batch
-    weights: Mapping[str, float] = field(default_factory=dict)
+    batch: Batch  # its examples
+    weights: Mapping[str, float] = field(default_factory=dict)  # the factor of each head's loss, 1 where none is given
+    # (B,) numbers of its examples in the data, for draws that do not depend on how an update is cut into parts; None:
+    # 0, 1, 2 ...
     rows: Rows | None = None
 
 
@@ -262,20 +243,14 @@ Teach = Callable[[Batch, Rows], Batch]  # adds what teachers say of the examples
 
 
 class PartSize(NamedTuple):
-    """How large the parts of an update are.
+    """How large the parts of an update are."""
 
-    Attributes:
-        tokens: target tokens of a part.
-        cost: what a further part costs, in tokens of both sides: on a CPU its products read and convert all weights
-            again; on a GPU the processor launches all kernels again, in which time the GPU would compute so many.
-        places: at how many places at most an update of random examples may be cut.
-        padded: whether the network computes padding too. Else parts are random examples of any lengths.
-    """
-
-    tokens: int
+    tokens: int  # target tokens of a part
+    # what a further part costs, in tokens of both sides: on a CPU its products read and convert all weights again; on a
+    # GPU the processor launches all kernels again, in which time the GPU would compute so many
     cost: int
-    places: int
-    padded: bool = True
+    places: int  # at how many places at most an update of random examples may be cut
+    padded: bool = True  # whether the network computes padding too. Else parts are random examples of any lengths
 
 
 class Objective(Protocol):

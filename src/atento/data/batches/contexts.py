@@ -37,23 +37,16 @@ class _Read:
 
 @dataclass(frozen=True)
 class ContextWindows:
-    """Questions with their contexts: W windows, each a row with its question and special tokens.
+    """Questions with their contexts: W windows, each a row with its question and special tokens."""
 
-    Attributes:
-        store: the rows; columns "ids" and "segments", and the characters of words for a network that reads them.
-        records: (W,) number of the record that the window is of; the windows of a record follow one another.
-        first: (W,) number of the window's first context token, among the tokens of the whole context.
-        position: (W,) position of that token in the row.
-        size: (W,) number of context tokens in the window.
-        offsets: for each record, the characters (start, end) of each token of its context, (n,2).
-    """
-
+    # the rows; columns "ids" and "segments", and the characters of words for a network that reads them
     store: MemoryStore
+    # (W,) number of the record that the window is of; the windows of a record follow one another
     records: NDArray[np.int64]
-    first: NDArray[np.int64]
-    position: NDArray[np.int64]
-    size: NDArray[np.int64]
-    offsets: list[NDArray[np.int64]]
+    first: NDArray[np.int64]  # (W,) number of the window's first context token, among the tokens of the whole context
+    position: NDArray[np.int64]  # (W,) position of that token in the row
+    size: NDArray[np.int64]  # (W,) number of context tokens in the window
+    offsets: list[NDArray[np.int64]]  # for each record, the characters (start, end) of each token of its context, (n,2)
 
     def __len__(self) -> int:
         return len(self.records)

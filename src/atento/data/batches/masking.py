@@ -30,18 +30,13 @@ class Masking:
     of words is geometric (SpanBERT, Joshi et al. 2020, 3.1). The last span is cut so that the rate holds. Two spans are
     never neighbours. All tokens of a span are treated alike. A word has as many tokens wherever it stands, so
     a share `rate` of the words has the same share of the tokens, on average.
-
-    Attributes:
-        mask_id: id of the mask token.
-        ordinary_ids: (n,) the ids of random tokens, in order: all but the special tokens (`Tokenizer.ordinary_ids`).
-        rate: share of chosen units.
-        unit: what is chosen as a whole.
     """
 
-    mask_id: int
+    mask_id: int  # id of the mask token
+    # (n,) the ids of random tokens, in order: all but the special tokens (`Tokenizer.ordinary_ids`)
     ordinary_ids: NDArray[np.int64]
-    rate: float = 0.15
-    unit: Literal["tokens", "words", "spans"] = "tokens"
+    rate: float = 0.15  # share of chosen units
+    unit: Literal["tokens", "words", "spans"] = "tokens"  # what is chosen as a whole
 
     def is_ordinary(self, ids: Tensor) -> Tensor:
         """Return which of ids (B,L) are no special tokens: boolean (B,L)."""
@@ -200,18 +195,12 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Words:
-    """The words of the tokens that may be chosen, of rows with `size` (B,) such tokens.
-
-    Attributes:
-        begins: boolean (B,L) whether a word begins with this token.
-        number: (B,L) of the word of each token in its row.
-        count: (B,) of the words.
-    """
+    """The words of the tokens that may be chosen, of rows with `size` (B,) such tokens."""
 
     size: NDArray[np.int64]
-    begins: NDArray[np.bool_]
-    number: NDArray[np.int64]
-    count: NDArray[np.int64]
+    begins: NDArray[np.bool_]  # boolean (B,L) whether a word begins with this token
+    number: NDArray[np.int64]  # (B,L) of the word of each token in its row
+    count: NDArray[np.int64]  # (B,) of the words
 
     def starts(self) -> NDArray[np.int64]:
         """Return the first token (B,W + 1) of each word, and behind the last one the number of tokens."""

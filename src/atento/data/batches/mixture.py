@@ -17,15 +17,10 @@ _BLOCK = 4096  # updates whose members are drawn together
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of the members by update: weights at some updates, interpolated linearly between them.
+    """The shares of the members by update: weights at some updates, interpolated linearly between them."""
 
-    Attributes:
-        updates: (P,) rising numbers of updates, from 0.
-        weights: (P, members) weights there, not negative.
-    """
-
-    updates: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    updates: NDArray[np.float64]  # (P,) rising numbers of updates, from 0
+    weights: NDArray[np.float64]  # (P, members) weights there, not negative
 
     @classmethod
     def constant(cls, weights: Sequence[float]) -> "Shares":

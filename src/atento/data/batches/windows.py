@@ -185,18 +185,13 @@ def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int
 
 @dataclass(frozen=True)
 class BlockBatch:
-    """Blocks of N words with C words on each side.
+    """Blocks of N words with C words on each side."""
 
-    Attributes:
-        ids: (B,N+2C), the words of the text in order; any id beyond the text.
-        neighbours: boolean (B,N,2C+1): whether the word at j of the window around word i, ids[:, i + j], is a neighbour
-            of it; not where j is C, the word itself.
-        negatives: (B,K), the negative words of all targets of a block.
-    """
-
-    ids: Tensor
+    ids: Tensor  # (B,N+2C), the words of the text in order; any id beyond the text
+    # boolean (B,N,2C+1): whether the word at j of the window around word i, ids[:, i + j], is a neighbour of it; not
+    # where j is C, the word itself
     neighbours: Tensor
-    negatives: Tensor
+    negatives: Tensor  # (B,K), the negative words of all targets of a block
 
     def context(self) -> Tensor:
         """Return the neighbours of each word (B,N,2C), nearest to the left edge first; -1 for none."""

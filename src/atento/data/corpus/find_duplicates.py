@@ -32,19 +32,12 @@ Hashes = NDArray[np.uint64]  # (`PERMUTATIONS`,), the MinHash of a set
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A text that repeats another one.
+    """A text that repeats another one."""
 
-    Attributes:
-        number: of the text.
-        of: number of the first text that it repeats.
-        similarity: Jaccard similarity of their sets of n-grams; 1 for equal texts.
-        equal: whether the texts are equal, but for spaces around them.
-    """
-
-    number: int
-    of: int
-    similarity: float
-    equal: bool = False
+    number: int  # of the text
+    of: int  # number of the first text that it repeats
+    similarity: float  # Jaccard similarity of their sets of n-grams; 1 for equal texts
+    equal: bool = False  # whether the texts are equal, but for spaces around them
 
 
 def shingles(text: str, ngram: int) -> Shingles:

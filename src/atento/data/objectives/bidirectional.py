@@ -25,19 +25,13 @@ _SAMPLED_KEY = 18  # keeps these hashes apart from hashes for other purposes
 
 @dataclass(frozen=True)
 class Bidirectional:
-    """Batches for ELMo. Column "words": ids of the words of each sentence, between BOS and EOS.
+    """Batches for ELMo. Column "words": ids of the words of each sentence, between BOS and EOS."""
 
-    Attributes:
-        sentences: the words of each sentence as text.
-        max_characters: maximum characters of a word, for a network that reads characters; None: it reads word ids.
-        vocab_size: words of the vocabulary.
-        sampled: words that are drawn for the sampled softmax of a batch; 0: it is over all words.
-    """
-
-    sentences: list[list[str]]
+    sentences: list[list[str]]  # the words of each sentence as text
+    # maximum characters of a word, for a network that reads characters; None: it reads word ids
     max_characters: int | None
-    vocab_size: int = 0
-    sampled: int = 0
+    vocab_size: int = 0  # words of the vocabulary
+    sampled: int = 0  # words that are drawn for the sampled softmax of a batch; 0: it is over all words
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return two targets for each pair of neighbours, one in each direction."""

@@ -29,14 +29,10 @@ class Causal(OneText):
     """Batches of sequences; one of n tokens has n - 1 targets. Column "ids".
 
     Padding is on the right, so that the causal mask hides it and no token mask is needed.
-
-    Attributes:
-        pad_id: id of padding.
-        mask: causal mask for a network whose own mask is not causal; None: the network's own.
     """
 
-    pad_id: int
-    mask: Mask | None = None
+    pad_id: int  # id of padding
+    mask: Mask | None = None  # causal mask for a network whose own mask is not causal; None: the network's own
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of tokens minus one."""
@@ -56,16 +52,11 @@ class PackedCausal(OneText):
 
     rows "<s> o gato </s> <s> a"          ids     "<s> o gato </s> <s>"    and, isolated,
          "a casa </s>"                    labels  "o gato </s> -   a"      documents 0 0 0 0 1, positions 0 1 2 3 0
-
-    Attributes:
-        pad_id: id of padding.
-        isolated: whether each text attends only to itself; otherwise, a token attends to all before it in the row.
-        mask: causal mask for a network whose own mask is not causal; None: the network's own.
     """
 
-    pad_id: int
-    isolated: bool
-    mask: Mask | None = None
+    pad_id: int  # id of padding
+    isolated: bool  # whether each text attends only to itself; otherwise, a token attends to all before it in the row
+    mask: Mask | None = None  # causal mask for a network whose own mask is not causal; None: the network's own
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return for each row the number of tokens without its first one and without those that begin a text."""

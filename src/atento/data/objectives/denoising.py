@@ -33,22 +33,14 @@ class Noise:
     In this order: the sentences of a text are permuted; spans of tokens are replaced by one mask each (text infilling),
     with lengths by the Poisson distribution, so that a span of length 0 inserts a mask; tokens are deleted; the text is
     rotated to begin at a random token.
-
-    Attributes:
-        mask_id: id of the mask token.
-        infilling: share of the tokens of a text in spans; the last span is cut so that it holds.
-        mean_span: mean of the Poisson distribution.
-        deletion: share of the tokens that are deleted.
-        permutation: share of the texts whose sentences are permuted.
-        rotation: share of the texts that are rotated.
     """
 
-    mask_id: int
-    infilling: float = 0.3
-    mean_span: float = 3.0
-    deletion: float = 0.0
-    permutation: float = 1.0
-    rotation: float = 0.0
+    mask_id: int  # id of the mask token
+    infilling: float = 0.3  # share of the tokens of a text in spans; the last span is cut so that it holds
+    mean_span: float = 3.0  # mean of the Poisson distribution
+    deletion: float = 0.0  # share of the tokens that are deleted
+    permutation: float = 1.0  # share of the texts whose sentences are permuted
+    rotation: float = 0.0  # share of the texts that are rotated
 
     def noisy(
         self, texts: Sequence[NDArray[np.int64]], sentences: Sequence[NDArray[np.int64]], rows: Rows, draw: Draw
@@ -124,17 +116,11 @@ class Noise:
 
 @dataclass(frozen=True)
 class Denoising:
-    """Batches of noisy texts and the texts. Columns: "ids"; "sentence", the number of the sentence of each token.
+    """Batches of noisy texts and the texts. Columns: "ids"; "sentence", the number of the sentence of each token."""
 
-    Attributes:
-        layout: makes batches of sources and targets.
-        noise: makes the sources.
-        template: special tokens around a source.
-    """
-
-    layout: SequenceToSequence
-    noise: Noise
-    template: Template
+    layout: SequenceToSequence  # makes batches of sources and targets
+    noise: Noise  # makes the sources
+    template: Template  # special tokens around a source
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of tokens of each text, EOS included."""

@@ -29,16 +29,11 @@ class Masked(OneText):
 
     Columns where words or spans are hidden: "words", the number of the word of each token between the special ones;
     "word count", the number of words of each text.
-
-    Attributes:
-        pad_id: id of padding.
-        masking: hides tokens.
-        ends: the number of special tokens before a text, and behind it.
     """
 
-    pad_id: int
-    masking: Masking
-    ends: tuple[int, int] = (1, 1)
+    pad_id: int  # id of padding
+    masking: Masking  # hides tokens
+    ends: tuple[int, int] = (1, 1)  # the number of special tokens before a text, and behind it
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens."""

@@ -35,22 +35,14 @@ class NextSentence:
     Columns: "ids", the sentences; "document", the number of the document of each; "first", the sentences that have a
     next one in their document; "second" and "follows", as `with_second` draws them for an epoch. Each sentence of
     "first" is an example. Random sentences come from another document.
-
-    Attributes:
-        pad_id: id of padding.
-        masking: hides tokens of both sentences.
-        template: special tokens around the pair.
-        longest: maximum tokens of a pair; longer pairs are truncated.
-        segments: whether the network reads segment ids.
-        words: give the number of the word of each token; None: tokens are hidden one by one.
     """
 
-    pad_id: int
-    masking: Masking
-    template: Template
-    longest: int
-    segments: bool
-    words: WordNumbers | None = None
+    pad_id: int  # id of padding
+    masking: Masking  # hides tokens of both sentences
+    template: Template  # special tokens around the pair
+    longest: int  # maximum tokens of a pair; longer pairs are truncated
+    segments: bool  # whether the network reads segment ids
+    words: WordNumbers | None = None  # give the number of the word of each token; None: tokens are hidden one by one
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens of each pair, plus one for the label of the pair."""

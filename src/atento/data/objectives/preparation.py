@@ -24,28 +24,19 @@ Teach = Callable[["Preparation", ObjectiveConfig, Make], Batches]
 
 @dataclass(frozen=True)
 class Preparation:
-    """A split of the data, and everything else that an objective makes examples from.
+    """A split of the data, and everything else that an objective makes examples from."""
 
-    Attributes:
-        recipe: the recipe.
-        network: configuration of the network.
-        tokenizer: encodes the texts.
-        split: the records.
-        template: name of the special tokens around a text; None: the tokenizer's own.
-        held_out: whether the split is for validation or test. No record is then left out, and encoding is not random.
-        report: called with a line about examples that are left out or cut.
-        ids: the ids of the texts, where they come from a store of token ids; None: the texts are encoded.
-        teach: makes the batches of an objective with what teachers say of the examples; None: there is no teacher.
-    """
-
-    recipe: Recipe
-    network: NetworkConfig
-    tokenizer: Tokenizer
-    split: Split
-    template: str | None = None
+    recipe: Recipe  # the recipe
+    network: NetworkConfig  # configuration of the network
+    tokenizer: Tokenizer  # encodes the texts
+    split: Split  # the records
+    template: str | None = None  # name of the special tokens around a text; None: the tokenizer's own
+    # whether the split is for validation or test. No record is then left out, and encoding is not random
     held_out: bool = False
-    report: Report = lambda line: None
+    report: Report = lambda line: None  # called with a line about examples that are left out or cut
+    # the ids of the texts, where they come from a store of token ids; None: the texts are encoded
     ids: Sequence[NDArray[Any]] | None = None
+    # makes the batches of an objective with what teachers say of the examples; None: there is no teacher
     teach: "Teach | None" = None
 
     @property

@@ -28,21 +28,13 @@ Targets = Callable[[Tensor, Tensor], Tensor]  # query and grade of each document
 
 @dataclass(frozen=True)
 class RankedDocuments:
-    """Batches of whole queries. Columns "documents", their rows in `texts`, and "grades"; an example is a query.
+    """Batches of whole queries. Columns "documents", their rows in `texts`, and "grades"; an example is a query."""
 
-    Attributes:
-        kind: the loss, which is that of `Batch.settings`.
-        targets: makes its labels.
-        network: configuration of the network.
-        head: gives the number.
-        texts: queries with documents, encoded.
-    """
-
-    kind: str
-    targets: Targets
-    network: NetworkConfig
-    head: HeadConfig
-    texts: MemoryStore
+    kind: str  # the loss, which is that of `Batch.settings`
+    targets: Targets  # makes its labels
+    network: NetworkConfig  # configuration of the network
+    head: HeadConfig  # gives the number
+    texts: MemoryStore  # queries with documents, encoded
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of documents of each query."""

@@ -25,19 +25,12 @@ Spans = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class SpanCorruption:
-    """Batches of corrupted texts; each epoch hides other spans. Column "ids": texts without special tokens.
+    """Batches of corrupted texts; each epoch hides other spans. Column "ids": texts without special tokens."""
 
-    Attributes:
-        layout: makes batches of sources and targets.
-        sentinels: ids of the sentinels in order.
-        rate: share of the tokens that is hidden.
-        mean_span: mean length of a hidden span, in tokens.
-    """
-
-    layout: SequenceToSequence
-    sentinels: tuple[int, ...]
-    rate: float = 0.15
-    mean_span: float = 3.0
+    layout: SequenceToSequence  # makes batches of sources and targets
+    sentinels: tuple[int, ...]  # ids of the sentinels in order
+    rate: float = 0.15  # share of the tokens that is hidden
+    mean_span: float = 3.0  # mean length of a hidden span, in tokens
 
     def counts(self, length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return for texts of these lengths how many tokens are hidden, and in how many spans."""

@@ -37,17 +37,11 @@ NO_TAGS = ", so it gives no tags"
 
 @dataclass(frozen=True)
 class Pieces:
-    """A sentence as ids without special tokens.
+    """A sentence as ids without special tokens."""
 
-    Attributes:
-        ids: the ids.
-        starts: the position of the first id of each word; the tag of the word stands there.
-        words: the words as text, for networks that read characters.
-    """
-
-    ids: list[int]
-    starts: list[int]
-    words: list[str]
+    ids: list[int]  # the ids
+    starts: list[int]  # the position of the first id of each word; the tag of the word stands there
+    words: list[str]  # the words as text, for networks that read characters
 
 
 @dataclass(frozen=True)
@@ -67,14 +61,10 @@ class Tags(OneText):
 
     Columns "ids" and "segments"; "words", the number of the word that begins at each id, else -1; and "tags", the
     number of its tag, else -1.
-
-    Attributes:
-        network: configuration of the network.
-        head: configuration of its tagging head.
     """
 
-    network: NetworkConfig
-    head: HeadConfig
+    network: NetworkConfig  # configuration of the network
+    head: HeadConfig  # configuration of its tagging head
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of words of each sentence, each of which has a tag."""

@@ -22,17 +22,11 @@ from atento.errors import DataError, RecipeError, counted
 
 @dataclass(frozen=True)
 class Sides:
-    """Batches of records whose texts are compared. Columns "ids", "pair_ids", "negative_ids", "value" (one number).
+    """Batches of records whose texts are compared. Columns "ids", "pair_ids", "negative_ids", "value" (one number)."""
 
-    Attributes:
-        kind: name of the loss.
-        network: configuration of the network.
-        settings: what the loss reads.
-    """
-
-    kind: str
-    network: NetworkConfig
-    settings: Contrast
+    kind: str  # name of the loss
+    network: NetworkConfig  # configuration of the network
+    settings: Contrast  # what the loss reads
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return one target for each record."""

@@ -35,21 +35,17 @@ class ShardRecord:
     """What `shard-N.json` says of a shard.
 
     Attributes:
-        source: number of the data source that its texts are from.
-        last: whether it is the last one of its source.
         texts, tokens, characters, blocks: how many it has.
-        text: SHA-256 of the texts, each ended by NUL.
-        sha256: SHA-256 of the other files, by `PARTS`.
     """
 
-    source: int
-    last: bool
+    source: int  # number of the data source that its texts are from
+    last: bool  # whether it is the last one of its source
     texts: int
     tokens: int
     characters: int
     blocks: int
-    text: str
-    sha256: Mapping[str, str]
+    text: str  # SHA-256 of the texts, each ended by NUL
+    sha256: Mapping[str, str]  # SHA-256 of the other files, by `PARTS`
 
 
 class _Shard:

@@ -91,19 +91,15 @@ class BeamRequest:
     """What is searched for the rows of one call, and what comes out.
 
     Attributes:
-        strategy: the options of the search.
-        request: limits, rules, stop function and trace.
-        results: the outputs of each row; a row that may write nothing has them from the start.
-        groups: of the other rows, `Beam.groups` side by side.
         open: how many rows have no outputs yet.
-        error: why the search failed.
     """
 
-    strategy: Beam
-    request: Request
+    strategy: Beam  # the options of the search
+    request: Request  # limits, rules, stop function and trace
+    # the outputs of each row; a row that may write nothing has them from the start
     results: list[list[Hypothesis]] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
-    error: Exception | None = None
+    groups: list[Group] = field(default_factory=list)  # of the other rows, `Beam.groups` side by side
+    error: Exception | None = None  # why the search failed
 
     def __post_init__(self) -> None:
         limits = self.request.max_new_tokens
@@ -141,25 +137,15 @@ class BeamRequest:
 
 @dataclass(eq=False)
 class Group:
-    """One group of a sentence's beam; without `Beam.groups`, the only one.
+    """One group of a sentence's beam; without `Beam.groups`, the only one."""
 
-    Attributes:
-        asked: what it is searched for.
-        row: of that request.
-        number: its place among the groups of the search, while it is there.
-        length: how many steps it has made.
-        finished: its outputs, the best first.
-        stop_reason: why its search has ended; empty: it has not.
-        is_over: the search for its sentence has ended: that of all groups of it.
-    """
-
-    asked: BeamRequest
-    row: int
-    number: int = 0
-    length: int = 0
-    finished: list[Finished] = field(default_factory=list)
-    stop_reason: str = ""
-    is_over: bool = False
+    asked: BeamRequest  # what it is searched for
+    row: int  # of that request
+    number: int = 0  # its place among the groups of the search, while it is there
+    length: int = 0  # how many steps it has made
+    finished: list[Finished] = field(default_factory=list)  # its outputs, the best first
+    stop_reason: str = ""  # why its search has ended; empty: it has not
+    is_over: bool = False  # the search for its sentence has ended: that of all groups of it
     backpointers: Backpointers = field(default_factory=Backpointers)
 
     @property

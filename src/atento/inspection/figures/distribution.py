@@ -17,19 +17,12 @@ _LABEL_COLUMNS = 12
 
 @dataclass(frozen=True)
 class NextToken:
-    """A distribution to draw.
+    """A distribution to draw."""
 
-    Attributes:
-        title: title of the chart.
-        probabilities: (V,), sum 1.
-        kept: boolean (V,), the tokens that a filter keeps; None if there is no filter.
-        names: names of the V tokens; ids if empty.
-    """
-
-    title: str
-    probabilities: Any
-    kept: object = None
-    names: Sequence[str] = ()
+    title: str  # title of the chart
+    probabilities: Any  # (V,), sum 1
+    kept: object = None  # boolean (V,), the tokens that a filter keeps; None if there is no filter
+    names: Sequence[str] = ()  # names of the V tokens; ids if empty
 
 
 @dataclass(frozen=True)

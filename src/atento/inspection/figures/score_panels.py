@@ -27,19 +27,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """A key with its trials.
+    """A key with its trials."""
 
-    Attributes:
-        key: the key.
-        points: its trials.
-        log: whether the axis of the values is logarithmic.
-        share: the importance of the key, as text.
-    """
-
-    key: str
-    points: Sequence[Point]
-    log: bool
-    share: str
+    key: str  # the key
+    points: Sequence[Point]  # its trials
+    log: bool  # whether the axis of the values is logarithmic
+    share: str  # the importance of the key, as text
 
 
 def scores_svg(panels: Sequence[Panel], metric: str) -> str:

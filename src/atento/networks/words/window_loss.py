@@ -14,21 +14,13 @@ from atento.attention.algebra import Context, TypedFunction
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of windows.
+    """Blocks of windows."""
 
-    Attributes:
-        ids: (B,M), words in the order of the text; those in the middle are centres of windows.
-        neighbours: boolean (B,N,2C+1): whether ids[:, i + j] is a neighbour of the centre i.
-        negatives: (B,K), drawn words.
-        factor: how often a drawn word counts for each target of its block.
-        skip_gram: a centre predicts its neighbours; else the mean of the neighbours predicts the centre.
-    """
-
-    ids: Tensor
-    neighbours: Tensor
-    negatives: Tensor
-    factor: float
-    skip_gram: bool
+    ids: Tensor  # (B,M), words in the order of the text; those in the middle are centres of windows
+    neighbours: Tensor  # boolean (B,N,2C+1): whether ids[:, i + j] is a neighbour of the centre i
+    negatives: Tensor  # (B,K), drawn words
+    factor: float  # how often a drawn word counts for each target of its block
+    skip_gram: bool  # a centre predicts its neighbours; else the mean of the neighbours predicts the centre
 
     @property
     def centre(self) -> Tensor:

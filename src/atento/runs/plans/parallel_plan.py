@@ -18,19 +18,12 @@ ON_THE_HOST = ("copy for a checkpoint", "program and data")  # parts of a plan t
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A GPU, by the data sheets of NVIDIA.
+    """A GPU, by the data sheets of NVIDIA."""
 
-    Attributes:
-        flops: floating-point operations a second in bfloat16, without sparsity.
-        memory: bytes.
-        link: bytes a second and direction between the GPUs of a machine (NVLink).
-        network: bytes a second and direction between machines, for each GPU.
-    """
-
-    flops: float
-    memory: int
-    link: float
-    network: float
+    flops: float  # floating-point operations a second in bfloat16, without sparsity
+    memory: int  # bytes
+    link: float  # bytes a second and direction between the GPUs of a machine (NVLink)
+    network: float  # bytes a second and direction between machines, for each GPU
 
     def speed(self, processes: int) -> float:
         """Bytes a second in a ring of so many processes, of which neighbours are on one machine."""
@@ -46,31 +39,20 @@ ACCELERATORS = {  # data sheets of A100 80GB SXM and DGX A100, H100 SXM and DGX 
 
 @dataclass(frozen=True)
 class WorldPlan:
-    """An estimate for one of several processes; sizes in bytes, times in seconds an update.
+    """An estimate for one of several processes; sizes in bytes, times in seconds an update."""
 
-    Attributes:
-        plan: the plan of the run, on one GPU.
-        processes: number of processes, one for each GPU.
-        device: name of the GPU.
-        memory: bytes by part on each GPU.
-        shards: processes that the weights of a copy are divided among (`training.parallel.shard`).
-        sharded: bytes on each GPU if weights, gradients and the optimizer's state were divided among all.
-        fits: whether the memory is that of the GPU at most.
-        sent: bytes that each process sends in an update, in rings: an all-reduce of the gradients in float32; or of
-            divided weights, for each part, the weights twice and the gradients once.
-        computation: time of the process with the most parts, at 40 % of the peak.
-        communication: time to send them, which comes after the computation. A copy of up to 8 shards is on one machine.
-    """
-
-    plan: Plan
-    processes: int
-    device: str
-    memory: dict[str, int]
-    shards: int
-    sharded: int
-    fits: bool
+    plan: Plan  # the plan of the run, on one GPU
+    processes: int  # number of processes, one for each GPU
+    device: str  # name of the GPU
+    memory: dict[str, int]  # bytes by part on each GPU
+    shards: int  # processes that the weights of a copy are divided among (`training.parallel.shard`)
+    sharded: int  # bytes on each GPU if weights, gradients and the optimizer's state were divided among all
+    fits: bool  # whether the memory is that of the GPU at most
+    # bytes that each process sends in an update, in rings: an all-reduce of the gradients in float32; or of divided
+    # weights, for each part, the weights twice and the gradients once
     sent: float
-    computation: float
+    computation: float  # time of the process with the most parts, at 40 % of the peak
+    # time to send them, which comes after the computation. A copy of up to 8 shards is on one machine
     communication: float
 
     @property

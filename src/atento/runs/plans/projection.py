@@ -21,23 +21,14 @@ BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 
 @dataclass(frozen=True)
 class Case:
-    """A network, the tokens of its training, and the numbers of GPUs.
+    """A network, the tokens of its training, and the numbers of GPUs."""
 
-    Attributes:
-        name: of the network.
-        config: its configuration.
-        shards: processes that a copy of the weights is divided among.
-        tokens: of the training.
-        update: tokens of an update.
-        worlds: numbers of GPUs.
-    """
-
-    name: str
-    config: NetworkConfig
-    shards: int
-    tokens: float
-    update: int
-    worlds: tuple[int, ...]
+    name: str  # of the network
+    config: NetworkConfig  # its configuration
+    shards: int  # processes that a copy of the weights is divided among
+    tokens: float  # of the training
+    update: int  # tokens of an update
+    worlds: tuple[int, ...]  # numbers of GPUs
 
 
 CASES = (

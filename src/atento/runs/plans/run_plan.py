@@ -38,36 +38,22 @@ _QUICK = 3.0  # seconds: a first pass that is shorter spends much of it on compi
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run; sizes in bytes.
+    """The plan of a run; sizes in bytes."""
 
-    Attributes:
-        parameters: number of parameters.
-        trained: number of parameters that are trained.
-        steps: updates.
-        updates_per_epoch: updates in a pass over the training data.
-        tokens_per_update: real targets of the first update.
-        parts: parts of the first update, which several processes share.
-        outside_blocks: number of parameters that are gathered for the whole pass where weights are divided.
-        largest_block: number of parameters of the largest block.
-        memory: bytes by part; `activations` are those of the parts that are computed at the same time, with their
-            gradients.
-        flops_per_update: floating-point operations of an update: 6 for each trained weight of a matrix and each token
-            that it reads, with the tokens of the first update, with R-Drop twice (Kaplan et al. 2020, 2.1); attention
-            scores are left out.
-        seconds_per_update: a first estimate, from the forward and backward pass of one part.
-    """
-
-    parameters: int
-    trained: int
-    steps: int
-    updates_per_epoch: float
-    tokens_per_update: int
-    parts: int
-    outside_blocks: int
-    largest_block: int
+    parameters: int  # number of parameters
+    trained: int  # number of parameters that are trained
+    steps: int  # updates
+    updates_per_epoch: float  # updates in a pass over the training data
+    tokens_per_update: int  # real targets of the first update
+    parts: int  # parts of the first update, which several processes share
+    outside_blocks: int  # number of parameters that are gathered for the whole pass where weights are divided
+    largest_block: int  # number of parameters of the largest block
+    # bytes by part; `activations` are those of the parts that are computed at the same time, with their gradients
     memory: dict[str, int]
+    # floating-point operations of an update: 6 for each trained weight of a matrix and each token that it reads, with
+    # the tokens of the first update, with R-Drop twice (Kaplan et al. 2020, 2.1); attention scores are left out
     flops_per_update: float
-    seconds_per_update: float
+    seconds_per_update: float  # a first estimate, from the forward and backward pass of one part
 
     @property
     def total(self) -> int:

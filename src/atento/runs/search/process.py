@@ -22,26 +22,18 @@ _POLL = 0.1  # seconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended at a rung.
+    """How a trial ended at a rung."""
 
-    Attributes:
-        finished: whether it trained all of its steps, or stopped early.
-        metric: name of the score.
-        score: its best validation score, or that of its averaged checkpoint, if it is better; None: it failed.
-        step, steps: its last step, and the number of its steps.
-        seconds: time in training.
-        test: its test scores by name, if it has finished.
-        error: why it failed, as one sentence; None: it did not.
-    """
-
-    finished: bool = False
-    metric: str | None = None
+    finished: bool = False  # whether it trained all of its steps, or stopped early
+    metric: str | None = None  # name of the score
+    # its best validation score, or that of its averaged checkpoint, if it is better; None: it failed
     score: float | None = None
+    # `step`, `steps`: its last step, and the number of its steps
     step: int = 0
     steps: int | None = None
-    seconds: float | None = None
-    test: Mapping[str, float] | None = None
-    error: str | None = None
+    seconds: float | None = None  # time in training
+    test: Mapping[str, float] | None = None  # its test scores by name, if it has finished
+    error: str | None = None  # why it failed, as one sentence; None: it did not
 
 
 class Trainer:

@@ -27,30 +27,22 @@ class Trial:
     """A trial of a search.
 
     Attributes:
-        number: from 1.
-        values: the values of the searched keys.
-        state: waiting: not begun, or under way; paused: it trained a rung; dropped: others were better at its last
-            rung; finished: it trained all its steps, or stopped early; failed: `error` says why.
-        metric: name of the score.
-        score: its best validation score.
         step, steps: its last step, and the number of its steps.
-        seconds: time in training.
-        rungs: its score at the end of each rung.
-        test: its test scores by name, if it has finished.
-        error: why it failed, as one sentence.
     """
 
-    number: int
-    values: dict[str, Any]
+    number: int  # from 1
+    values: dict[str, Any]  # the values of the searched keys
+    # waiting: not begun, or under way; paused: it trained a rung; dropped: others were better at its last rung;
+    # finished: it trained all its steps, or stopped early; failed: `error` says why
     state: State = "waiting"
-    metric: str | None = None
-    score: float | None = None
+    metric: str | None = None  # name of the score
+    score: float | None = None  # its best validation score
     step: int = 0
     steps: int | None = None
-    seconds: float | None = None
-    rungs: list[RungScore] = field(default_factory=list)
-    test: Mapping[str, float] | None = None
-    error: str | None = None
+    seconds: float | None = None  # time in training
+    rungs: list[RungScore] = field(default_factory=list)  # its score at the end of each rung
+    test: Mapping[str, float] | None = None  # its test scores by name, if it has finished
+    error: str | None = None  # why it failed, as one sentence
 
     @property
     def name(self) -> str:
@@ -70,21 +62,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of `atento.search`.
+    """The result of `atento.search`."""
 
-    Attributes:
-        folder: the folder of the search.
-        strategy: random, grid or halving.
-        metric: name of the score; None: no trial has one.
-        trials: the trials in their order.
-        importance: key -> share of the variance of the scores that its values explain alone (epsilon squared); None:
-            the trials do not tell. After halving these are the scores of the first rung, which all trials trained.
-    """
-
-    folder: Path
-    strategy: str
-    metric: str | None
-    trials: Sequence[Trial]
+    folder: Path  # the folder of the search
+    strategy: str  # random, grid or halving
+    metric: str | None  # name of the score; None: no trial has one
+    trials: Sequence[Trial]  # the trials in their order
+    # key -> share of the variance of the scores that its values explain alone (epsilon squared); None: the trials do
+    # not tell. After halving these are the scores of the first rung, which all trials trained
     importance: Mapping[str, float | None]
 
     @property

@@ -30,27 +30,16 @@ from atento.training.progress import Reporter, StopRequest
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a search does, checked before it begins.
+    """What a search does, checked before it begins."""
 
-    Attributes:
-        recipe: as `load_recipe` takes it: a file, a name or a mapping.
-        overrides: `key=value` texts.
-        loaded: the recipe with these, and without the values of a trial.
-        dimensions: the space.
-        values: those of each trial.
-        refused: number of a trial -> why the recipe refuses its values together.
-        rungs: which share of its steps each trial trains.
-        settings: strategy, seed, eta and the requested number of trials.
-    """
-
-    recipe: str | Mapping[str, Any]
-    overrides: list[str]
-    loaded: LoadedRecipe
-    dimensions: list[Dimension]
-    values: list[Values]
-    refused: dict[int, str]
-    rungs: list[Rung]
-    settings: dict[str, Any]
+    recipe: str | Mapping[str, Any]  # as `load_recipe` takes it: a file, a name or a mapping
+    overrides: list[str]  # `key=value` texts
+    loaded: LoadedRecipe  # the recipe with these, and without the values of a trial
+    dimensions: list[Dimension]  # the space
+    values: list[Values]  # those of each trial
+    refused: dict[int, str]  # number of a trial -> why the recipe refuses its values together
+    rungs: list[Rung]  # which share of its steps each trial trains
+    settings: dict[str, Any]  # strategy, seed, eta and the requested number of trials
 
     @property
     def identity(self) -> dict[str, Any]:

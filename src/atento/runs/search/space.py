@@ -60,21 +60,16 @@ class Range:
     """A key with an interval of numbers.
 
     Attributes:
-        key: the key of the recipe.
         low, high: the smallest and the largest value.
-        log: whether the logarithm of the value is uniform instead of the value.
-        integer: whether values are whole numbers.
-        step: the values are low, low + step, ... up to high; None: all in between.
-        position: position in the file.
     """
 
-    key: str
+    key: str  # the key of the recipe
     low: float
     high: float
-    log: bool
-    integer: bool
-    step: float | None
-    position: str
+    log: bool  # whether the logarithm of the value is uniform instead of the value
+    integer: bool  # whether values are whole numbers
+    step: float | None  # the values are low, low + step, ... up to high; None: all in between
+    position: str  # position in the file
 
     @property
     def count(self) -> int | None:

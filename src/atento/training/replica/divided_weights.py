@@ -27,20 +27,14 @@ from atento.training.replica.control_messages import Channel, as_here, descripti
 
 @dataclass(frozen=True)
 class Shards:
-    """The processes that one copy of the weights is divided among.
+    """The processes that one copy of the weights is divided among."""
 
-    Attributes:
-        mesh: (shards,), or (copies, shards) if there are several copies; one row has the processes of a copy.
-        group: the processes of this copy.
-        index: number of this process's shard, from 0.
-        count: number of shards of a copy.
-        answered: turns the error of a collective operation into one that says what has happened.
-    """
-
+    # (shards,), or (copies, shards) if there are several copies; one row has the processes of a copy
     mesh: "DeviceMesh"
-    group: dist.ProcessGroup
-    index: int
-    count: int
+    group: dist.ProcessGroup  # the processes of this copy
+    index: int  # number of this process's shard, from 0
+    count: int  # number of shards of a copy
+    # turns the error of a collective operation into one that says what has happened
     answered: Callable[[], AbstractContextManager[None]]
 
     @property

@@ -24,21 +24,14 @@ _SEED = 2147483647  # of the random numbers that all machines must draw alike
 
 @dataclass(frozen=True)
 class Health:
-    """What was measured, for the user.
+    """What was measured, for the user."""
 
-    Attributes:
-        processes: the facts of each process.
-        links: seconds of a short message there and back, and bytes a second, between the first process and each other.
-        clocks: seconds that the clock of each process is ahead of the first one's.
-        folder: what could be done in the shared folder -> seconds it took.
-        differences: what is wrong, a sentence each; none: all is well.
-    """
-
-    processes: list[dict[str, str]]
+    processes: list[dict[str, str]]  # the facts of each process
+    # seconds of a short message there and back, and bytes a second, between the first process and each other
     links: list[tuple[float, float]]
-    clocks: list[float]
-    folder: dict[str, float]
-    differences: list[str]
+    clocks: list[float]  # seconds that the clock of each process is ahead of the first one's
+    folder: dict[str, float]  # what could be done in the shared folder -> seconds it took
+    differences: list[str]  # what is wrong, a sentence each; none: all is well
 
 
 def examine(processes: Processes, folder: Path, version: str, device: str) -> Health:

@@ -20,17 +20,13 @@ _CONVERTED = 1 << 26  # bytes of gradients that are held in full precision besid
 
 
 class Weights(Protocol):
-    """The weights that a process trains.
+    """The weights that a process trains."""
 
-    Attributes:
-        network: the network that computes losses and gradients.
-        parameters: what the optimizer changes, by the names of the weights: each weight, or this process's shard of it.
-        divided: whether weights, gradients and optimizer state are divided among processes. Then all processes compute
-            a part at the same time, and none of them two.
-    """
-
-    network: Network
+    network: Network  # the network that computes losses and gradients
+    # what the optimizer changes, by the names of the weights: each weight, or this process's shard of it
     parameters: dict[str, Tensor]
+    # whether weights, gradients and optimizer state are divided among processes. Then all processes compute a part at
+    # the same time, and none of them two
     divided: bool
 
     def copy(self) -> None:
@@ -66,17 +62,11 @@ class GradientSum(Protocol):
 
 
 class Writers(Protocol):
-    """The processes as they save divided weights together (`atento.storage.shards.save_shards`).
+    """The processes as they save divided weights together (`atento.storage.shards.save_shards`)."""
 
-    Attributes:
-        main: whether this process commits the checkpoint.
-        shard: number of the shard that this process writes, from 0; None: another process writes it.
-        shards: number of shards.
-    """
-
-    main: bool
-    shard: int | None
-    shards: int
+    main: bool  # whether this process commits the checkpoint
+    shard: int | None  # number of the shard that this process writes, from 0; None: another process writes it
+    shards: int  # number of shards
 
     def all_do(self, work: Callable[[], object]) -> list[object]:
         """Do something on all processes, and return the plain results of all.
@@ -90,17 +80,12 @@ class Replica(Protocol):
     """One of the processes that train one network together, each with a copy of it or a shard of a copy.
 
     All processes take the same steps in the same order. The first one also writes the run folder.
-
-    Attributes:
-        main: whether this is the first process, the one that writes.
-        rank: number of this process.
-        size: number of processes.
-        writers: the processes as they save divided weights together; None: the first one saves whole weights.
     """
 
-    main: bool
-    rank: int
-    size: int
+    main: bool  # whether this is the first process, the one that writes
+    rank: int  # number of this process
+    size: int  # number of processes
+    # the processes as they save divided weights together; None: the first one saves whole weights
     writers: Writers | None
 
     def ours(self) -> Iterator[bool]:

@@ -16,21 +16,13 @@ BUCKET = 1 << 26  # bytes that are sent at a time
 
 
 class Summing(Protocol):
-    """The processes, as `Processes` says.
+    """The processes, as `Processes` says."""
 
-    Attributes:
-        rank: number of this process.
-        size: number of processes.
-        slots: remainders by which parts are dealt out.
-        levels: levels of the tree over the processes.
-        brisk: their messages.
-    """
-
-    rank: int
-    size: int
-    slots: int
-    levels: int
-    brisk: Channel
+    rank: int  # number of this process
+    size: int  # number of processes
+    slots: int  # remainders by which parts are dealt out
+    levels: int  # levels of the tree over the processes
+    brisk: Channel  # their messages
 
     def answered(self) -> AbstractContextManager[None]:
         """Turn the error of a collective operation in an update into one that says what has happened."""
