@@ -22,6 +22,10 @@ class AtentoWarning(UserWarning):
     """A warning to the user; the command line prints it as one line."""
 
 
+class ReadingNotice(AtentoWarning):
+    """How a file is read, as found in it; the command line prints it once, without the word warning."""
+
+
 class LongTextWarning(AtentoWarning):
     """Texts are longer than those that the model was trained on.
 

@@ -11,9 +11,10 @@ from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.tasks import TASKS
 from atento.config.tables.tasks import scored as scored_tasks
+from atento.data.files.found_reading import first_of
 from atento.data.files.hub import opened
 from atento.data.files.source_lines import iter_lines, open_binary
-from atento.data.files.source_records import columns_of, header_hint
+from atento.data.files.source_records import header_hint
 from atento.data.files.translation_units import fitting
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.labelled_data import Paths, reading_of, source_of
@@ -54,8 +55,7 @@ def columns_learned(
     if path.suffix in DATASETS:
         first = opened(SourceConfig(dataset=str(path)), Path()).column_names
     elif form is not None and FORMATS[form].table:
-        with open_binary(path, str(path), encoding=reading.get("encoding")) as stream:
-            first = columns_of(form, stream, str(path), delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
+        first = first_of(SourceConfig(file=str(path), **reading_of(str(path), reading)), form)
     else:
         return None
     if {field.name for field in fields if not field.optional} <= set(first):

@@ -166,3 +166,27 @@ def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, r
         assert done.status == 0 and ("read as plain text" in done.stderr) == warned, done.stderr
     done = server.run("tokenizer", "info", str(run), "train.csv", cwd=run.parent)
     assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr
+
+
+def test_a_table_of_a_brazilian_spreadsheet_needs_no_second_try(server: ForkServer, tmp_path: Path) -> None:
+    """Every command reads it by what its bytes show, and says so in one line."""
+    kinds = [("Não gostei; demorou três dias", "péssimo"), ("Adorei o serviço, é rápido", "ótimo")] * 20
+    lines = [f"{number};{text!r};{label};4,5".replace("'", '"') for number, (text, label) in enumerate(kinds)]
+    (tmp_path / "a.csv").write_bytes("\r\n".join(["id;avaliação;classe;nota", *lines, ""]).encode("windows-1252"))
+    (tmp_path / "r.yaml").write_text(
+        "task: classification\ndata: {train: {file: a.csv, text: avaliação, label: classe}, test: {file: a.csv, text: "
+        "avaliação, label: classe}}\ntokenizer: {kind: word, vocab_size: 40}\nnetwork: {preset: bert-tiny, n_layers: 1,"
+        " d_model: 16, d_ff: 16, n_heads: 2}\ntraining: {steps: 2}\n",
+        encoding="utf-8",
+    )
+    for command in (
+        *("config check r.yaml", "data stats r.yaml --no-tokens", "data peek r.yaml", "baseline r.yaml"),
+        *("train r.yaml --out run", "evaluate run a.csv", "classify run a.csv --columns avaliação"),
+        *("data deduplicate a.csv b.csv --text avaliação", "tokenizer train a.csv --out spm --columns avaliação"),
+    ):
+        done = server.run(*command.split(), cwd=tmp_path)
+        assert done.status == 0, (command, done.stderr)
+        said = 'a.csv: read with `encoding: "windows-1252"`, `delimiter: ";"`, as found in the file'
+        assert done.stderr.count(said) == done.stderr.count("as found") == 1, (command, done.stderr)
+    done = server.run("config", "check", "r.yaml", "data.train.label=clase", cwd=tmp_path)
+    assert done.status == 2 and "column 'clase' is not in the header; did you mean 'classe'?" in done.stderr

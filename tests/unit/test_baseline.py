@@ -171,8 +171,8 @@ def test_without_scikit_learn_the_others_are_scored(monkeypatch: pytest.MonkeyPa
     result = fitted("classification", TRAIN, VALID)
     assert list(result.scores["valid"]) == ["majority"]
     assert (
-        result.missing
-        == "TF-IDF with a linear model needs scikit-learn: pip install -e '.[eval]' in your clone of Atento"
+        result.missing == "TF-IDF, logistic regression is left out: TF-IDF with a linear model needs scikit-learn: "
+        "pip install -e '.[eval]' in your clone of Atento"
     )
     with pytest.raises(MissingPartError, match="needs scikit-learn"):
         fitted("embedding", [("a", "b"), ("c", "d")], [("a", "b")])

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,8 @@ SPELLINGS: dict[str, tuple[bytes, str | None]] = {
     "carriage returns alone": (b"\r".join([*_ENCODED, b""]), "carriage returns alone"),
     "no last carriage return": (b"\r".join(_ENCODED), "carriage returns alone"),
     "carriage returns, then a newline": (b"\r".join(_ENCODED) + b"\n", "carriage returns alone"),
-    "UTF-16": ("\n".join(LINES).encode("utf-16"), "UTF-16"),
-    "Latin-1": ("\n".join(LINES).encode("latin-1"), "not UTF-8"),
+    "UTF-16 without a mark": ("\n".join(LINES).encode("utf-16le"), "UTF-16"),
+    "damaged UTF-8": (b"\n".join(_ENCODED) + b" \xe9\n", "not UTF-8"),
     "a NUL": (b"a\0b\n", "a NUL character"),
     "gzip": (b"\x1f\x8b\x08\x00", "gzip"),
     "Parquet": (b"PAR1\x00", r"`dataset: "),
@@ -90,6 +91,21 @@ def test_lines_are_the_same_to_every_reader(reader: str, spelling: str, tmp_path
     with pytest.raises(DataError, match=refusal) as error:
         READERS_OF_LINES[reader](path)
     assert str(error.value).startswith(f"{tmp_path}/lines.") or str(error.value).startswith("lines.")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "windows-1252", "utf-8-sig"])
+@pytest.mark.parametrize(
+    "reader", [name for name in READERS_OF_LINES if name not in ("standard input", "a file in blocks")]
+)
+def test_an_encoding_is_found_by_every_reader_of_files(reader: str, encoding: str, tmp_path: Path) -> None:
+    """Standard input and blocks of a corpus are read once, from their first byte on."""
+    path = tmp_path / "lines.txt"
+    path.write_bytes("\n".join(LINES).encode(encoding))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert READERS_OF_LINES[reader](path) == LINES
+    said = {str(one.message).rpartition("lines")[2] for one in caught}
+    assert said == set() if encoding == "utf-8-sig" else len(said) == 1 and "as found in the file" in said.pop()
 
 
 # Labels -----------------------------------------------------------------------------------------------------------
@@ -268,17 +284,17 @@ def test_a_file_of_the_library_datasets_is_given_as_one(task: str, ending: str, 
 
 def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_path: Path) -> None:
     hint = "if line 1 is a header, give the columns by its names (in the source of a recipe, or by --columns)"
-    file = _write(tmp_path, "a.tsv", ["text\tlabel", "um\tsim", "dois\tnao"])
+    file = _write(tmp_path, "a.tsv", ["Gatos\tCores", "um\tsim", "dois\tnao"])
     records = read_records(SourceConfig(file=file, text=0, label=1), LABELLED, tmp_path)
     with pytest.raises(DataError) as refused:
         _refuse_unknown_labels(records, "classification", {"sim", "não"})
     assert str(refused.value) == (
-        "a.tsv:1: unknown label 'label', the first of 2 such records; the model's labels are 'não', 'sim'; " + hint
+        "a.tsv:1: unknown label 'Cores', the first of 2 such records; the model's labels are 'não', 'sim'; " + hint
     )
-    _refuse_unknown_labels(records, "classification", {"sim", "nao", "label"})
+    _refuse_unknown_labels(records, "classification", {"sim", "nao", "Cores"})
     assert header_hint("a.jsonl:1") == header_hint("data['train']:1") == header_hint("a.tsv:2") == ""
-    numbers = _write(tmp_path, "n.tsv", ["text\tscore", "um\t1", "dois\t2"])
-    with pytest.raises(AtentoError, match=rf"n.tsv:1: `score` must hold a number: got 'score'; {re.escape(hint)}"):
+    numbers = _write(tmp_path, "n.tsv", ["Gatos\tPeso", "um\t1", "dois\tx"])
+    with pytest.raises(AtentoError, match=rf"n.tsv:1: `score` must hold a number: got 'Peso'; {re.escape(hint)}"):
         read_records(SourceConfig(file=numbers, text=0, score=1), TASKS["regression"].fields, tmp_path)
 
 

@@ -1,8 +1,11 @@
 """Tables as people have them: Excel's CSV of Brazil and Germany, workbooks, folders of labels, data frames."""
 
 import io
+import json
 import re
+import warnings
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -22,7 +25,7 @@ from atento.data.files.text_sources import reading_options
 from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
 from atento.data.records.splits import Split
-from atento.errors import DataError, MissingPartError, RecipeError, UsageError
+from atento.errors import DataError, MissingPartError, ReadingNotice, RecipeError, UsageError
 from atento.metrics import accuracy
 from atento.metrics.label_names import label_streams
 from atento.runs.data_checks import without_difference
@@ -82,22 +85,95 @@ def test_pandas_reads_the_same_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "content", "said"),
     [
-        ({}, excel(ROWS).encode("windows-1252"), '`delimiter: ";"` in a recipe\'s source'),
-        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: windows-1252` in a recipe's source"),
+        ({"delimiter": ","}, excel(ROWS).encode(), '`delimiter: ";"` in a recipe\'s source'),
+        ({"delimiter": ";"}, excel(ROWS).encode("cp850"), "`encoding: windows-1252` in a recipe's source"),
         ({"delimiter": ";"}, excel(ROWS).encode("windows-1252").replace(b"\xe3", b"\x93"), "`encoding: windows-1252`"),
-        ({"delimiter": ";", "encoding": "latin-1"}, excel(ROWS).encode("latin-1"), "`decimal: ','` reads"),
+        ({"decimal": ".", "encoding": "latin-1"}, excel(ROWS).encode("latin-1"), "`decimal: ','` reads"),
         ({"delimiter": ";", "decimal": ","}, excel(ROWS, decimal=".").encode(), "`decimal: '.'` reads"),
         ({"delimiter": ";", "encoding": "ascii"}, excel(ROWS).encode(), "a.csv:2: is not ascii"),
-        ({}, excel(ROWS, "\t").encode(), '`delimiter: "\\t"` in a recipe\'s source'),
+        ({"delimiter": ","}, excel(ROWS, "\t").encode(), '`delimiter: "\\t"` in a recipe\'s source'),
+        (
+            {},
+            b"text;score\na;1,5\nb;2.5\n",
+            "`score` has decimal commas and decimal points ('1,5' in line 2 and '2.5' in",
+        ),
+        ({}, b"text;score\na;1,250\nb;2,500\n", "a.csv:2: the comma of '1,250' may be a decimal one or stand between"),
     ],
 )
-def test_what_a_file_seems_to_be_is_named_and_not_guessed(
+def test_what_a_file_leaves_open_is_named_and_not_guessed(
     tmp_path: Path, more: dict[str, Any], content: bytes, said: str
 ) -> None:
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(DataError) as error:
         read_records(SourceConfig(file="a.csv", text="text", score="score", **more), REGRESSION, tmp_path)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-8-sig", "utf-8"])
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+@pytest.mark.parametrize("columns", [("text", "score"), (0, 1)])
+def test_a_table_is_what_its_file_shows(
+    tmp_path: Path, encoding: str, delimiter: str, form: str, columns: tuple[int | str, int | str]
+) -> None:
+    """The same records as by keys that say all of it, and one line that says what was found."""
+    rows = ROWS if form == "csv" and delimiter != "," else [("O gato pulou.", 9.0), ("Olá", -1.0), ("Ação", 3.0)]
+    (tmp_path / f"a.{form}").write_bytes(excel(rows, delimiter).replace(",0\r", "\r").encode(encoding))
+    source = SourceConfig(file=f"a.{form}", text=columns[0], score=columns[1])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        records = read_records(source, REGRESSION, tmp_path)
+    assert list(zip(records["text"], records["score"])) == rows
+    expected = {
+        "encoding": encoding if encoding in ("windows-1252", "utf-16") else None,
+        "delimiter": delimiter if delimiter != {"csv": ",", "tsv": "\t"}[form] else None,
+        "decimal": "," if rows is ROWS else None,
+        "header": True if columns == (0, 1) else None,
+    }
+    said = [f"`{key}: {json.dumps(value)}`" for key, value in expected.items() if value is not None]
+    assert [str(one.message) for one in caught] == (
+        [f"a.{form}: read with {', '.join(said)}, as found in the file"] if said else []
+    )
+    stated = replace(source, **{key: value for key, value in expected.items() if value is not None})
+    assert read_records(stated, REGRESSION, tmp_path).fingerprint == records.fingerprint
+
+
+def test_what_divides_a_table_in_two_ways_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;b|1\nc;d|2\n", encoding="utf-8")
+    source = SourceConfig(file="a.csv", text=0, score=1)
+    said = r"a\.csv: its columns may be separated by a semicolon \(2 columns\) or a bar \(2 columns\): `delimiter` says"
+    with pytest.raises(DataError, match=said):
+        read_records(source, REGRESSION, tmp_path)
+    assert read_records(replace(source, delimiter="|"), REGRESSION, tmp_path)["text"] == ["a;b", "c;d"]
+    (tmp_path / "b.csv").write_text("bom;4,5\nmau;1,5\n", encoding="utf-8")  # commas stand in numbers alone
+    assert read_records(SourceConfig(file="b.csv", text=0, score=1), REGRESSION, tmp_path)["score"] == [4.5, 1.5]
+    (tmp_path / "c.csv").write_text("um; dois,1\ntrês; quatro,2\n", encoding="utf-8")  # the sign of the format fits
+    assert read_records(SourceConfig(file="c.csv", text=0, score=1), REGRESSION, tmp_path)["score"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy", "cp1250"),
+        ("Zażółć gęślą jaźń", "cp1250"),
+        ("árvíztűrő tükörfúrógép", "cp1250"),
+        ("Привет, мир", "cp1251"),
+        ("Καλημέρα κόσμε", "cp1253"),
+        ("şeker ağacı çiçek güzel", "cp1254"),
+        ("não é difícil à noite; ótimo", "cp850"),
+        ("não é difícil à noite; ótimo", "mac_roman"),
+        ("日本語のテキスト", "shift_jis"),
+        ("中文文本测试", "gbk"),
+        ("não", "utf-16le"),
+    ],
+)
+def test_another_code_page_is_not_taken_for_western(tmp_path: Path, text: str, encoding: str) -> None:
+    (tmp_path / "a.tsv").write_bytes(f"{text}\t1\n".encode(encoding))
+    with pytest.raises(DataError, match=r"a\.tsv:1: (not UTF-8|a NUL)"):
+        read_records(SourceConfig(file="a.tsv", text=0, score=1), REGRESSION, tmp_path)
+    assert read_records(SourceConfig(file="a.tsv", text=0, score=1, encoding=encoding), REGRESSION, tmp_path)[
+        "text"
+    ] == [text]
 
 
 @pytest.mark.parametrize("value", ["1.234,5", "9.5", "1_0", "nove", "1,2,3"])
@@ -265,11 +341,11 @@ def test_folders_of_labels_that_are_none(imdb: Path) -> None:
     for name, said in (("empty", "no folder of text files"), ("table", "is a file"), ("gone", "no such folder")):
         with pytest.raises(DataError, match=said):
             read_records(SourceConfig(file=name), CLASSIFICATION, imdb)
-    (imdb / "aclImdb/train/pos/1_9.txt").write_bytes(b"n\xe3o")
+    (imdb / "aclImdb/train/pos/1_9.txt").write_bytes(b"n\xe3o \xff")
     with pytest.raises(DataError, match=r"aclImdb/train/pos/1_9\.txt:1: not UTF-8"):
         read_records(SourceConfig(file="aclImdb/train"), CLASSIFICATION, imdb)
     records = read_records(SourceConfig(file="aclImdb/train", encoding="latin-1"), CLASSIFICATION, imdb)
-    assert records["text"][0] == "não"
+    assert records["text"][0] == "não ÿ"
 
 
 # Data frames ------------------------------------------------------------------------------------------------------
@@ -385,14 +461,12 @@ def test_a_wrong_column_is_a_short_message_with_the_nearest_name(tmp_path: Path,
     assert len(str(error.value)) < 900
 
 
-def test_the_encoding_that_is_named_reads_the_rest_of_the_file(tmp_path: Path) -> None:
+def test_the_encoding_that_is_found_reads_the_rest_of_the_file(tmp_path: Path) -> None:
     """The first line that is not UTF-8 has no quotes or dashes of Windows, a later one has."""
     (tmp_path / "a.csv").write_bytes("avaliação,nota\n“bom” – 5 €,5\n".encode("windows-1252"))
     columns = {"file": "a.csv", "text": "avaliação", "score": "nota"}
-    with pytest.raises(DataError) as refused:
-        read_records(SourceConfig(**columns), REGRESSION, tmp_path)
-    named = str(refused.value).split("`encoding: ")[1].split("`")[0]
-    assert read_records(SourceConfig(**columns, encoding=named), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]
+    with pytest.warns(ReadingNotice, match="windows-1252"):
+        assert read_records(SourceConfig(**columns), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]
 
 
 @pytest.mark.parametrize("before", [5, 1 << 16, (1 << 16) - 1, 200_001])

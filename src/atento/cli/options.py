@@ -14,7 +14,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from atento.cli.completion import models, overrides, recipes, words
-from atento.errors import AtentoWarning, LongTextWarning, UsageError, counted
+from atento.errors import AtentoWarning, LongTextWarning, ReadingNotice, UsageError, counted
 from atento.start_up import without_collections
 from atento.terminal import echo
 
@@ -32,13 +32,19 @@ def warnings_as_lines() -> Iterator[None]:
     """Print each `AtentoWarning` as a line `warning: ...` inside this context; other warnings are unchanged.
 
     The first warning about long texts is printed at once. If the input is read in windows, later ones are added up and
-    printed as one line at the end.
+    printed as one line at the end. How a file is read is said once.
     """
     long: list[LongTextWarning] = []
+    said: set[str] = set()
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if not isinstance(message, AtentoWarning):
             default_show(message, *where, **more)
+            return
+        if isinstance(message, ReadingNotice):
+            if str(message) not in said:
+                echo(str(message), err=True)
+            said.add(str(message))
             return
         if isinstance(message, LongTextWarning):
             long.append(message)

@@ -24,7 +24,7 @@ COLUMNS = (
     *("tokens", "tags", "question", "context", "answers"),
 )
 # What a source says of how its file is read, which holds for other files of the same kind too.
-READING = ("separator", "delimiter", "decimal", "encoding", "paragraphs", "documents", "format")
+READING = ("separator", "delimiter", "decimal", "encoding", "header", "paragraphs", "documents", "format")
 Format = Literal[
     "tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "tmx", "xliff", "po", "folders", "text"
 ]
@@ -63,12 +63,18 @@ class SourceConfig:
     """
     delimiter: str | None = None
     """Character between the columns of a .csv or .tsv file, such as ";". [one character; null: a comma in .csv, a tab
-    in .tsv]
+    in .tsv, or the only sign that divides all rows and makes the named columns appear]
     """
-    decimal: Literal[".", ","] = "."
-    """Decimal sign of the numbers in a table."""
+    decimal: Literal[".", ","] | None = None
+    """Decimal sign of the numbers in a table. [null: that of the file's first numbers]"""
     encoding: str | None = None
-    """Encoding of text files, such as windows-1252 or utf-16. [null: UTF-8]"""
+    """Encoding of text files, such as windows-1252 or utf-16. [null: UTF-8, or what the bytes of the file show: a byte
+    order mark, or Windows-1252 in a language of western Europe]
+    """
+    header: bool | None = None
+    """Whether line 1 of a table whose columns are numbers names them, so that it is no record. [null: if it has usual
+    names, or no number where all other lines have one]
+    """
     sheet: str | None = None
     """Sheet of an .xlsx file. [null: the only one that is not empty]"""
     dataset: str | None = None

@@ -52,7 +52,7 @@ class Baseline:
             }
             for split, learners in self.scores.items()
         }
-        return {"task": self.task, "scores": scores, "seconds": self.seconds}
+        return {"task": self.task, "scores": scores, "missing": self.missing, "seconds": self.seconds}
 
     def __str__(self) -> str:
         """A line for each split, learner and metric."""
@@ -126,7 +126,7 @@ def baseline_of(recipe: Recipe, data: Data, most: int | None = None) -> Baseline
         try:
             predict = learner.fit(train)
         except MissingPartError as error:
-            missing = str(error)
+            missing = f"{learner.name} is left out: {error}"
             continue
         for name, split in splits.items():
             outputs, gold = predict(split), VERBS[str(spec.verb)].gold(split)
@@ -164,7 +164,7 @@ def compared(result: Baseline, split: str, scores: Mapping[str, float]) -> list[
     ]
     if signed(metric, scores[metric]) <= signed(metric, score.value):
         lines.append(f"warning: the model does not beat the baseline, {learner}; `atento baseline` shows its scores")
-    return lines
+    return [*lines, *([f"a stronger baseline, {result.missing}"] if result.missing else [])]
 
 
 def with_interval(score: Score) -> str:

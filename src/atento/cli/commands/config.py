@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from atento.config.reading.explaining import KeyHelp
     from atento.config.reading.loading import LoadedRecipe
 
+_FIRST, _FILES = 100, 8  # records of a file, and files of a source, that a check reads
+
 config_app = typer.Typer(
     no_args_is_help=True, help="Check recipes, show them with all defaults, or explain their keys."
 )
@@ -28,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 @config_app.command()
 def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Check a recipe without running it: print ok, or the error and its line (exit status 2).
+    """Check a recipe and the first records of its files without running it: print ok, or the error and its line.
 
     Example: atento config check my.yaml training.learning_rate=5e-4
     """
@@ -127,7 +129,15 @@ def schema() -> None:
 
 
 def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
-    """A warning for each data file and model that does not exist here; it may exist on another machine, or the hub."""
+    """A warning for each data file and model that does not exist here; it may exist on another machine, or the hub.
+
+    The first records of the files that do exist are read, which raises what is wrong with them.
+    """
+    from dataclasses import replace
+
+    from atento.config.tables.tasks import TASKS
+    from atento.data.files.several_files import source_files
+    from atento.data.records.reader import read_records
     from atento.errors import UsageError
     from atento.models.model_folder import find_model
 
@@ -144,6 +154,15 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
                     yield f"{key}: {error}"
     for split, sources in (("train", data.train), ("valid", data.valid), ("test", data.test)):
         for source in sources:
-            for name in (source.source, source.target) if source.file is None else (source.file,):
-                if isinstance(name, str) and not (loaded.folder / Path(name).expanduser()).exists():
-                    yield f"data.{split}: no such file here: {loaded.folder / name}"
+            names = [source.source, source.target] if source.file is None else [source.file]
+            paths = {name: loaded.folder / Path(name).expanduser() for name in names if isinstance(name, str)}
+            absent = [path for name, path in paths.items() if not path.exists() and not {*name} & {*"*?["}]
+            yield from (f"data.{split}: no such file here: {path}" for path in absent)
+            if absent or not paths or source.world is not None or source.dataset is not None:
+                continue
+            fields, first = TASKS[recipe.task].fields, min(source.count or _FIRST, _FIRST)
+            files = [None] if source.file is None else source_files(source, loaded.folder, fields)[:_FILES]
+            for file in files:
+                part = replace(source, file=file, count=first)
+                records = read_records(part, fields, loaded.folder, skip_bad=data.skip_bad)
+                yield from (f"data.{split}: {text}" for text in records.warnings())

@@ -215,10 +215,13 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
         DataError: a record has no such column. UsageError: a column must be named.
     """
     from atento.cli.table_columns import is_table, table_rows
+    from atento.config.recipe import SourceConfig
     from atento.config.tables.formats import format_of
     from atento.config.tables.task_spec import Field
+    from atento.data.files.found_reading import as_found
     from atento.data.files.source_lines import display_name
     from atento.data.files.source_records import rows_in
+    from atento.data.records.labelled_data import reading_of
     from atento.data.records.values import Converter, at_key
 
     stated = dict(map(key_and_value, reading or []))
@@ -233,7 +236,11 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
                 raise cell
             yield cell, (number, cell)
         return
-    lines, read = tee(_lines(name, stated.get("encoding")))
+    chosen = int(column) if column is not None and column.isdecimal() else column
+    source = SourceConfig(file=name, **reading_of(name, stated))
+    if name != "-" and chosen is not None:
+        source = as_found(source, str(form), (), Path(), [chosen])
+    lines, read = tee(_lines(name, source.encoding))
     if column is None or form == "jsonl":
         numbered = enumerate(lines, start=1)
         for number, line in numbered:
@@ -245,10 +252,10 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
                 raise DataError(f"{display_name(name)}:{number}: has no text {column!r}: {error}") from None
             yield line, (number, value if isinstance(value, str) else json.dumps(value))
         return
-    chosen = int(column) if column.isdecimal() else column
+    assert chosen is not None
     rows = rows_in(
         "csv" if form == "csv" else "tsv", cast(BinaryIO, _AsFile(read)), display_name(name), [chosen],
-        Converter((Field("text"),)), delimiter=stated.get("delimiter"),
+        Converter((Field("text"),)), delimiter=source.delimiter,
     )  # fmt: skip
     begin, text = 1, ""
     for row in rows:

@@ -99,8 +99,7 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
     from atento.config.recipe import SourceConfig
     from atento.config.tables.formats import DATASETS, FORMATS, format_of, rule_of_endings
     from atento.config.tables.task_spec import Field
-    from atento.data.files.source_lines import open_binary
-    from atento.data.files.source_records import columns_of
+    from atento.data.files.found_reading import first_of
     from atento.data.records.labelled_data import reading_of
     from atento.data.records.reader import read_records
 
@@ -114,8 +113,7 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
         raise UsageError(f"PAIRS {rule_of_endings(path, fields)}")
     else:
         # without a header these are data
-        with open_binary(Path(path), path, encoding=reading.get("encoding")) as stream:
-            first = columns_of(form, stream, path, delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
+        first = first_of(SourceConfig(file=path, **reading_of(path, reading)), form)
     names = columns or {name: name for name in first}
     usual = (("query", "positive"), ("anchor", "positive"), ("text", "pair"))
     named = [pair for pair in usual if {*pair} <= names.keys()]

@@ -44,9 +44,10 @@ def _reading_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     for key, forms_read, what in (
         ("delimiter", ("tsv", "csv"), "of .csv and .tsv files"),
         ("decimal", ("tsv", "csv", "xlsx"), "of numbers in .csv, .tsv and .xlsx files"),
+        ("header", ("tsv", "csv", "xlsx"), "of .csv, .tsv and .xlsx files"),
         ("sheet", ("xlsx",), "of .xlsx files"),
     ):
-        if getattr(source, key) not in (None, ".") and form not in forms_read:
+        if getattr(source, key) is not None and form not in forms_read:
             return key, f"has a `{key}`, which is {what}: got {getattr(source, key)!r}"
     if source.encoding is not None and (not files or form == "xlsx"):
         return "encoding", f"has an `encoding`, which is of text files: got {source.encoding!r}"

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from atento.config.recipe import COLUMNS, SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, format_of
 from atento.config.tables.task_spec import Field
-from atento.data.files.source_lines import open_binary
-from atento.data.files.source_records import columns_of
+from atento.data.files.found_reading import first_of
 from atento.data.records.reader import Records
 from atento.data.records.values import as_text, compared
 from atento.metrics.tag_schemes import entities, scheme_of
@@ -127,9 +126,7 @@ def columns_seen(
         form = None if source.file is None else format_of(source.file, source.format, fields)
         if source.file is None or form is None or not FORMATS[form].table:
             continue
-        path = folder / Path(source.file).expanduser()
-        with open_binary(path, source.file, encoding=source.encoding) as stream:
-            columns = columns_of(form, stream, source.file, delimiter=source.delimiter, sheet=source.sheet)
+        columns = first_of(source, form, folder)
         stated = [column for name in COLUMNS if (column := getattr(source, name)) is not None]
         used = stated or [column for column in columns_of_source(form, source, fields).values() if column is not None]
         header = not FORMATS[form].by_number or any(isinstance(column, str) for column in used)

@@ -8,7 +8,7 @@ from pathlib import Path
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import COMPRESSED, FORMATS, format_of
 from atento.config.tables.task_spec import Field
-from atento.data.files.source_lines import open_binary, read_text, recoded, scan
+from atento.data.files.source_lines import open_binary, read_text, scan
 from atento.data.files.source_records import Column, Row
 from atento.errors import DataError, RecipeError
 from atento.metrics.label_names import class_name
@@ -48,8 +48,8 @@ def labelled_files(
     for number, file in enumerate(files, start=1):
         shown = f"{name}/{file.relative_to(folder)}"
         try:
-            with open_binary(file, shown) as stream:
-                text = read_text(recoded(stream, shown, encoding), shown)
+            with open_binary(file, shown, encoding=encoding) as stream:
+                text = read_text(stream, shown)
         except DataError as error:
             yield error
             continue

@@ -1,6 +1,5 @@
 """Bytes to lines of text: one set of rules for every file that is read line by line, and for standard input."""
 
-import codecs
 import gzip
 import io
 import stat
@@ -9,83 +8,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
+from atento.data.files.encodings import HEAD, OTHER_MARKS, encoding_of, recoded, say_found
 from atento.errors import BadLine, DataError, similar_file
 from atento.limits import limited
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-
-_DECODED = 1 << 16  # bytes that are decoded at once
-
-
-class Recoded(io.RawIOBase):
-    """The text of a binary stream in UTF-8; a byte order mark is left out.
-
-    Raises:
-        DataError: while reading, bytes that are no text in the encoding; names the file, the line and the byte.
-    """
-
-    def __init__(self, stream: BinaryIO, name: str, encoding: str) -> None:
-        super().__init__()
-        self._stream, self._name, self._encoding = stream, name, encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._ready, self._lines, self._read, self._begun = memoryview(b""), 1, 0, False
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Read the next bytes into `buffer` and return their number."""
-        ended = False
-        while not self._ready and not ended:
-            raw = self._stream.read(_DECODED)
-            ended = not raw
-            text = self._decoded(raw)
-            if text:
-                self._lines += text.count("\n")
-                text, self._begun = text if self._begun else text.removeprefix("\ufeff"), True
-                self._ready = memoryview(text.encode("utf-8", "surrogatepass"))
-        view = memoryview(buffer)
-        count = min(len(view), len(self._ready))  # bytes that fit
-        view[:count], self._ready = self._ready[:count], self._ready[count:]
-        return count
-
-    def _decoded(self, raw: bytes) -> str:
-        try:
-            text = self._decoder.decode(raw, final=not raw)
-            self._read += len(raw)
-            return text
-        except UnicodeError as error:
-            start, reason = 0, str(error)
-            if isinstance(error, UnicodeDecodeError):  # its object begins with bytes of the part before
-                start = error.start - len(error.object) + len(raw)
-                byte = error.object[error.start]
-                reason = f"byte 0x{byte:02x} at byte {self._read + start} of the file: {error.reason}"
-            self._decoder.errors = "ignore"  # it knows the order of bytes, which a mark said at the beginning
-            line = self._lines + self._decoder.decode(raw[: max(0, start)]).count("\n")
-            wrong = f"{self._name}:{line}: is not {self._encoding}, the `encoding` of this source"
-            raise DataError(f"{wrong}: {reason}") from None
-
-
-def recoded(stream: BinaryIO, name: str, encoding: str | None) -> BinaryIO:
-    """Return a stream of the same text in UTF-8; with `encoding` None, the stream itself."""
-    return stream if encoding is None else io.BufferedReader(Recoded(stream, name, encoding), 1 << 18)
-
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _PART = 1 << 20  # bytes that are decoded at once
 _BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD, _PARQUET, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"PK\x03\x04"
-_OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with UTF-16's
-    (b"\xff\xfe\x00\x00", "UTF-32LE"),
-    (b"\x00\x00\xfe\xff", "UTF-32BE"),
-    (b"\xff\xfe", "UTF-16LE"),
-    (b"\xfe\xff", "UTF-16BE"),
-)
 
 
 def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Iterator[str | DataError]:
@@ -222,19 +154,19 @@ def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
     """
     if str(path) == "-":
         return list(iter_lines(cast(BinaryIO, sys.stdin.buffer), display_name(path), bad=bad))
-    with open_binary(Path(path), str(path)) as stream:
+    with open_binary(Path(path), str(path), encoding=None) as stream:
         return list(iter_lines(stream, str(path), bad=bad))
 
 
 @contextmanager
-def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str | None = None) -> Iterator[BinaryIO]:
+def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str | None = "") -> Iterator[BinaryIO]:
     """Open a regular file for reading, unpacking `.gz` and `.zst` on the way, under the limits of `atento.limits`.
 
     Args:
         path: the file.
         name: its name in messages.
         streamed: the content is not kept, so that it may be larger than the memory.
-        encoding: of a text file that is not UTF-8; it is read as UTF-8.
+        encoding: of a text file, which is read as UTF-8; None: found in the file, and said; "": the bytes as they are.
 
     Raises:
         DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` or `.zst` without being so
@@ -242,6 +174,8 @@ def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str 
             `streamed`, to more than the memory.
         MissingPartError: a `.zst` file, and the package `zstandard` is not installed.
     """
+    if encoding is None and (encoding := found_encoding(path, name)):
+        say_found(name, {"encoding": encoding})
     if not name:
         raise DataError("a file name must not be empty: got ''; `-` reads standard input")
     try:
@@ -269,6 +203,12 @@ def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str 
         raw.seek(0)
         with limited(raw, name, packed_as=path.suffix, streamed=streamed) as stream:
             yield recoded(stream, name, encoding)
+
+
+def found_encoding(path: Path, name: str) -> str | None:
+    """The encoding of a text file by its beginning, as `encoding_of`. Raises DataError: as `open_binary`."""
+    with open_binary(path, name, streamed=True) as stream:
+        return encoding_of(read_bytes(stream, name, HEAD))
 
 
 def display_name(path: str | Path) -> str:
@@ -336,7 +276,7 @@ def _refuse_other_formats(raw: bytes, name: str) -> None:
         raise DataError(f"{name}: is compressed by Zstandard; name it .zst, or unpack it first")
     if raw.startswith(_PARQUET):
         raise DataError(f"{name}: is a Parquet file; read it with `dataset: {name}` in place of `file`")
-    for bom, encoding in _OTHER_BOMS:
+    for bom, encoding in OTHER_MARKS:
         if raw.startswith(bom):
             raise DataError(
                 f"{name}:1: not UTF-8: the file begins with the byte order mark of {encoding}{_convert(encoding)}"

@@ -59,6 +59,7 @@ def rows_in(
     *,
     delimiter: str | None = None,
     sheet: str | None = None,
+    header: bool = False,
 ) -> Iterator[Row]:
     """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
 
@@ -68,13 +69,14 @@ def rows_in(
             first line is a header); for JSON keys, where `translation.en` reaches into an object.
         converter: converts the values of these columns.
         delimiter: between the columns of a line; None: that of the format. sheet: of a workbook.
+        header: line 1 of a table is no record, though columns are numbers.
 
     Raises:
         DataError: an error of the whole file; names file, line and rule.
     """
-    if form in _DELIMITERS:
-        rows = _table_rows(form, stream, name, delimiter, sheet, converter.decimal)
-        cells = _table(rows, name, _separated(delimiter or _DELIMITERS[form]), columns)
+    if form in DELIMITERS:
+        rows = table_rows(form, stream, name, delimiter, sheet, converter.decimal)
+        cells = _table(rows, name, _separated(delimiter or DELIMITERS[form]), columns, header)
         return cells if converter.plain else _converted(cells, name, converter)  # plain: texts alone
     if form in ("conll", "conllu"):
         return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
@@ -98,8 +100,8 @@ def columns_of(
     Raises:
         DataError: an error of the whole file.
     """
-    if form in _DELIMITERS:
-        row = next(_table_rows(form, stream, name, delimiter, sheet), None)
+    if form in DELIMITERS:
+        row = next(table_rows(form, stream, name, delimiter, sheet), None)
         return [] if row is None or isinstance(row, DataError) else row[1]
     if FORMATS[form].languages:
         return languages_in(form, stream, name)
@@ -130,18 +132,18 @@ def header_notes(columns: Mapping[str, Sequence[Any]], where: Callable[[int], st
         yield f"{names} of line 1 are read as a record{header_hint(where(0))}"
 
 
-_DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
+DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
 
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _table_rows(
+def table_rows(
     form: str, stream: BinaryIO, name: str, delimiter: str | None, sheet: str | None, decimal: str = "."
 ) -> Iterator[Row]:
     """The rows of a table as cells."""
     if form == "xlsx":
         return sheet_rows(stream, name, sheet, decimal)
-    between = delimiter or _DELIMITERS[form]
+    between = delimiter or DELIMITERS[form]
     return _tsv_rows(stream, name, between) if form == "tsv" else _csv_rows(stream, name, between)
 
 
@@ -161,13 +163,17 @@ def _other(text: str) -> str:
     return f"; {way}" if found in text else ""
 
 
-def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column]) -> Iterator[Row]:
+def _table(
+    rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column], header: bool = False
+) -> Iterator[Row]:
     """Select columns of each row; every row must have as many columns as the first."""
     width = first = 0  # 0: not yet known
     numbers = [column for column in columns if isinstance(column, int)]
     if len(numbers) < len(columns):
         numbers, width = _header(rows, name, [str(column) for column in columns])
         first = 1
+    elif header:
+        next(rows, None)
     last = max(numbers)  # the highest column that must exist
     for row in rows:
         if isinstance(row, DataError):

@@ -8,8 +8,7 @@ from typing import Any
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.tasks import TASKS
-from atento.data.files.source_lines import open_binary
-from atento.data.files.source_records import columns_of
+from atento.data.files.found_reading import first_of
 from atento.errors import UsageError
 
 Paths = str | Path | Sequence[str | Path]
@@ -54,8 +53,7 @@ def source_of(
         return SourceConfig(file=paths[0])
     first: list[str] = []
     if FORMATS[form].table and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
-        with open_binary(Path(paths[0]).expanduser(), paths[0], encoding=reading.get("encoding")) as stream:
-            first = columns_of(form, stream, paths[0], delimiter=reading.get("delimiter"), sheet=reading.get("sheet"))
+        first = first_of(SourceConfig(file=paths[0], **reading_of(paths[0], reading)), form)
     if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
         names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
@@ -80,5 +78,10 @@ def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"`reading` takes {', '.join(READING)}, sheet: got {', '.join(wrong)}")
     cells = {"csv": ("sheet",), "tsv": ("sheet",), "xlsx": ("delimiter", "encoding")}
     form = format_of(file, reading.get("format"), ())
-    unfit = (*cells.get(form or "", ("delimiter", "decimal", "separator", "sheet")), *(() if file else ("format",)))
-    return {name: value for name, value in reading.items() if name not in unfit}
+    unfit = (
+        *cells.get(form or "", ("delimiter", "decimal", "separator", "header", "sheet")),
+        *(() if file else ("format",)),
+    )
+    plain = {"true": True, "false": False}  # as a command has them
+    switches = {name: plain.get(reading[name], reading[name]) for name in ("header", "paragraphs") if name in reading}
+    return {name: value for name, value in {**reading, **switches}.items() if name not in unfit}

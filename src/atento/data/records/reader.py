@@ -18,6 +18,7 @@ from atento.config.tables.formats import FORMATS, columns_of_source, format_of, 
 from atento.config.tables.labellings import LABELLINGS, labellings_for
 from atento.config.tables.task_spec import Field
 from atento.data.files.conll import without_marks
+from atento.data.files.found_reading import as_found, encoding_for
 from atento.data.files.hub import dataset_rows
 from atento.data.files.paragraphs import documents, looks_wrapped, wrapped_sentence
 from atento.data.files.several_files import labelled_files, two_files
@@ -235,9 +236,12 @@ def file_rows(
     present = tuple(field for field in fields if field.name in columns)
     if form == "folders":
         return present, labelled_files(_path(folder, name), name, present, source.encoding)
-    stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed, encoding=source.encoding))
-    converter = Converter(present, source.separator, source.decimal)
-    rows = rows_in(form, stream, name, chosen, converter, delimiter=source.delimiter, sheet=source.sheet)
+    source = as_found(source, form, fields, folder)
+    encoding = encoding_for(source, form)
+    stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed, encoding=encoding))
+    converter = Converter(present, source.separator, source.decimal or ".")
+    header = bool(source.header)
+    rows = rows_in(form, stream, name, chosen, converter, delimiter=source.delimiter, sheet=source.sheet, header=header)
     return present, rows
 
 
