@@ -75,7 +75,7 @@ TEXTS = {
     ".po": ["Open %s", 'Two\nlines "x"', "%d file", "%d files"],
     ".md": [
         "A <0>big</0> title", "The cat sees <0/> and <1>the dog</1>.", "Hard break <0/> <1/>no<2/>.", "quoted text",
-        "one more", "two", "a", "b", "cell one", "A snake_case_name, 2 * 3 * 4 and <0/>bold<1/> <2>gone</2><3/>.",
+        "one more", "two", "a", "b", "cell one", "A snake_case_name, 2 * 3 * 4 and <0>bold</0> <1>gone</1><2/>.",
     ],
     ".docx": ["The <0>big cat</0> & I", "split run", "after tab", "cell", "out ", "boxed", "in", "head"],
 }  # fmt: skip
@@ -291,6 +291,10 @@ MET = [
     (".html", "<p> &nbsp;a\n R$&nbsp;3&nbsp;</p>", ["\xa0b R$\xa03\xa0"], "<p> &#160;b R$&#160;3&#160;</p>"),
     # a comment cuts no sentence, but one before it is no part of it
     (".html", "<!doctype html><!-- a --><p><!-- <b> -->b <!-- -->c<!--> d <?php e ?><i>f</i>.</p><!-- g --><p>h", ["B <0/>C<1/> D <2/><3>F</3>.", "H"], "<!doctype html><!-- a --><p><!-- <b> -->B <!-- -->C<!--> D <?php e ?><i>F</i>.</p><!-- g --><p>H"),
+    # tags whose attributes hold > or have no value, in upper case and over lines; elements that stay are one thing
+    (".html", '<p>a <B title="b > c">d</b> e <A\nhref=f/>g</a><code>h</code><i>j</i> k<br/>l</p>', ["<0>D</0> A E <1>G</1><2/><3>J</3> K", "L"], '<p><B title="b > c">D</b> A E <A\nhref=f/>G</a><code>h</code><i>J</i> K<br/>L</p>'),
+    (".md", 'a <B title="b > c">d</b> <i data-e>f <![CDATA[g > h]]></i>\n', ["<1>F <2/></1> <0>D</0> A"], '<i data-e>F <![CDATA[g > h]]></i> <B title="b > c">D</b> A\n'),
+    (".md", 'aa <b title="b > c d">e</b>\nf <a b=c=d>g</a>\n', ["AA <0>E</0> F <1>G</1>"], 'AA <b title="b > c d">E</b>\nF <a b=c=d>G</a>\n'),
     # lines that end as on other machines
     (".po", (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r"), ["x\ny"], (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r")),
     (".po", (HEADER + 'msgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r\n"), ["x\ny"], (HEADER + 'msgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r\n")),
@@ -416,12 +420,12 @@ def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, befo
     ("ending", "before", "after"),
     [(".html", "<p>", "</p>"), (".srt", "1\n00:00:01,0 --> 00:00:02,0\n", "\n")],
 )
-def test_markup_that_crosses_has_tags_of_its_own(ending: str, before: str, after: str) -> None:
-    """What is open inside an element ends with it, so its own end is single; the next element is a pair again."""
+def test_markup_that_crosses_keeps_its_numbers(ending: str, before: str, after: str) -> None:
+    """An end has the number of its beginning, also across another element."""
     data = f"{before}<b>a <i>b</b> c</i> d <b>e</b>{after}".encode()
     document = read_document(data, f"a{ending}")
-    assert document.texts == ["<0>a <1>b</0> c<2/> d <3>e</3>"]
-    assert document.written(["<3>e</3> <0>A <1>B</0> C<2/>"]) == (
+    assert document.texts == ["<0>a <1>b</0> c</1> d <2>e</2>"]
+    assert document.written(["<2>e</2> <0>A <1>B</0> C</1>"]) == (
         f"{before}<b>e</b> <b>A <i>B</b> C</i>{after}".encode()
     )
 

@@ -1,6 +1,7 @@
 """Glossaries and what a translation must not change, without a model: terms found, spans taken out and set again."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -81,6 +82,17 @@ SPANS = [
         '<0>a</0> <b class="x">c</b> <br/> 1 < 2 > 1 x<y and z>w',
         ["<0>", "</0>", '<b class="x">', "</b>", "<br/>", "1", "2", "1"],
     ),
+    (
+        '<a title="a > b" open>c</a> <details open> <![CDATA[a > b]]> <!-- a > b --> <a\n b=c?d=1 e:f> x <b and c>',
+        [
+            '<a title="a > b" open>',
+            "</a>",
+            "<details open>",
+            "<![CDATA[a > b]]>",
+            "<!-- a > b -->",
+            "<a\n b=c?d=1 e:f>",
+        ],
+    ),
     ("3.5 1,000 2024-01-02 10:30 B2B v2 x3", ["3.5", "1,000", "2024-01-02", "10:30"]),
     (
         "10 % of $5.99, 5 €, 5 $10, 100%% 7%s 1980s 2h30 3rd",
@@ -124,7 +136,25 @@ def test_a_number_with_other_digits_or_signs_is_lost(text: str, whole: list[str]
 
 
 def test_spans_are_found_in_linear_time() -> None:
-    for piece in ("a.", "<a ", "{{", "%1$", "1.", "http://", "&a", "👍", "<a b=", "a@b.", "{a,", "{a,{b}"):
+    for piece in (
+        "a.",
+        "<a ",
+        "{{",
+        "%1$",
+        "1.",
+        "http://",
+        "&a",
+        "👍",
+        "<a b=",
+        "a@b.",
+        "{a,",
+        "{a,{b}",
+        "<!--",
+        "<![CDATA[",
+        "<a b='",
+        "<a b=c ",
+        "<a open ",
+    ):
         assert Kept.of(piece * 20_000).bare is not None
 
 
@@ -238,6 +268,57 @@ def test_pairs_of_tags_that_are_apart_stay_apart() -> None:
         assert not re.search(r"<a\d>\W*</a", re.sub(r"</?b\d>", "", joined)), joined
     deep = Kept.of("<a>" * 1100 + "x" + "</a>" * 1100)
     assert deep.joined("y", [Link(0, 1, 0, 1)]).count("<a>y</a>") == 1
+
+
+TAGS = re.compile(r"""<!--.*?-->|</?[A-Za-z](?:[^<>"']|"[^"]*"|'[^']*')*>""")  # in the tests' own words
+
+
+def drawn(random: Random, depth: int = 0) -> Iterator[str]:
+    """Words, placeholders and nested tags, with attributes that hold > or have no value."""
+    for _ in range(random.randint(1, 4)):
+        if random.random() < 0.3 and depth < 3:
+            name = random.choice(["b", "i", "SUP", "details"])
+            attributes = ["", " open", " class=x", ' title="Home > a"', " x='a < b'", "\n id=y?z=1"]
+            yield f"<{name}{random.choice(attributes)}>"
+            yield from drawn(random, depth + 1)
+            yield f"</{name}>"
+        else:
+            yield random.choice(["cat", "dog", "red", "{x}", "12", ",", "<br>", '<img alt="a > b"/>', "<!-- a > b -->"])
+
+
+def open_tags(text: str) -> tuple[list[str], list[str]]:
+    """The names of the ends without a beginning, and of the beginnings without an end; none may cross another."""
+    ended, opened = list[str](), list[str]()
+    for tag in TAGS.findall(text):
+        name = re.sub(r"\W.*", "", tag.strip("</"), flags=re.DOTALL)
+        if tag.startswith("</") and opened:
+            assert opened.pop() == name, text
+        elif tag.startswith("</"):
+            ended.append(name)
+        elif name not in ("", "br", "img"):
+            opened.append(name)
+    return ended, opened
+
+
+def test_no_pair_of_tags_is_crossed_or_ends_before_it_begins() -> None:
+    """In whole texts and in sentences of them, by a model that reorders, drops and repeats words."""
+    random = Random(5)
+    for _ in range(1_000):
+        pieces = list(drawn(random))
+        begin = random.choice([0, random.randrange(len(pieces))])
+        pieces = pieces[begin : random.choice([None, random.randint(begin + 1, len(pieces))])]
+        text = "".join(piece + random.choice(["", " "]) * (piece[0] != "<") for piece in pieces)
+        kept = Kept.of(text, tags_only=random.random() < 0.5)
+        output, found = "", list[Link]()
+        spans = words(kept.bare)
+        for start, end in random.choices(spans, k=random.randint(0, 2 * len(spans))) if spans else ():
+            begin = len(output)
+            output += kept.bare[start:end].upper()
+            found += [Link(begin, len(output), start, end, random.random())] * (random.random() < 0.9)
+            output += random.choice([" ", ", "])
+        joined = kept.joined(output.strip(), found)
+        assert open_tags(joined) == open_tags(text), (text, output, joined)
+        assert sorted(TAGS.findall(joined)) == sorted(TAGS.findall(text))
 
 
 def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False) -> list[str]:

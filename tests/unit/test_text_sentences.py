@@ -26,6 +26,8 @@ from atento.text import split_sentences
         ["Frutas, pão etc.", "Depois saiu."],
         ["Dr. Who?", "(Yes.)", "No."],
         ["<b>One.</b>", "Two.<0/>", "Three.<1>2</1>", "<2>Four."],
+        ['<b title="A. B > c">One.</b>', 'Two.<sup class="n">[2]</sup>', "Three.<br>", "Four."],
+        ["One.", "🙂🙂", "Two!", "☀️ 🙂", "Three.", "🙂Four."],
         ["<b>Dr.</b> Who and <b>e.g.</b> <i>so</i> on.<0/> and on.", "End."],
     ],
 )

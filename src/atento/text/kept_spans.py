@@ -8,25 +8,29 @@ from itertools import groupby
 from operator import itemgetter
 
 from atento.text.glossary import has_spaces
+from atento.text.markup_tags import TAG, halves, pairs_of
 
 _OF_ADDRESS = r"(?>\([^\s<>()]*\)|[^\s<>])"
+# keycaps; symbols; signs that U+FE0F makes symbols; with colours, joiners and the letters of flags
+EMOJI = (
+    "(?:(?:[0-9#*]\ufe0f?\u20e3|(?:[\U0001f000-\U0001faff\u231a\u231b\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa]"
+    "|[\u00a9\u00ae\u203c-\u3299]\ufe0f)[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)+)"
+)
 _KINDS = {
-    "tag": r"</?+[A-Za-z0-9][\w:.-]*+(?:\s++[^<>=]++=[^<>]*+|\s*+)/?+>",
+    "tag": TAG,
     # a bracket at its end is of it where its other half is
     "address": rf"(?:(?:https?|ftp)://|www\.){_OF_ADDRESS}*(?:\([^\s<>()]*+\)|[^\s<>.,;:!?)\"'»”\]])"
     r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
     "placeholder": r"\{\{[^{}]*+\}\}|\{%[^{}%]*+%\}|\{\w++\s*+,(?:[^{}]++|\{[^{}]*+\})*+\}|[$%#]?\{[^{}\s]*+\}|%%"
     r"|%(?:\d++\$|\([\w.]++\))?[-+0]*\d*(?:\.\d++)?(?:ll|l|h|z)?[sdiufFgGeExXcpr@](?![A-Za-z])|&(?:[A-Za-z]++|#\d++|#x[0-9A-Fa-f]++);",
-    # keycaps; symbols; signs that U+FE0F makes symbols; with colours, joiners and the letters of flags
-    "emoji": "(?:[0-9#*]\ufe0f?\u20e3|(?:[\U0001f000-\U0001faff\u231a\u231b\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa]"
-    "|[\u00a9\u00ae\u203c-\u3299]\ufe0f)[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)+",
+    "emoji": EMOJI,
     # with its signs, and with letters, as in 1980s and 2h30, but for 3rd, which is another word elsewhere
     "number": r"(?<![\w.,])(?:[$€£¥₹] ?)?+\d++(?:[.,:/-]\d++)*+(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+"
     r"(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
 }
 _SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _DIGITS = re.compile(r"\d+")
-_JOINED = re.compile(r"\d[.,:/-]?(?:<[^<>]*>)+[.,:/-]?\d")  # numbers that would be one without the tags between them
+_JOINED = re.compile(rf"\d[.,:/-]?(?:{TAG})+[.,:/-]?\d")  # numbers that would be one without the tags between them
 _AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
 _CLOSING = ".,;:!?)»”…]。！？，、；："
 _MARKS = tuple(".,;:!?…。！？，、；：")
@@ -158,31 +162,26 @@ class Kept:
         found = _extents(parts, places, len(output))
         keys = [((*path, (len(output) + 1, 0, last)), path[-1][1], last) for (_, last), path in found.items()]
         keys += [(path, path[-1][0], first) for (first, _), path in found.items()]
+        low = 0  # a half without its other keeps its order among them, and stands in no pair that it did not stand in
         for number, place in enumerate(places):
-            if number not in tags:
-                around = [path for (first, last), path in found.items() if first < number < last]
-                for start, end, _ in max(around, key=len, default=()):  # what stands in a pair stays in it
-                    place = min(max(place, start), end)
-                around += [path for path in found.values() if path[-1][0] < place < path[-1][1]]
-                keys.append(((*max(around, key=len, default=()), (place, place, number)), place, number))
+            if number in tags:
+                continue
+            span, own = self.spans[number], [path for (first, last), path in found.items() if first < number < last]
+            is_half = span.kind == "tag" and any(halves(span.text))
+            place = max(place, low) if is_half else place
+            for start, end, _ in max(own, key=len, default=()):  # what stands in a pair stays in it
+                place = min(max(place, start), end)
+            around = [path for path in found.values() if path[-1][0] < place < path[-1][1] and path not in own]
+            if is_half:
+                place = low = max([place, *(path[-1][1] for path in around)])
+                around = []
+            keys.append(((*max(own + around, key=len, default=()), (place, place, number)), place, number))
         return _set(output, [(place, self.spans[number]) for _, place, number in sorted(keys)])
 
     def _pairs(self) -> list[tuple[int, int]]:
         """The numbers of the spans that are an opening tag and its closing one, the inner pairs first."""
-        pairs, opened = list[tuple[int, int]](), list[int]()
-        for number, span in enumerate(self.spans):
-            name = re.match(r"</?([\w:.-]+)", span.text) if span.kind == "tag" else None
-            if name is None or span.text.endswith("/>"):
-                continue
-            if not span.text.startswith("</"):
-                opened.append(number)
-                continue
-            opening = re.compile(rf"<{re.escape(name[1])}(?![\w:.-])")  # the whole name
-            same = [n for n, other in enumerate(opened) if opening.match(self.spans[other].text)]
-            if same:
-                pairs.append((opened[same[-1]], number))
-                del opened[same[-1] :]  # tags inside that do not end stay single
-        return pairs
+        tags = [number for number, span in enumerate(self.spans) if span.kind == "tag"]
+        return [(tags[first], tags[last]) for first, last in pairs_of(self.spans[number].text for number in tags)]
 
     def _in_sentence(self, span: Span, output: str, place: int) -> int:
         """A place, before the mark that ends a sentence unless the span stood behind one."""
@@ -214,7 +213,9 @@ class Kept:
             return len(output[:place].rstrip()) if is_end else place
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
-        return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion
+        place = round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion, in no word
+        inside = re.compile(r"(?<=\w)\w+").match(output, place)
+        return place if inside is None else inside.end()
 
 
 def _extents(
@@ -270,6 +271,7 @@ def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
     """An output with spans at places, which are in order, and with the spaces that they had."""
     parts, at = "", 0
     for place, group in groupby(spans, key=lambda found: found[0]):
+        place = max(place, at)
         found = [span for _, span in group]
         parts, rest = parts + output[at:place], output[place:]
         has_item = any(span.kind != "tag" for span in found)  # a word of its own, between spaces

@@ -2,6 +2,9 @@
 
 import re
 
+from atento.text.kept_spans import EMOJI
+from atento.text.markup_tags import TAG, halves
+
 # Abbreviations that rarely end a sentence. Those that often do (etc., Ltda., a.m.) are not listed.
 _ABBREVIATION_LIST = """
     sr sra srs sras srta dr dra drs dras prof profa profs eng enga arq adv exmo exma ilmo ilma dom dna fr pe sto sta
@@ -12,11 +15,12 @@ _ABBREVIATION_LIST = """
 """
 _ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
 
+_TAG = re.compile(TAG)
 # Possessive, and only at the start of a run of marks: a million full stops cost one pass.
 # Tags may stand behind them, and the number of a note in a pair of tags: "One.</b> Two.<sup>3</sup> Three."
-_TAG = re.compile(r"</\w++>|<\w++/?>")
-_END = re.compile(r"(?<![.!?…])[.!?…]++(?:[\"'”’»)\]]|</\w++>|<\w++/>|<(\w++)>\[?\d{1,3}\]?</\1>)*+(?=\s)")
-_OPENING = "\"'“‘«([¿¡—–-"
+_END = re.compile("(?<![.!?…])[.!?…]++(?:[\"'”’»)\\]\2\3]|\1++\\[?[0-9]{1,3}\\]?\2++)*+(?=\\s)")
+_LEAD = re.compile("[\\s\1\2\3\"'“‘«([¿¡—–-]*+")
+_SYMBOLS = re.compile(rf"\s++({EMOJI}(?:\s++{EMOJI})*+)(?=\s)")  # between two sentences
 
 
 def split_sentences(text: str) -> list[str]:
@@ -28,33 +32,41 @@ def split_sentences(text: str) -> list[str]:
     """
     sentences: list[str] = []
     for line in re.split(r"[\r\n\u2028\u2029]+", text):
-        start = 0
-        for punctuation in _END.finditer(line):
-            if _ends_sentence(line, start, punctuation):
+        start, plain = 0, _TAG.sub(_blanked, line) if "<" in line else line
+        for punctuation in _END.finditer(plain):
+            if _ends_sentence(plain, start, punctuation):
                 sentences.append(line[start : punctuation.end()].strip())
                 start = punctuation.end()
+                if (symbols := _SYMBOLS.match(line, start)) is not None:  # no model has to write them
+                    sentences.append(symbols[1])
+                    start = symbols.end()
         sentences.append(line[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
+def _blanked(tag: re.Match[str]) -> str:
+    """A control character for each of a tag: one that begins an element, one that ends it, or another."""
+    begins, ends = halves(tag[0])
+    return ("\1" if begins else "\2" if ends else "\3") * len(tag[0])
+
+
 def _ends_sentence(line: str, start: int, punctuation: re.Match[str]) -> bool:
     """Whether the punctuation at `punctuation` ends the sentence that began at `start`."""
-    following = _bare(line[punctuation.end() : punctuation.end() + 64]).lstrip()
-    if following.lstrip(_OPENING).lstrip()[:1].islower():
+    first = _LEAD.match(line, punctuation.end())
+    if first is not None and line[first.end() : first.end() + 1].islower():
         return False
-    if _bare(punctuation.group()) != ".":
+    if punctuation.group().strip("\1\2\3") != ".":
         return True
-    before = _bare(line[max(start, punctuation.start() - 32) : punctuation.start()]).split()
+    before = _words(line[max(start, punctuation.start() - 32) : punctuation.start()])
     if not before:
         return True
-    word = before[-1].lstrip(_OPENING)
+    word = before[-1].lstrip("\"'“‘«([¿¡—–-")
     if len(word) == 1 and word.isupper():  # an initial
         return False
-    if word.isdigit() and _bare(line[start : punctuation.start()]).strip() == word:  # of an item
+    if word.isdigit() and _words(line[start : punctuation.start()]) == [word]:  # of an item
         return False
     return word.lower() not in _ABBREVIATIONS
 
 
-def _bare(text: str) -> str:
-    """A text without its tags."""
-    return _TAG.sub("", text) if "<" in text else text
+def _words(line: str) -> list[str]:
+    return re.sub("[\1\2\3]", "", line).split()

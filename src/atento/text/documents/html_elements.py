@@ -7,6 +7,8 @@ with the number of open elements.
 from collections import defaultdict
 from typing import Literal
 
+from atento.text.markup_tags import VOID
+
 Kind = Literal["markup", "text"]
 
 
@@ -16,7 +18,6 @@ def _tags(names: str) -> frozenset[str]:
 
 _NOT_TEXT = _tags("script style code pre listing kbd samp var textarea svg math xmp iframe noembed noframes plaintext")
 _RAW = _tags("script style textarea title xmp iframe noembed noframes plaintext")  # without tags inside
-_VOID = _tags("area base br col embed hr img input link meta param source track wbr keygen frame")
 _FORMATTING = _tags("a b big code em font i nobr s small strike strong tt u")
 _MARKERS = _tags("applet caption marquee object table td th template")  # tags do not cross their edges
 _TABLE_PARTS = _tags("caption colgroup table tbody td tfoot th thead tr")
@@ -116,7 +117,7 @@ class OpenElements:
         if tag in _FORMATTING:
             self._formatting[-1][tag].append((len(self._stack), is_kept))  # not in the stack: it may end across others
             self._kept += is_kept
-        elif tag not in _VOID:
+        elif tag not in VOID:
             self._push(tag, is_kept)
 
     def end(self, tag: str) -> None:

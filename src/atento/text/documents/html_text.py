@@ -1,7 +1,7 @@
 """The parts of an HTML document: its markup, which stays as it is, and its texts; read in linear time.
 
-Tags are found as the tokenizer of the HTML standard finds them: no expression here can give back what it has read, so
-each character is read once. Which elements are open is in `html_elements.py`.
+Tags are found as the tokenizer of the HTML standard finds them (`text/markup_tags.py`): no expression can give back
+what it has read, so each character is read once. Which elements are open is in `html_elements.py`.
 """
 
 import html
@@ -10,21 +10,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from atento.text.documents.html_elements import Kind, OpenElements
+from atento.text.markup_tags import ATTRIBUTES, BLANK, HTML_TAG
 
-_BLANK = "\\t\\n\\f\\r "
-_VALUE = f"""(?:"[^"]*+(?:"|\\Z)|'[^']*+(?:'|\\Z)|[^{_BLANK}>"'][^{_BLANK}>]*+)"""
-_ATTRIBUTE = f"[^{_BLANK}/>][^{_BLANK}/>=]*+(?:[{_BLANK}]*+=[{_BLANK}]*+{_VALUE}?+)?+"
-_ATTRIBUTES = re.compile(f"([^{_BLANK}/>][^{_BLANK}/>=]*+)(?:[{_BLANK}]*+=[{_BLANK}]*+({_VALUE}?+))?+")
-_TAG = re.compile(f"<(/?)([A-Za-z][^{_BLANK}/>]*+)((?:[{_BLANK}/]*+{_ATTRIBUTE})*+[{_BLANK}/]*+)(>|\\Z)")
 _MARKUP = re.compile("<[A-Za-z/!?]")
 _COMMENT_END = re.compile("--!?>")
-_SCRIPT = re.compile(f"<!--(?:-?>)?|-->|<(/?)script(?=[{_BLANK}/>])", re.IGNORECASE)
+_SCRIPT = re.compile(f"<!--(?:-?>)?|-->|<(/?)script(?=[{BLANK}/>])", re.IGNORECASE)
 _LONG_NUMBER = re.compile("&#([0-9]{9,}+)")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a document: markup as it stands there, or a text with its entities resolved; `raw`: as it stands."""
+    """A part of a document, and `raw`, as it stands there.
+
+    It is a text with its entities resolved; or a tag, a comment, or a whole element whose words stay, such as <code>.
+    """
 
     kind: Kind
     text: str
@@ -37,11 +36,13 @@ def parts_of(document: str) -> list[Part]:
     What has no words is markup: tags, comments, scripts, styles, code, preformatted text, and elements with
     `translate="no"` or the class `notranslate`.
     """
-    elements, begins, at = OpenElements(), list[tuple[int, Kind]](), 0
+    elements, begins, at, is_kept = OpenElements(), list[tuple[int, Kind]](), 0, False
 
     def add(kind: Kind, end: int) -> int:
-        if end > at and (not begins or begins[-1][1] != kind):  # neighbours of one kind are one part
-            begins.append((at, kind))
+        nonlocal is_kept
+        if end > at and not (begins and begins[-1][1] == kind and (kind == "text" or is_kept)):
+            begins.append((at, kind))  # else it goes on
+        is_kept = elements.kind == "markup"
         return end
 
     while at < len(document):
@@ -62,12 +63,12 @@ def _unescaped(text: str) -> str:
 
 def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
     """The end of the tag or comment that begins here; elements begin and end by it."""
-    tag = _TAG.match(document, begin)
+    tag = HTML_TAG.match(document, begin)
     if tag is not None:
-        if tag[4] and tag[1]:
+        if tag[5] and tag[1]:
             elements.end(tag[2].lower())
-        elif tag[4]:  # else the document ends within the tag, which is then none
-            elements.begin(tag[2].lower(), is_kept=_is_kept(tag[3]), is_closed=tag[3].endswith("/"))
+        elif tag[5]:  # else the document ends within the tag, which is then none
+            elements.begin(tag[2].lower(), is_kept=_is_kept(tag[3]), is_closed="/" in tag[4])
         return tag.end()
     if document.startswith("<!--", begin):
         if document.startswith((">", "->"), begin + 4):  # <!--> and <!---> are whole comments
@@ -83,7 +84,7 @@ def _is_kept(attributes: str) -> bool:
     """Whether the attributes of a tag say that its element is not translated."""
     values: dict[str, str] = {}
     if "translate" in attributes.lower() or "class" in attributes.lower():
-        for name, value in _ATTRIBUTES.findall(attributes):
+        for name, value in ATTRIBUTES.findall(attributes):
             values.setdefault(name.lower(), _unescaped(value[1:-1] if value[:1] in ("'", '"') else value))
     return values.get("translate", "").lower() == "no" or "notranslate" in values.get("class", "").split()
 
@@ -93,7 +94,7 @@ def _end_of_raw(document: str, begin: int, tag: str) -> int:
     if tag == "plaintext":
         return len(document)
     if tag != "script":
-        closing = re.compile(f"</{tag}(?=[{_BLANK}/>])", re.IGNORECASE).search(document, begin)
+        closing = re.compile(f"</{tag}(?=[{BLANK}/>])", re.IGNORECASE).search(document, begin)
         return closing.start() if closing else len(document)
     depth = 0  # 1: in a comment of the script; 2: in a script of the comment, whose end tag does not count
     for mark in _SCRIPT.finditer(document, begin):

@@ -9,6 +9,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, reference
 from markdown_it.rules_inline import StateInline, autolink, backtick, html_inline, image, link
 
+from atento.text.markup_tags import halves
+
 _Rule = Callable[[StateInline, bool], bool]
 _RULES = {"link": link, "image": image, "backticks": backtick, "autolink": autolink, "html_inline": html_inline}
 _MARKUP = re.compile(
@@ -69,7 +71,7 @@ def _recorded(rule: _Rule) -> _Rule:
         raw = state.src[start : state.pos]
         if rule is not link or raw.startswith("[^"):
             del marks[count:]  # what stands in the text of an image
-            marks.append(Mark(start, state.pos, raw))
+            marks.append(Mark(start, state.pos, raw, *(halves(raw) if rule is html_inline else ())))
             return True
         middle = state.md.helpers.parseLinkLabel(state, start, True)
         closing = state.src[middle : state.pos]
@@ -90,7 +92,9 @@ def _with_emphasis(text: str, recorded: list[Mark]) -> Iterator[Mark]:
                 match = _MARKUP.search(text, at)
                 continue
             at, mark, opens, closes = match.end(), match[0], None, None
-            if match["mark"] is None:
+            if match["kept"]:
+                opens, closes = halves(mark)
+            elif match["mark"] is None:
                 opens, closes = "[" if match["open"] else None, "[" if match["close"] else None
             elif mark in opened and text[match.start() - 1 : match.start()].strip():  # it closes: no space before it
                 opened.remove(mark)

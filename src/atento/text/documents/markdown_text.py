@@ -11,6 +11,7 @@ from markdown_it.token import Token
 
 from atento.text.documents.markdown_marks import Mark, Parser
 from atento.text.documents.segments import Inline, Segment, wrapped
+from atento.text.markup_tags import name_of
 
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEPT_LINE = re.compile(r"\[![\w-]+\][+-]?|:{3,}.*|(?:!!!|\?\?\?)\+? .*")  # of notes, in several dialects
@@ -20,7 +21,6 @@ _BLOCK = re.compile(r"(?:[-+*#>]|={2,}|-{2,}|#{2,6}|\d{1,9}(?=[.)])[.)])(?=\s|\Z
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _HEAD = re.compile(r"(?:\[\^[^\[\]\s]+\]|\*\[[^\[\]]+\]):\s+|:\s+(?=\S)")
 """What stands before a footnote, an abbreviation or a definition in the line where its text begins."""
-_BREAK = re.compile(r"(?i)<br\b[^<>]*>")
 
 
 def read_markdown(text: str, name: str) -> list[str | Segment]:
@@ -50,7 +50,7 @@ def _texts(lines: list[re.Match[str]], text: str) -> Iterator[tuple[list[tuple[i
 
 def _cuts(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> list[tuple[int, int]]:
     """Where texts end, and what stands between two: places in the lines joined by newlines."""
-    cuts, at = [(mark.start, mark.end) for mark in marks if _BREAK.fullmatch(mark.raw)], 0
+    cuts, at = [(mark.start, mark.end) for mark in marks if name_of(mark.raw) == "br"], 0
     for number, (start, end) in enumerate(slices):
         head = _HEAD.match(text, start, end) or (_BOX.match(text, start, end) if number == 0 else None)
         if head is not None:
@@ -129,14 +129,12 @@ def _segment(words: str, marks: list[Mark], raw: str, between: list[str]) -> Seg
     inline.add(words[at:], words[at:])
     if not inline.has_words:
         return None
-    made = inline.segment()
 
-    def shown(translation: str) -> str:
-        written = made.shown(translation)
+    def lines(written: str) -> str:
         marker = None if _BLOCK.match(words) else _BLOCK.match(written)  # it would begin a list, or a heading
         if marker is not None:
             place = marker.end() - 1 if marker[0][0].isdigit() else 0  # "1\." but "\-"
             written = f"{written[:place]}\\{written[place:]}"
         return wrapped(written, between, _BLOCK)
 
-    return Segment(raw, made.text, shown)
+    return replace(inline.segment(lines=lines), raw=raw)

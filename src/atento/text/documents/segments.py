@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,7 +11,6 @@ from atento.errors import DataError, UsageError
 
 MOST = 64 << 20  # bytes of a document
 NUMBERED = re.compile(r"</?\d+/?>")
-_SPACE = re.compile(r"\s+|[<>]")
 LINE_END = re.compile(r"\r\n|\r|\n")
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
@@ -124,8 +124,7 @@ class Inline:
 
     _parts: list[tuple[str, str]] = field(default_factory=list)  # text, and how it stands in the document
     _tags: dict[str, str] = field(default_factory=dict)  # tag -> markup
-    _open: list[tuple[str, int]] = field(default_factory=list)  # name, number
-    _places: dict[str, list[int]] = field(default_factory=dict)  # name -> where it is in the list of the open ones
+    _open: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))  # name -> numbers
     _count: int = 0
 
     @property
@@ -144,26 +143,23 @@ class Inline:
 
     def mark(self, raw: str, opens: str | None = None, closes: str | None = None) -> None:
         """Add markup: the beginning or the end of an element of that name, or neither."""
-        places = self._places.get(closes or "")
         if opens is not None:
             tag = f"<{self._count}>"
-            self._places.setdefault(opens, []).append(len(self._open))  # the height of the stack at its beginning
-            self._open.append((opens, self._count))
-        elif places:
-            place = places[-1]
-            tag = f"</{self._open[place][1]}>"
-            for name, _ in self._open[place:]:  # what is open inside ends with it
-                self._places[name].pop()
-            del self._open[place:]
+            self._open[opens].append(self._count)
+        elif closes is not None and self._open[closes]:
+            tag = f"</{self._open[closes].pop()}>"
         else:
             tag = f"<{self._count}/>"
         self._count += not tag.startswith("</")
         self._tags[tag] = raw
         self.add(tag, raw)
 
-    def segment(self, escape: Callable[[str], str] = str) -> Segment:
-        """The segment of what was added; `escape` makes text of a translation."""
-        tags = dict(self._tags)
+    def segment(self, escape: Callable[[str], str] = str, lines: Callable[[str], str] | None = None) -> Segment:
+        """The segment of what was added; `escape` makes text of a translation, and `lines` puts all on lines.
+
+        A space of markup is NUL for `lines`, which breaks no line there; a document that has lines has no other NUL.
+        """
+        tags = {tag: raw.replace(" ", "\0") if lines else raw for tag, raw in self._tags.items()}
 
         def shown(translation: str) -> str:
             parts, at = "", 0
@@ -171,7 +167,8 @@ class Inline:
                 if match[0] in tags:  # other numbers are no tags of the text
                     parts += escape(translation[at : match.start()]) + tags[match[0]]
                     at = match.end()
-            return parts + escape(translation[at:])
+            parts += escape(translation[at:])
+            return lines(parts).replace("\0", " ") if lines else parts
 
         return Segment(self.raw, self.text, shown)
 
@@ -187,13 +184,11 @@ def wrapped(text: str, ends: Sequence[str], begins_no_line: re.Pattern[str] | No
 
     No line begins with what `begins_no_line` matches.
     """
-    breaks, bracket = list[tuple[int, int]](), ""
-    for match in reversed(list(_SPACE.finditer(text))):
-        if match[0] in "<>":
-            bracket = match[0]
-        elif bracket != ">" and not (begins_no_line and begins_no_line.match(text, match.end())):  # none inside a tag
-            breaks.append(match.span())
-    breaks.reverse()
+    breaks = [
+        one.span()
+        for one in re.finditer(r"\s+", text)
+        if not (begins_no_line and begins_no_line.match(text, one.end()))
+    ]
     begins = [begin for begin, _ in breaks]
     parts, at = list[str](), 0
     for number, end in enumerate(ends, 1):

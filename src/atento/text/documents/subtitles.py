@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from atento.errors import DataError
@@ -100,5 +101,4 @@ def _segment(lines: Sequence[_Line]) -> Segment:
         inline.mark(match[0], None if match[1] else name, name if match[1] else None)
         at = match.end()
     inline.add(text[at:], text[at:])
-    made = inline.segment()
-    return Segment(raw, made.text, lambda translation: wrapped(made.shown(translation), ends))
+    return replace(inline.segment(lines=lambda written: wrapped(written, ends)), raw=raw)

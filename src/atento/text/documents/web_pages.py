@@ -6,14 +6,10 @@ from collections.abc import Callable
 
 from atento.text.documents.html_text import parts_of
 from atento.text.documents.segments import Inline, Segment
+from atento.text.markup_tags import halves, name_of
 
 _WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q s samp small span"
 _INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
-_TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)[^<>]*+>")
-_COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?][^>]*+(?:>|\Z)", re.DOTALL)  # and what reads as one
-_MARKUP = re.compile(f"(?:{_COMMENT.pattern})|{_TAG.pattern}", re.DOTALL)
-_ENDS = re.compile(r"\A(?:</[A-Za-z][^<>]*+>)++")
-_VOID = ("img", "wbr")
 _BLANK = " \t\n\f\r"  # what counts as one space
 _BLANKS = re.compile(f"[{_BLANK}]+")
 _CHARSET = re.compile(r"(?i)(?:<meta\b[^<>]*\bcharset|<\?xml\b[^<>]*\bencoding)\s*+=\s*+[\"']?\s*+([\w.:-]+)")
@@ -37,32 +33,13 @@ def read_html(text: str, name: str) -> list[str | Segment]:
             inline.add(part.text, part.raw)
             begun = begun or not part.text.isspace()
             continue
-        breaks = [match[0] for match in _MARKUP.finditer(part.raw)]
-        if "".join(breaks) != part.raw:  # with a text that stays, as of <code>
-            rest = _ENDS.sub("", part.raw)  # what ends before it stands apart
-            breaks = [match[0] for match in _TAG.finditer(part.raw.removesuffix(rest))] + [rest]
-        for raw in breaks:
-            if _is_inline(raw) or (begun and _COMMENT.fullmatch(raw)):  # a comment in a sentence
-                _mark(inline, raw)
-            else:
-                pieces += [*_segment(inline, escape), raw]
-                inline, begun = Inline(), False
+        name = name_of(part.raw)
+        if name in _INLINE or (begun and not name):  # a comment in a sentence
+            inline.mark(part.raw, *halves(part.raw))
+        else:
+            pieces += [*_segment(inline, escape), part.raw]
+            inline, begun = Inline(), False
     return [*pieces, *_segment(inline, escape)]
-
-
-def _is_inline(markup: str) -> bool:
-    names = [match[2].lower() for match in _TAG.finditer(markup)]
-    return bool(names) and all(name in _INLINE for name in names) and "<!" not in markup
-
-
-def _mark(inline: Inline, markup: str) -> None:
-    """Add an inline tag, or an element whose text stays, as <code>, whole."""
-    tag = _TAG.fullmatch(markup)
-    name = tag[2].lower() if tag is not None else ""
-    if tag is None or name in _VOID or markup.endswith("/>"):
-        inline.mark(markup)
-    else:
-        inline.mark(markup, None if tag[1] else name, name if tag[1] else None)
 
 
 def _segment(inline: Inline, escape: Callable[[str], str]) -> list[str | Segment]:
