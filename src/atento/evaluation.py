@@ -71,9 +71,7 @@ def columns_learned(
 
 def task_of(model: Model | None, task: str | None) -> str:
     """Return the task to score a model on: `task`, else its own; None: a task alone is checked.
-
-    Raises:
-        CapabilityError: the task has no metrics.
+    Raises CapabilityError: the task has no metrics.
     """
     task = task or str(None if model is None else model.config.get("task"))
     if task not in scored_tasks():
@@ -299,9 +297,7 @@ def _references(data: Any, task: str) -> tuple[Any, list[str]]:
 
 def _lines_of(records: Records, name: str, reading: Mapping[str, Any]) -> list[str]:
     """Return the lines of a file of references that stand where these records stand in theirs.
-
-    Raises:
-        DataError: it is shorter.
+    Raises DataError: it is shorter.
     """
     with open_binary(Path(name).expanduser(), name, encoding=reading.get("encoding")) as stream:
         lines = list(iter_lines(stream, name))

@@ -45,9 +45,7 @@ def open_plain(path: str | Path) -> io.BufferedReader:
     """Open a plain file, or a link to one; a pipe or a device in its place is refused without waiting for it.
 
     What the shell hands to a command (`/dev/stdin`, `<(...)`) may be a pipe: the user named it.
-
-    Raises:
-        OSError: it cannot be opened, or is no plain file; its `strerror` says which.
+    Raises OSError: it cannot be opened, or is no plain file; its `strerror` says which.
     """
     if str(path).startswith(_FROM_SHELL):
         return Path(path).open("rb")
@@ -63,9 +61,7 @@ def open_plain(path: str | Path) -> io.BufferedReader:
 
 def read_plain(path: str | Path, limit: int = SMALL) -> bytes:
     """The content of a plain file of at most `limit` bytes.
-
-    Raises:
-        OSError: it cannot be read, is no plain file, or is longer; its `strerror` says which.
+    Raises OSError: it cannot be read, is no plain file, or is longer; its `strerror` says which.
     """
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -76,9 +72,7 @@ def read_plain(path: str | Path, limit: int = SMALL) -> bytes:
 
 def read_plain_text(path: str | Path, limit: int = SMALL) -> str:
     """The content of such a file as text; line ends become newlines, as `Path.read_text` has them.
-
-    Raises:
-        OSError: as `read_plain`. UnicodeDecodeError: it is not UTF-8.
+    Raises OSError: as `read_plain`. UnicodeDecodeError: it is not UTF-8.
     """
     return io.TextIOWrapper(io.BytesIO(read_plain(path, limit)), encoding="utf-8").read()
 
@@ -215,9 +209,7 @@ def refuse_swelling(name: str, parts: Iterable[tuple[str, int, int]]) -> None:
 
 def refuse_swelling_rows(name: str, footer: Any) -> None:
     """Refuse a Parquet file whose groups of rows are too large, by the sizes in its footer; a row has 8 bytes or more.
-
-    Raises:
-        DataError: as `refuse_swelling`.
+    Raises DataError: as `refuse_swelling`.
     """
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)

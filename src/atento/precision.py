@@ -62,9 +62,7 @@ def best_precision(device: str) -> Precision:
 
 def training_precision(setting: str, device: str) -> str:
     """The precision to train in, for `training.precision` on a device.
-
-    Raises:
-        UsageError: this processor computes in float16 only by converting each number.
+    Raises UsageError: this processor computes in float16 only by converting each number.
     """
     import torch
 
@@ -79,9 +77,7 @@ def training_precision(setting: str, device: str) -> str:
 
 def resolve_device(device: str) -> str:
     """The device for `device`, where "auto" is CUDA if it is available, else the CPU.
-
-    Raises:
-        UsageError: this machine has no such device.
+    Raises UsageError: this machine has no such device.
     """
     import torch
 
@@ -121,9 +117,7 @@ def available_cores() -> int:
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
     """Use `count` CPU threads inside this context; None changes nothing.
-
-    Raises:
-        UsageError: `count` is no integer from 1 to 1,024.
+    Raises UsageError: `count` is no integer from 1 to 1,024.
     """
     import torch
 

@@ -26,9 +26,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     """PyTorch's FlexAttention: skips blocks that are fully masked and adds position terms to each score.
 
     It is never the default on a CPU, where it has no backward pass and needs a compiler.
-
-    Raises:
-        ValueError: the call adds to the values or has dropout, which FlexAttention does not support.
+    Raises ValueError: the call adds to the values or has dropout, which FlexAttention does not support.
     """
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -178,9 +176,7 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     It supports packed documents, causal or not, padded keys, the causal mask and no mask. On CUDA it is PyTorch's
     variable-length kernel. On a CPU it computes one sequence after the other; that form exists for tests and is never
     the default. A `RowMask` is of a row that is packed already; its weights may be dropped.
-
-    Raises:
-        ValueError: the call has another mask, a bias, position terms or dropout.
+    Raises ValueError: the call has another mask, a bias, position terms or dropout.
     """
     if isinstance(args.mask, RowMask):
         q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T,H,K)

@@ -88,9 +88,7 @@ def _by_flag(message: str) -> str:
 
 def _chosen(flags: dict[str, object]) -> dict[str, object]:
     """Return the flags that were set, as options of a model's methods.
-
-    Raises:
-        UsageError: flags that exclude each other.
+    Raises UsageError: flags that exclude each other.
     """
     greedy, sample = bool(flags.pop("greedy")), bool(flags.pop("sample"))
     options = {name: value for name, value in flags.items() if value is not None and value != []}

@@ -70,9 +70,7 @@ SEED_LIMIT = 2**63
 
 def check_seed(seed: int | None) -> int | None:
     """Check that a seed is valid for every random generator; None if it was not given.
-
-    Raises:
-        UsageError: the seed is below 0, or 2**63 or more.
+    Raises UsageError: the seed is below 0, or 2**63 or more.
     """
     if seed is not None and not 0 <= seed < SEED_LIMIT:
         raise UsageError(f"--seed must lie between 0 and {SEED_LIMIT - 1}: got {seed}")
@@ -126,9 +124,7 @@ Overrides = Annotated[
 
 def check_order(model: str, *files: str) -> None:
     """Check that the model comes before the files it reads.
-
-    Raises:
-        UsageError: the first argument is a file and a later one is a folder.
+    Raises UsageError: the first argument is a file and a later one is a folder.
     """
     folder = next((name for name in files if Path(name).is_dir()), None)
     if folder is not None and Path(model).is_file():

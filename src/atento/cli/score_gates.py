@@ -20,19 +20,13 @@ class GateMissed(typer.Exit):
 
 def parse_gates(texts: Iterable[str] | None) -> Gates:
     """The names and limits of `--fail-under`.
-
-    Raises:
-        UsageError: a text is not NAME=VALUE, or the value is no number.
+    Raises UsageError: a text is not NAME=VALUE, or the value is no number.
     """
     return [_gate(text) for text in texts or []]
 
 
 def hold_gates(gates: Gates, values: Mapping[str, float], lower_is_better: Callable[[str], bool]) -> None:
-    """Print the missed gates to standard error.
-
-    Raises:
-        GateMissed: a value is worse than its limit.
-    """
+    """Print the missed gates to standard error. Raises GateMissed: a value is worse than its limit."""
     missed = []
     for name, limit in gates:
         value, lower = values[name], lower_is_better(name)

@@ -9,11 +9,7 @@ from atento.errors import RecipeError, nearest
 
 
 def check_choices(config: Any, prefix: str = "") -> None:
-    """Check the fields of type `Literal[...]` of a dataclass.
-
-    Raises:
-        RecipeError: a field has another value.
-    """
+    """Check the fields of type `Literal[...]` of a dataclass. Raises RecipeError: a field has another value."""
     for name, known in _choices(config.__class__).items():
         value = getattr(config, name)
         if value not in known:

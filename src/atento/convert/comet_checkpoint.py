@@ -35,9 +35,7 @@ def is_comet(model: str | Path) -> bool:
 
 def convert_comet(folder: Path, out: Path, *, precision: str | None = None, max_shard_size: int | str) -> None:
     """Write a folder of ours; the encoder's `config.json` and tokenizer stand in `folder`, or in the hub's cache.
-
-    Raises:
-        ModelError: a checkpoint of another metric or encoder, or of none.
+    Raises ModelError: a checkpoint of another metric or encoder, or of none.
     """
     hparams = _USUAL | _hparams(folder / HPARAMS)
     metric = _METRICS.get(str(hparams.get("class_identifier")))

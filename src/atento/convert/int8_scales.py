@@ -52,10 +52,8 @@ class _Inputs:
 
 def calibrate_model(model: Model, file: Path) -> None:
     """Give an encoder linear maps of 8 bits, with scales that fit the texts of a file, one a line.
-
-    Raises:
-        CapabilityError: the network has no such maps; names the part. DataError: the file has too few texts, or most
-            tokens are unknown to the tokenizer of the model.
+    Raises CapabilityError: the network has no such maps; names the part. DataError: the file has too few texts, or most
+    tokens are unknown to the tokenizer of the model.
     """
     network, tokenizer = model.network, tokenizer_of(model)
     reason = why_no_fast_reading(network) if isinstance(network, Encoder) else f"type {type(network).__name__}"

@@ -66,9 +66,7 @@ def safe_name(older: Path) -> str:
 
 def bounded(files: Sequence[Path]) -> None:
     """Limit the memory of this process by the size of the files, which may swell when they are unpacked.
-
-    Raises:
-        OSError: one of them is no plain file.
+    Raises OSError: one of them is no plain file.
     """
     size = 0
     for file in files:

@@ -49,9 +49,7 @@ def needed(name: str) -> bool:
 
 def unpickle_into(folder: Path, out: Path) -> None:
     """Write the weights of older files as safetensors, by a child process.
-
-    Raises:
-        ModelError: a file is damaged, or holds more than weights.
+    Raises ModelError: a file is damaged, or holds more than weights.
     """
     files = older_files(folder)
     for file in filter(Path.is_file, files):

@@ -103,9 +103,7 @@ class Rewinding(Protocol):
 
     def rewindable(self, state: State) -> State:
         """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `take_back`.
-
-        Raises:
-            CapabilityError: tokens of this network's states cannot be taken back.
+        Raises CapabilityError: tokens of this network's states cannot be taken back.
         """
 
     def step_all(self, tokens: Tensor, counts: Sequence[int], state: State) -> tuple[Tensor, State]:

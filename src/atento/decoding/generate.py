@@ -115,9 +115,7 @@ def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, input
 
 def draftable(draft: Draft, strategy: Strategy) -> Greedy | Sample:
     """The strategy, for which there may be a draft.
-
-    Raises:
-        TypeError: `draft` is no Draft. ValueError: the strategy searches among several outputs.
+    Raises TypeError: `draft` is no Draft. ValueError: the strategy searches among several outputs.
     """
     if not isinstance(draft, Draft):
         raise TypeError(f"`draft` must be a Draft: got {type(draft).__name__}")

@@ -27,9 +27,7 @@ Source = NetworkOrModel | AnyStepFunction
 
 def step_function_of(network: Source) -> AnyStepFunction:
     """The step function of a network or a loaded model; a step function itself.
-
-    Raises:
-        TypeError: it is none of these.
+    Raises TypeError: it is none of these.
     """
     if isinstance(network, WritingNetwork):
         return PlainStepFunction(network)

@@ -106,9 +106,7 @@ class EmbeddedNetwork:
     @torch.no_grad()
     def vectors(self, reading: Reading, inputs: Inputs) -> dict[str, Tensor]:
         """The vectors (1,L,E) of each input of ids, of one row.
-
-        Raises:
-            CapabilityError: the network does not embed them.
+        Raises CapabilityError: the network does not embed them.
         """
         self.run(reading, inputs, {})
         if any(id(inputs[name]) not in self._seen for name in reading.groups):
@@ -280,9 +278,7 @@ def rollout(network: Network, reading: Reading) -> Attribution:
     A layer is ½ A + ½ I with A the mean of its heads, each row divided by its sum. In a decoder that reads a source,
     self-attention and cross-attention are a layer each, and the source is what the encoder's rollout says it is. The
     scores of a number add up to 1.
-
-    Raises:
-        CapabilityError: the network has layers without self-attention.
+    Raises CapabilityError: the network has layers without self-attention.
     """
     with torch.no_grad(), observe(network) as seen:
         values = _numbers(reading.values(network, reading.inputs))[0]

@@ -72,9 +72,7 @@ class Explanation:
 
     def save(self, path: str | Path) -> None:
         """Write the explanation to a file: a page (.html), a drawing (.svg) or the numbers (.json).
-
-        Raises:
-            UsageError: another extension. AtentoError: the file cannot be written.
+        Raises UsageError: another extension. AtentoError: the file cannot be written.
         """
         path, ending = Path(path), Path(path).suffix.lower()
         if ending not in ENDINGS:
@@ -124,9 +122,7 @@ def colour(share: float) -> str:
 
 def explanation_page(explanations: Sequence[Explanation]) -> str:
     """Explanations below one another as a page, without scripts and external resources.
-
-    Raises:
-        UsageError: there is none, or their tables have more than 40,000 cells.
+    Raises UsageError: there is none, or their tables have more than 40,000 cells.
     """
     if not explanations:
         raise UsageError("a page needs at least one explanation: got none")

@@ -39,9 +39,7 @@ class HeadSteps:
 @torch.no_grad()
 def head_steps(network: nn.Module, kind: str, layer: int, run: Callable[[], object]) -> HeadSteps:
     """The steps of attention `kind` ("encoder", "decoder" or "cross") of a layer, from 0, in the last call of `run()`.
-
-    Raises:
-        UsageError: no such attention, or `run` did not pass through it.
+    Raises UsageError: no such attention, or `run` did not pass through it.
     """
     known = attentions(network)
     shared = [module for (name, _), module in known.items() if name == kind]

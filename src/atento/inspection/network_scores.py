@@ -19,9 +19,7 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     Positions that are added to the input are separated in the first layer, where the stream is still the sum of content
     and position; from the second layer on, and after a norm over the sum (BERT's), they count as content. Returns the
     result of `decompose`; `inspection.decompose.parts_by_word` sums it over words.
-
-    Raises:
-        UsageError: no such self-attention; `run` did not pass through it; the network is training.
+    Raises UsageError: no such self-attention; `run` did not pass through it; the network is training.
     """
     attention = attentions(network).get((kind, layer))
     blocks = [

@@ -37,9 +37,7 @@ def parts_of(name: str, config: NetworkConfig) -> dict[str, tuple[int, int]]:
 
 def adapt(network: Network, lora: LoraConfig) -> None:
     """Put adapters on the linear maps that `lora` names, with A from PyTorch's global generator and B of zeros.
-
-    Raises:
-        RecipeError: the network has no such linear map.
+    Raises RecipeError: the network has no such linear map.
     """
     modules = ((name, module) for name, module in network.named_modules() if isinstance(module, Projection))
     maps = [(name, module) for name, module in modules if not name.startswith("source_features.")]

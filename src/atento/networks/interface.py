@@ -163,9 +163,7 @@ def mask_of(network: Network, mask: Mask | RowMask | None) -> dict[str, object]:
 
 def layer_count(layer: int, n_layers: int) -> int:
     """How many layers to run for the vectors of `layer`, which counts from 0 or, below 0, from the end.
-
-    Raises:
-        UsageError: no such layer.
+    Raises UsageError: no such layer.
     """
     if not -n_layers <= layer < n_layers:
         raise UsageError(f"`layer` must lie between {-n_layers} and {n_layers - 1}: got {layer}")

@@ -63,9 +63,7 @@ class RealPairs:
 
 def real_pairs(loaded: LoadedRecipe, tag: str) -> RealPairs:
     """Read the pairs of a recipe.
-
-    Raises:
-        RecipeError, DataError: no translation, wrong data, or a source has the tag. UsageError: the tag is no token.
+    Raises RecipeError, DataError: no translation, wrong data, or a source has the tag. UsageError: the tag is no token.
     """
     recipe, folder, task = loaded.recipe, loaded.folder, task_with("translate")
     if recipe.task != task:
@@ -127,9 +125,7 @@ def write_augmented(
     loaded: LoadedRecipe, real: RealPairs, records: Iterable[Record], folder: Path, augmentation: Augmentation
 ) -> dict[str, int | float]:
     """Write the data file and the recipe; return the number of "pairs", their "share", and what is left out by reason.
-
-    Raises:
-        DataError: no pair is left.
+    Raises DataError: no pair is left.
     """
     counts, size = Counter[str](), 0
     with output(folder / DATA) as partial:

@@ -72,10 +72,7 @@ def make_tokenizer(setup: Setup) -> None:
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
     """Start the run, or resume it from its newest good checkpoint; return False if it has already finished.
-
-    Raises:
-        CheckpointError: all checkpoints of the run are damaged.
-        UsageError: the run has more steps than the recipe.
+    Raises CheckpointError: all checkpoints of the run are damaged. UsageError: the run has more steps than the recipe.
     """
     last = newest(run.checkpoints)
     if last is None:

@@ -35,10 +35,8 @@ class BranchPoint:
 
 def branch_point(name: str) -> BranchPoint:
     """Find the checkpoint that "RUN@STEP" names; STEP is a number, `best` or `last`.
-
-    Raises:
-        UsageError: the name has another form, there is no such run, or no such checkpoint in it.
-        CheckpointError: the manifest of the checkpoint is damaged.
+    Raises UsageError: the name has another form, there is no such run, or no such checkpoint in it. CheckpointError:
+    the manifest of the checkpoint is damaged.
     """
     run, at, step = name.rpartition("@")
     if not at or not run or not (step.isdecimal() or step in ("best", "last")):
@@ -59,9 +57,7 @@ def branch_point(name: str) -> BranchPoint:
 
 def check_network(point: BranchPoint, network: NetworkConfig, lora: LoraConfig | None) -> None:
     """Check that the checkpoint has the network of the recipe and its adapters; only dropout may differ.
-
-    Raises:
-        UsageError: another network; the message names the difference.
+    Raises UsageError: another network; the message names the difference.
     """
     config = migrated(load_checkpoint(point.path).config, {}, str(point.path))[0]
     if lora_config(config, point.path) != lora:
@@ -81,9 +77,7 @@ def check_network(point: BranchPoint, network: NetworkConfig, lora: LoraConfig |
 
 def check_optimizer(point: BranchPoint, optimizer: str) -> None:
     """Check that the other run was trained with the same optimizer, whose state the new run continues.
-
-    Raises:
-        UsageError: another optimizer.
+    Raises UsageError: another optimizer.
     """
     before = load_recipe(point.path.parent.parent / "recipe.yaml", environment={}).recipe.training.optimizer
     if before != optimizer:
@@ -98,10 +92,8 @@ def begin_at(run: Run, point: BranchPoint) -> None:
 
     The position in the data follows from the step. The best score of the other run is not taken over, since its weights
     stay in that run.
-
-    Raises:
-        UsageError: `training.steps` is not above the step of the checkpoint.
-        CheckpointError: the checkpoint is damaged or cannot be saved.
+    Raises UsageError: `training.steps` is not above the step of the checkpoint. CheckpointError: the checkpoint is
+    damaged or cannot be saved.
     """
     if point.step >= run.steps:
         raise UsageError(f"--from {point.name}: `training.steps` must be above {point.step}: got {run.steps}")

@@ -33,10 +33,7 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
 
     Logistic regression and a linear support vector machine are a matrix and a vector, so the network with that head
     predicts what scikit-learn's classifier predicts, and is used, saved and evaluated as any other model.
-
-    Raises:
-        MissingPartError: scikit-learn is not installed.
-        DataError: the training data has one label.
+    Raises MissingPartError: scikit-learn is not installed. DataError: the training data has one label.
     """
     network, started = run.updater.network, time.monotonic()
     run.seconds_counted_at = started
@@ -108,9 +105,7 @@ def fitted_classifier(
 
     Logistic regression is fitted in double precision to a gradient of 1e-6: at scikit-learn's own 1e-4 the
     probabilities depend on the rounding of the vectors and the order of the texts in the third digit.
-
-    Raises:
-        MissingPartError: scikit-learn is not installed.
+    Raises MissingPartError: scikit-learn is not installed.
     """
     try:
         from sklearn.exceptions import ConvergenceWarning

@@ -55,11 +55,7 @@ def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterato
 
 
 def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -> None:
-    """Check that all splits have the columns of the training data.
-
-    Raises:
-        DataError: one has others.
-    """
+    """Check that all splits have the columns of the training data. Raises DataError: one has others."""
     only_training = {field.name for field in TASKS[task].fields if field.only_training}
     for name, split in splits.items():
         if split is None or split.columns.keys() <= train.columns.keys() <= split.columns.keys() | only_training:
@@ -70,9 +66,7 @@ def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -
 
 def check_metrics(task: str, metrics: Sequence[str], splits: Mapping[str, Split | None]) -> None:
     """Check that pairs of texts have scores where a metric compares with scores, and none where it ranks.
-
-    Raises:
-        DataError: a split has none, or has some.
+    Raises DataError: a split has none, or has some.
     """
     scored = TASKS[task].scored_metrics
     for name, split in splits.items():
@@ -87,9 +81,7 @@ def check_metrics(task: str, metrics: Sequence[str], splits: Mapping[str, Split 
 
 def doubtful_labels(train: Split, label: str) -> Iterator[str]:
     """Yield warnings of labels that may be several in one, of two that may be the same, and of those with one example.
-
-    Raises:
-        DataError: a label joins others.
+    Raises DataError: a label joins others.
     """
     counts = Counter(train[label])
     if (joint := joined_labels(counts)) is not None:

@@ -15,9 +15,7 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
     """Check that the weights of a run can be divided, if its recipe says so.
 
     All processes must gather the same weights in the same order, so every part of an update must run the same blocks.
-
-    Raises:
-        RecipeError: they cannot; the message says why.
+    Raises RecipeError: they cannot; the message says why.
     """
     shards = recipe.training.parallel.shard
     if shards == 1:
@@ -51,10 +49,6 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
 
 
 def check_processes(recipe: Recipe, processes: int) -> None:
-    """Check that so many processes can train a recipe.
-
-    Raises:
-        UsageError: they cannot.
-    """
+    """Check that so many processes can train a recipe. Raises UsageError: they cannot."""
     if processes > 1 and recipe.init is not None and recipe.init.classifier is not None:
         raise UsageError(f"`init.classifier` is fitted by one process: got {processes}")

@@ -36,9 +36,7 @@ def vectors_recipe(
     Every text is the first of up to 20 pairs of each kind, which are drawn by the seed: as many of one label as of two,
     so that pairs repeat where labels have few texts. There are at most about 4,000 pairs, and one pass over
     them, without dropout (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
-
-    Raises:
-        RecipeError: the records are pairs. DataError: a label with fewer than two different texts.
+    Raises RecipeError: the records are pairs. DataError: a label with fewer than two different texts.
     """
     recipe, init = loaded.recipe, loaded.recipe.init
     assert init is not None

@@ -59,9 +59,7 @@ def inherited_keys(loaded: LoadedRecipe) -> list[str]:
 
 def tune(recipe: Recipe, network: Network, updates_per_epoch: float) -> TrainedWeights:
     """Put the adapters that `init` asks for on the network, and return the weights that the run trains.
-
-    Raises:
-        RecipeError: the network does not have what `init` names.
+    Raises RecipeError: the network does not have what `init` names.
     """
     init = recipe.init
     if init is not None and init.adapters is not None:

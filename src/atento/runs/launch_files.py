@@ -139,9 +139,7 @@ spec:
 
 def kubernetes(job: Job) -> str:
     """Return a JobSet (jobset.x-k8s.io): one pod a machine, each of which runs torchrun; as YAML.
-
-    Raises:
-        UsageError: the job has no image or no volume claim, or its name is none in Kubernetes.
+    Raises UsageError: the job has no image or no volume claim, or its name is none in Kubernetes.
     """
     missing = [option for option, value in (("--image", job.image), ("--claim", job.claim)) if not value]
     if missing:

@@ -21,9 +21,7 @@ _NEW, _SOURCE, _TARGET = "init.new_languages", "data.source_language", "data.tar
 
 def tokenizer_of_run(loaded: LoadedRecipe, tokenizer: Tokenizer) -> Tokenizer:
     """Return the tokenizer of an initial model with the languages of the recipe.
-
-    Raises:
-        RecipeError: the model has no such languages, or is not told them; with the position in the recipe.
+    Raises RecipeError: the model has no such languages, or is not told them; with the position in the recipe.
     """
     recipe = loaded.recipe
     if recipe.init is not None and recipe.init.new_languages:

@@ -55,11 +55,7 @@ class Data:
 def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
-    """Read the records of each source of a split.
-
-    Raises:
-        DataError, RecipeError: names file, line and rule.
-    """
+    """Read the records of each source of a split. Raises DataError, RecipeError: names file, line and rule."""
     fields, skip_bad = TASKS[recipe.task].fields, recipe.data.skip_bad
     sources = _by_file(recipe, split, folder)
     return [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
@@ -85,9 +81,7 @@ def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
 
 def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str, MemoryRecords] | None = None) -> Data:
     """Read every split and warn of records that are left out; `memory` has the records passed in Python, by name.
-
-    Raises:
-        DataError, RecipeError: before any long work, naming file, line and rule.
+    Raises DataError, RecipeError: before any long work, naming file, line and rule.
     """
     splits: dict[str, Split | None] = {}
     records: dict[str, list[Records]] = {}
@@ -204,9 +198,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     A head of the recipe that has labels is unchanged. A head of the initial model is kept if it has the
     labels of the training data; otherwise it gets new labels, and `atento.models.initial_model` gives it new
     weights. Heads that no objective of the recipe trains are left out, and so is a pooler that no head reads.
-
-    Raises:
-        DataError: the labels of the training data teach nothing.
+    Raises DataError: the labels of the training data teach nothing.
     """
     head_kinds = TASKS[recipe.task].heads
     if not TASKS[recipe.task].vectors:
@@ -284,9 +276,7 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:
     """Add the heads that the objectives of the recipe need, if the network lacks them.
-
-    Raises:
-        UsageError: the network cannot learn an objective.
+    Raises UsageError: the network cannot learn an objective.
     """
     heads = list(network.heads)
     for objective in objectives_of(recipe.task, recipe.objective):
@@ -342,9 +332,7 @@ def training_batches(
     teach: Teach | None = None,
 ) -> Batches:
     """Return the training data as batches of the objectives of the recipe, with what teachers say of them.
-
-    Raises:
-        DataError, RecipeError: no example is left, or an objective and the network do not fit.
+    Raises DataError, RecipeError: no example is left, or an objective and the network do not fit.
     """
     # texts may spell special tokens, which they are not
     found = spelled(tokenizer.specials, train.texts(TASKS[recipe.task].texts))

@@ -140,10 +140,8 @@ def is_run(folder: Path) -> bool:
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run folder. The checkpoint in use is verified; nothing is renamed.
-
-    Raises:
-        UsageError: it is no run. RecipeError, DataError: its recipe or journal is damaged; names the file and line.
-        CheckpointError: the system does not let us read.
+    Raises UsageError: it is no run. RecipeError, DataError: its recipe or journal is damaged; names the file and line.
+    CheckpointError: the system does not let us read.
     """
     if not is_run(folder):
         runs = sorted(path.parent.name for path in folder.glob("*/run.json"))

@@ -224,11 +224,7 @@ def _vectors(train: Split) -> Predict:
 
 
 def _scikit_learn() -> Any:
-    """The package scikit-learn with the modules that are used here.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
+    """The package scikit-learn with the modules that are used here. Raises MissingPartError: it is not installed."""
     try:
         import sklearn.feature_extraction.text
         import sklearn.linear_model

@@ -82,10 +82,8 @@ from atento.training.step import Updater
 
 def train_run(setup: Setup) -> RunResult:
     """Prepare a run, train it and score it; resume it if it has a checkpoint.
-
-    Raises:
-        RecipeError, DataError, UsageError: before any long work.
-        TrainingStopped: a signal stopped training; a checkpoint was saved.
+    Raises RecipeError, DataError, UsageError: before any long work. TrainingStopped: a signal stopped training; a
+    checkpoint was saved.
     """
     run, unfinished = setup.replica.main_first(lambda: prepare_run(setup))
     return train_and_finish(setup, run) if unfinished else already_finished(run)
@@ -120,9 +118,7 @@ def choose_sizes(setup: Setup) -> None:
 
 def choose_metrics(setup: Setup) -> None:
     """Choose the metrics by the tags and the scores of the training data, where the recipe names none; check them.
-
-    Raises:
-        DataError: held-out pairs have no scores for a metric, or have some.
+    Raises DataError: held-out pairs have no scores for a metric, or have some.
     """
     setup.loaded = with_usual_metrics(setup.loaded, setup.data.train)
     held_out = {"valid": setup.data.valid, "test": setup.data.test}
@@ -189,9 +185,7 @@ def find_initial_model(setup: Setup) -> None:
 
 def configure_network(setup: Setup) -> None:
     """Configure the network: by the recipe, or as the initial model with the heads of the task.
-
-    Raises:
-        UsageError: the task needs another architecture, or the machine has too little memory.
+    Raises UsageError: the task needs another architecture, or the machine has too little memory.
     """
     recipe, spec, init = setup.recipe, TASKS[setup.recipe.task], setup.recipe.init
     if setup.initial is None:
@@ -223,9 +217,7 @@ def configure_network(setup: Setup) -> None:
 
 def make_batches(setup: Setup) -> None:
     """Make the batches of the training data; check validation and test data now, not at the first validation.
-
-    Raises:
-        DataError: a split has no usable example; the message names the split and the rule.
+    Raises DataError: a split has no usable example; the message names the split and the rule.
     """
     recipe = setup.recipe
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write

@@ -25,11 +25,7 @@ def training_files(loaded: LoadedRecipe) -> list[dict[str, object]]:
 
 
 def compare_plans(folder: Path, before: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-    """Refuse a store that was made from something else.
-
-    Raises:
-        DataError: the message names the first difference.
-    """
+    """Refuse a store that was made from something else. Raises DataError: the message names the first difference."""
     names = [[file["name"] for file in each["files"]] for each in (before, plan)]
     differences = [
         f"its files were {', '.join(names[0]) or 'none'}, and are now {', '.join(names[1]) or 'none'}"
@@ -56,9 +52,7 @@ def compare_files(
     loaded: LoadedRecipe, folder: Path, before: list[dict[str, object]], now: list[dict[str, object]]
 ) -> None:
     """Refuse a store whose files have changed; a file of the same size and time is not read again.
-
-    Raises:
-        DataError: a file has changed.
+    Raises DataError: a file has changed.
     """
     for old, new in zip(before, now):
         if (old["size"], old["mtime_ns"]) == (new["size"], new["mtime_ns"]):

@@ -225,9 +225,7 @@ def data_of(
 
 def data_of_run(setup: Setup) -> tuple[LoadedRecipe, Data]:
     """Return the splits of a run, as `data_of`, and its recipe with the folder of the store.
-
-    Raises:
-        TokenizerError: the run has another tokenizer than the store.
+    Raises TokenizerError: the run has another tokenizer than the store.
     """
     loaded, folder, branch = setup.loaded, setup.folder, setup.branch
     begun = data_fingerprint(folder) if has_begun(folder) else None
@@ -358,9 +356,7 @@ def _write(
 
 def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> StoredTexts:
     """Hold out the texts for validation, those that `data.held_out` holds out in memory; they are kept in a file.
-
-    Raises:
-        DataError: nothing is left to train on.
+    Raises DataError: nothing is left to train on.
     """
     count = loaded.recipe.data.held_out
     path = store.folder / f"held-out-{count}.json"

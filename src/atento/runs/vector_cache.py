@@ -24,9 +24,7 @@ _TOKENS = 2048  # read at a time
 
 def cached_config(config: NetworkConfig, recipe: Recipe) -> NetworkConfig:
     """Return the configuration for `init.cache`: without dropout, as stored vectors have none.
-
-    Raises:
-        RecipeError: the network is neither an encoder nor a decoder, or a decoder that has to write.
+    Raises RecipeError: the network is neither an encoder nor a decoder, or a decoder that has to write.
     """
     if config.architecture not in ("encoder", "decoder"):
         raise RecipeError(

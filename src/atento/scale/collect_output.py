@@ -18,9 +18,7 @@ _LISTED = 10  # problems in a message
 
 def collectable(path: Path) -> OutputFolder:
     """The folder of a finished run whose parts are all there, bit for bit.
-
-    Raises:
-        UsageError: it is no such folder. DataError: parts are missing or altered; the message lists them.
+    Raises UsageError: it is no such folder. DataError: parts are missing or altered; the message lists them.
     """
     folder = OutputFolder(path)
     if folder.body is None:
@@ -41,9 +39,7 @@ def collectable(path: Path) -> OutputFolder:
 
 def contents(folder: OutputFolder) -> Iterator[bytes]:
     """The bytes of the parts of a verified folder one after another; arrays become one array.
-
-    Raises:
-        AtentoError: a part cannot be read, or its array does not fit those before it.
+    Raises AtentoError: a part cannot be read, or its array does not fit those before it.
     """
     paths = [folder.part_path(block.number) for block in folder.blocks]
     if folder.ending == ".npy":
@@ -62,9 +58,7 @@ def contents(folder: OutputFolder) -> Iterator[bytes]:
 
 def write_joined(folder: OutputFolder, out: Path) -> None:
     """Write the joined parts to a file, which is replaced when it is whole.
-
-    Raises:
-        AtentoError: it cannot be written.
+    Raises AtentoError: it cannot be written.
     """
     try:
         with replacement(out) as partial, partial.open("wb") as stream:

@@ -24,9 +24,7 @@ def ending(name: str) -> str:
 
 def parser(name: str, columns: Sequence[str]) -> Parse | None:
     """The function that takes the columns out of a line of that file; None: the line is the text.
-
-    Raises:
-        UsageError: the file has no columns, or a column of a .tsv file is no number.
+    Raises UsageError: the file has no columns, or a column of a .tsv file is no number.
     """
     if not columns or ending(name) == ".parquet":
         return None

@@ -45,9 +45,7 @@ class Input:
 
     def version(self) -> dict[str, Any]:
         """Its size in bytes, and its time or its tag: what changes when the file changes.
-
-        Raises:
-            DataError: there is no such file.
+        Raises DataError: there is no such file.
         """
         if not self._is_url:
             with open_binary(Path(self.path), self.shown, streamed=True):
@@ -62,11 +60,7 @@ class Input:
         return {"size": about.get("size"), **named}
 
     def plan(self, reading: Reading) -> Plan:
-        """Cut it into blocks; it is read once, a part at a time.
-
-        Raises:
-            DataError: a line breaks a rule.
-        """
+        """Cut it into blocks; it is read once, a part at a time. Raises DataError: a line breaks a rule."""
         reading = replace(reading, parse=parser(self.path, self.columns))
         if not self.is_parquet:
             with self._opened() as stream:
@@ -84,9 +78,7 @@ class Input:
 
     def bytes_in_order(self, blocks: Iterator[Block]) -> Iterator[bytes]:
         """The bytes of blocks of a compressed file, in rising order; those between are read over.
-
-        Raises:
-            DataError: the file cannot be read to the end of a block.
+        Raises DataError: the file cannot be read to the end of a block.
         """
         with self._opened() as stream:
             position = 0
@@ -98,9 +90,7 @@ class Input:
 
     def bytes_of(self, block: Block) -> bytes:
         """The bytes of a block of a file that can be read anywhere.
-
-        Raises:
-            DataError: the file has become shorter, or cannot be read.
+        Raises DataError: the file has become shorter, or cannot be read.
         """
         if not self._is_url:
             with self._open() as stream:
@@ -154,9 +144,7 @@ class Input:
     @cached_property
     def _system(self) -> tuple[Any, str]:
         """The file system of a URL, and the path in it.
-
-        Raises:
-            MissingPartError: the package for it is not installed. UsageError: no such kind of URL.
+        Raises MissingPartError: the package for it is not installed. UsageError: no such kind of URL.
         """
         try:
             from fsspec.core import url_to_fs  # late: an extra

@@ -137,11 +137,7 @@ class OutputFolder:
         return None if same else f"{path.name} was altered: its SHA-256 is not that of the manifest"
 
     def add(self, block: Block, content: bytes, bad: Sequence[str]) -> None:
-        """Write the part of a block, and its record.
-
-        Raises:
-            AtentoError: it cannot be written.
-        """
+        """Write the part of a block, and its record. Raises AtentoError: it cannot be written."""
         path = self.part_path(block.number)
         _write_whole(path, content)
         digest = hashlib.sha256(content).hexdigest()

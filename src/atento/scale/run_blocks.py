@@ -137,9 +137,7 @@ class BlockRun:
         """Answer all blocks, with their bytes or none.
 
         A block that lost `ATTEMPTS` workers is left out while the others go on; the error at the end names it.
-
-        Raises:
-            AtentoError: the model cannot be loaded, a block cannot be read, or it lost every worker that tried it.
+        Raises AtentoError: the model cannot be loaded, a block cannot be read, or it lost every worker that tried it.
         """
         waiting = iter(blocks)
         with WorkerPool(self._workers, self._start) as pool:

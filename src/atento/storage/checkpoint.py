@@ -106,9 +106,7 @@ def save_checkpoint(
 
 def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
     """Write, and try again if the disk fails for a moment or is full.
-
-    Raises:
-        CheckpointError: it failed; the message names path, bytes needed and the last valid step.
+    Raises CheckpointError: it failed; the message names path, bytes needed and the last valid step.
     """
     for attempt in range(len(_PAUSES) + 1):
         try:
@@ -130,9 +128,7 @@ def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Verify a checkpoint and read it, with its tensors on the CPU. Never falls back to another checkpoint.
-
-    Raises:
-        CheckpointError: truncated, altered, incomplete or malformed; names the file and what is wrong.
+    Raises CheckpointError: truncated, altered, incomplete or malformed; names the file and what is wrong.
     """
     with directory(path) as fd:
         with contextlib.suppress(OSError):  # a shared lock: retention does not delete what is being read
@@ -277,9 +273,7 @@ def temporary_folder(folder: Path, step: int) -> Iterator[tuple[Path, int]]:
 
 def commit(temporary: Path, fd: int, target: Path, step: int, run_id: str, entries: Sequence[FileEntry]) -> None:
     """Write the manifest of all files, and let the folder have its name.
-
-    Raises:
-        OSError: it failed; the checkpoint of before is there.
+    Raises OSError: it failed; the checkpoint of before is there.
     """
     old = target.with_name(target.name + ".old")
     try:
@@ -351,9 +345,7 @@ def read_parts(path: Path, directory_fd: int, manifest: Manifest, name: str) -> 
     """The tensors of `name`, or of the files of all shards of it.
 
     A tensor of all files is divided: each has some of its rows, in order. A tensor of the first file alone is whole.
-
-    Raises:
-        CheckpointError: neither is part of the checkpoint, one of the files is missing, or a file is malformed.
+    Raises CheckpointError: neither is part of the checkpoint, one of the files is missing, or a file is malformed.
     """
     if manifest.entry(name) is not None:
         return read_safetensors(path, directory_fd, name)

@@ -34,9 +34,7 @@ class RunLock:
 
     def __enter__(self) -> "RunLock":
         """Acquire the lock.
-
-        Raises:
-            UsageError: another process holds it (process, host and time are named), or the folder cannot be written.
+        Raises UsageError: another process holds it (process, host and time are named), or the folder cannot be written.
         """
         path = self.folder / ".lock"
         fd = self._locked(path)

@@ -76,9 +76,7 @@ def sync(fd: int) -> None:
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[int]:
     """Open a directory, so that its files are opened relative to its descriptor.
-
-    Raises:
-        CheckpointError: there is no such directory, or it cannot be opened.
+    Raises CheckpointError: there is no such directory, or it cannot be opened.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -94,9 +92,7 @@ def directory(path: Path) -> Iterator[int]:
 
 def write_file(directory_fd: int, name: str, chunks: Iterable[bytes | memoryview]) -> FileEntry:
     """Write a new file in a directory, fsync it, and return its entry, hashed from the bytes given.
-
-    Raises:
-        OSError: the system's error, with the file's name.
+    Raises OSError: the system's error, with the file's name.
     """
     digest, size = hashlib.sha256(), 0
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # never over a file, never through a link
@@ -151,9 +147,7 @@ def write_manifest(
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a directory, verified by its own hash; the files are not read.
-
-    Raises:
-        CheckpointError: it is missing, malformed or altered, or has a file name that is not allowed.
+    Raises CheckpointError: it is missing, malformed or altered, or has a file name that is not allowed.
     """
     with directory(path) as fd:
         return _read_manifest(path, fd)
@@ -163,10 +157,8 @@ def verify(path: Path) -> Manifest:
     """Verify that a directory has exactly the files of its manifest, bit for bit; takes 0.8 s per GiB.
 
     `confidence.json` may be there without being listed: it is fitted to a model that is already written.
-
-    Raises:
-        CheckpointError: names the first file that is missing, extra, of the wrong size or content, or not a plain file.
-            Where the system could not read it, so that nothing is known of the content, the OSError is its cause.
+    Raises CheckpointError: names the first file that is missing, extra, of the wrong size or content, or not a plain
+    file. Where the system could not read it, so that nothing is known of the content, the OSError is its cause.
     """
     with directory(path) as fd:
         manifest = _read_manifest(path, fd)
@@ -188,9 +180,7 @@ def verify(path: Path) -> Manifest:
 
 def read_verified(path: Path, entry: FileEntry, limit: int) -> bytes:
     """The content of one small file, verified against its entry.
-
-    Raises:
-        CheckpointError: it is missing, altered, or longer than `limit` bytes.
+    Raises CheckpointError: it is missing, altered, or longer than `limit` bytes.
     """
     if entry.size > limit:
         raise CheckpointError(f"checkpoint {path}: {entry.name} has {entry.size} bytes, more than the {limit} allowed")
@@ -203,9 +193,7 @@ def read_verified(path: Path, entry: FileEntry, limit: int) -> bytes:
 
 def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
     """One JSON object of a checkpoint, verified against the manifest.
-
-    Raises:
-        CheckpointError: it is missing, altered or malformed.
+    Raises CheckpointError: it is missing, altered or malformed.
     """
     entry = manifest.entry(name)
     if entry is None:
@@ -221,9 +209,7 @@ def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
 
 def strict_json(text: bytes) -> Any:
     """Parse JSON by the standard alone: UTF-8, no NaN or infinity, no key twice.
-
-    Raises:
-        ValueError: says what is wrong.
+    Raises ValueError: says what is wrong.
     """
 
     def refuse(constant: str) -> None:

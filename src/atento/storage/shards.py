@@ -117,9 +117,7 @@ def _write(temporary: Path, files: Files) -> list[FileEntry]:
 
 def _check_seen(temporary: Path, entries: list[FileEntry]) -> None:
     """Check that this process sees the files of all.
-
-    Raises:
-        CheckpointError: it does not see one; the processes have no folder in common.
+    Raises CheckpointError: it does not see one; the processes have no folder in common.
     """
     for entry in entries:
         path = temporary / entry.name

@@ -206,9 +206,7 @@ class TensorFiles:
 
     def read(self, name: str, into: Tensor | None = None) -> Tensor:
         """The tensor of that name, or `into`, a contiguous tensor of its dtype and shape, filled with it.
-
-        Raises:
-            CheckpointError: the file ends early.
+        Raises CheckpointError: the file ends early.
         """
         entry = self.entries[name]
         return entry.read(name, self._descriptor(entry.file), into)
@@ -250,9 +248,7 @@ class TensorFiles:
 
     def joined(self, names: Sequence[str]) -> Tensor:
         """Several tensors concatenated along the first dimension.
-
-        Raises:
-            CheckpointError: their widths or dtypes differ.
+        Raises CheckpointError: their widths or dtypes differ.
         """
         entries = [self.entries[name] for name in names]
         if len({(entry.dtype, entry.shape[1:]) for entry in entries}) > 1 or not entries[0].shape:
@@ -267,9 +263,7 @@ class TensorFiles:
 
 def _weights_file(folder: Path, single: str) -> Path | None:
     """The index of a folder, or its single file, or the only variant of them (`model.fp16.safetensors`).
-
-    Raises:
-        ModelError: there are several variants.
+    Raises ModelError: there are several variants.
     """
     for name in (INDEX, single):
         if (folder / name).exists():
@@ -320,9 +314,7 @@ def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
 
 def read_safetensors(path: Path, directory_fd: int, name: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file of the open directory of a checkpoint, on the CPU.
-
-    Raises:
-        CheckpointError: the file is no plain one, or is not of this format, or a tensor is not finite.
+    Raises CheckpointError: the file is no plain one, or is not of this format, or a tensor is not finite.
     """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory_fd)
@@ -349,10 +341,8 @@ def _entries_of(path: Path) -> dict[str, TensorEntry]:
 
 def _entries(path: Path, file: BinaryIO, dtypes: Mapping[str, torch.dtype]) -> dict[str, TensorEntry]:
     """The tensors in the header of an open safetensors file, checked against the size of the file.
-
-    Raises:
-        OSError: it cannot be read. ModelError: a kind of tensor that is not among `dtypes`.
-        CheckpointError: truncated, altered, or not of this format.
+    Raises OSError: it cannot be read. ModelError: a kind of tensor that is not among `dtypes`. CheckpointError:
+    truncated, altered, or not of this format.
     """
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")  # the file begins with the length of its header

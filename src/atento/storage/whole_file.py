@@ -11,11 +11,7 @@ from atento.errors import AtentoError, CheckpointError, TrainingError, UsageErro
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file atomically.
-
-    Raises:
-        TrainingError: the file cannot be written.
-    """
+    """Write a small file atomically. Raises TrainingError: the file cannot be written."""
     try:
         with replacement(path) as partial:
             partial.write_text(text, encoding="utf-8", newline="\n")
@@ -25,9 +21,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def write_output(path: Path, content: str | bytes) -> None:
     """Write a file that a user named; a disk that is full leaves the old one.
-
-    Raises:
-        AtentoError: it cannot be written.
+    Raises AtentoError: it cannot be written.
     """
     with output(path) as partial:
         partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)

@@ -47,11 +47,7 @@ class CheckpointWriter:
         return self._thread is None or not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait for the checkpoint.
-
-        Raises:
-            CheckpointError: it could not be written.
-        """
+        """Wait for the checkpoint. Raises CheckpointError: it could not be written."""
         if self._thread is not None:
             self._thread.join()
         error, self.step, self._thread, self._error = self._error, None, None, None

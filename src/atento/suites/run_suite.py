@@ -117,9 +117,7 @@ def _scored(plan: Plan, runs: Mapping[int, Path], outputs: Mapping[int, Mapping[
 
 def _found(rows: Sequence[Row], folder: Path, requested: bool) -> tuple[list[RowFiles], dict[str, str]]:
     """The files of the rows that are in a folder, and for each other row the file that is missing.
-
-    Raises:
-        UsageError: no such folder. DataError: none of the rows is there, or not all of those that were requested.
+    Raises UsageError: no such folder. DataError: none of the rows is there, or not all of those that were requested.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; it must have a folder for each task, such as {_expected(rows[0])}")

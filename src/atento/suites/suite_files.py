@@ -75,9 +75,7 @@ def source(row: Row, path: Path) -> dict[str, Any]:
 
 def labelled_records(row: Row, path: Path, folder: Path) -> Split:
     """The records of a labelled file of a data folder.
-
-    Raises:
-        DataError: names file and line; also for a label that is not one of the row's.
+    Raises DataError: names file and line; also for a label that is not one of the row's.
     """
     fields = [field for field in row.spec.fields if not field.optional or field.name in row.columns]
     skip_bad = bool(row.recipe.get("data", {}).get("skip_bad"))
@@ -99,9 +97,7 @@ def labelled_records(row: Row, path: Path, folder: Path) -> Split:
 
 def unlabelled_records(row: Row, path: Path, folder: Path) -> tuple[list[str], list[Any]]:
     """The numbers and the texts, or pairs of texts, of a test file without labels, also of records with a blank text.
-
-    Raises:
-        DataError: names file and line.
+    Raises DataError: names file and line.
     """
     fields = [Field(name) for name in ("text", "pair") if name in row.columns]
     columns: list[int | str] = [row.index]

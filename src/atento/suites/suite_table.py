@@ -11,11 +11,7 @@ SUITES: dict[str, Suite] = {suite.name: suite for suite in (GLUE, PORTUGUESE)}
 
 
 def suite_named(name: str) -> Suite:
-    """The suite of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The suite of that name. Raises UsageError: there is none."""
     if name not in SUITES:
         raise UsageError(f"unknown table {name!r}{nearest(name, list(SUITES))}")
     return SUITES[name]

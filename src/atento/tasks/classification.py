@@ -71,9 +71,7 @@ def gives_label_sets(network: Network) -> bool:
 
 def label_head(network: Network) -> HeadConfig:
     """The head that gives labels: the multi-label head if there is one, else the classification head.
-
-    Raises:
-        CapabilityError: there is neither.
+    Raises CapabilityError: there is neither.
     """
     return network_head(network.config, SETS if gives_label_sets(network) else KIND)
 
@@ -146,10 +144,8 @@ def above(labels: Sequence[Label], threshold: float | None = None) -> list[Label
 
 def least_probability(model: TaskModel, abstain: float, threshold: float | None = None) -> float:
     """The probability from which on a model answers with a precision of `abstain`; above 1 if it never does.
-
-    Raises:
-        UsageError: `abstain` is not between 0 and 1, or a threshold is given too. CapabilityError: nothing is known of
-            the precision of the model.
+    Raises UsageError: `abstain` is not between 0 and 1, or a threshold is given too. CapabilityError: nothing is known
+    of the precision of the model.
     """
     given: object = abstain
     if not (isinstance(given, Real) and 0 < float(given) < 1):

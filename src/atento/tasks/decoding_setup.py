@@ -41,11 +41,9 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     call names replaces the usual one: a beam (or `sample=False`) replaces sampling, `mbr` and `exact`; sampling
     replaces `mbr` and `exact`. A beam that is narrower than the usual `n_best` lowers it, and a
     limit below the usual minimum of tokens that.
-
-    Raises:
-        UsageError: an option that does not exist (names the nearest), one that excludes another, or one that has no
-            effect in the strategy (`beam` beside `sample`, a `length_penalty` beside `greedy`).
-        RecipeError: a value of the wrong type or out of range.
+    Raises UsageError: an option that does not exist (names the nearest), one that excludes another, or one that has no
+    effect in the strategy (`beam` beside `sample`, a `length_penalty` beside `greedy`). RecipeError: a value of the
+    wrong type or out of range.
     """
     changes: dict[str, object] = {name: plain(value) for name, value in options.items()}
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
@@ -78,9 +76,7 @@ def one_output(usual: DecodingConfig) -> DecodingConfig:
 
 def embedding_for(saved: Mapping[str, object], position: str, options: EmbeddingOptions) -> EmbeddingConfig:
     """The embedding of a model's configuration (`saved`, at `position` in messages), changed by the options of a call.
-
-    Raises:
-        UsageError: an option or a prompt that does not exist, a length of 0. RecipeError: a value of the wrong type.
+    Raises UsageError: an option or a prompt that does not exist, a length of 0. RecipeError: a value of the wrong type.
     """
     _check_names(options, [*EmbeddingOptions.__annotations__], "embedding")
     default = Reader().fit(as_node(saved, position), EmbeddingConfig, "embedding")
@@ -97,9 +93,7 @@ def embedding_for(saved: Mapping[str, object], position: str, options: Embedding
 
 def kept_dimensions(options: EmbeddingOptions, width: int) -> int | None:
     """How many numbers of each vector a call keeps; None: all.
-
-    Raises:
-        UsageError: `dimensions` is no whole number from 1 to the width of a vector.
+    Raises UsageError: `dimensions` is no whole number from 1 to the width of a vector.
     """
     kept = plain(options.get("dimensions"))
     if kept is None or (isinstance(kept, int) and 1 <= kept <= width):

@@ -150,9 +150,7 @@ def head_inputs(
 
 def cut_to(model: TaskModel, template: Template, longest: int | None, *texts: TextTokens) -> list[TextTokens]:
     """One text or two, cut as the model cuts them: to `longest` tokens, special ones included.
-
-    Raises:
-        CapabilityError: the model reads a text of so many tokens in windows.
+    Raises CapabilityError: the model reads a text of so many tokens in windows.
     """
     if longest is None:
         return list(texts)

@@ -105,9 +105,7 @@ def source_writer(
 
 def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
     """The draft that a decoding configuration names; None if it names none.
-
-    Raises:
-        CapabilityError: the model that is named has another vocabulary, or is of another architecture.
+    Raises CapabilityError: the model that is named has another vocabulary, or is of another architecture.
     """
     if not decoding.draft:
         return None
@@ -246,9 +244,7 @@ def stream_output(model: TaskModel, task: str, text: str, row: int, options: Dec
 
 def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
     """The scores of given outputs, with `top` of the most probable tokens at each place.
-
-    Raises:
-        CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
+    Raises CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
     """
     network = model.network
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Continuing) or (

@@ -271,9 +271,7 @@ def readable_questions(
     split: Split, tokenizer: Tokenizer, template: str | None, network: NetworkConfig, longest: int | None, stride: int
 ) -> tuple[Split, str]:
     """Return a split without the questions that leave no room for their context, and a warning that counts them.
-
-    Raises:
-        DataError: none is left.
+    Raises DataError: none is left.
     """
     rows: list[int] = []
     first, special_tokens = "", tokenizer.template(template)

@@ -18,10 +18,8 @@ def has_regression_head(model: TaskModel) -> bool:
 
 def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[float]:
     """The number that a loaded model gives for each text or pair.
-
-    Raises:
-        CapabilityError: the model has no regression head. UsageError: texts for a model of pairs, or pairs for a model
-            of texts.
+    Raises CapabilityError: the model has no regression head. UsageError: texts for a model of pairs, or pairs for a
+    model of texts.
     """
     head = head_of(model, KIND)
     first, second = texts_of_model(model, texts)

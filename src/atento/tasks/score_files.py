@@ -94,9 +94,7 @@ def read_items(
 
 def in_order_of(references: Items, predictions: Items) -> Items:
     """The predictions in the order of the references, by their ids if they have some.
-
-    Raises:
-        DataError: they are not equally many, a question has no prediction, or only one of the files has ids.
+    Raises DataError: they are not equally many, a question has no prediction, or only one of the files has ids.
     """
     if predictions.ids is not None:
         if references.ids is None:
@@ -146,9 +144,7 @@ def where_all_say(references: Items, systems: list[Items]) -> tuple[list[str], l
 
 def check_tags(predictions: Items, references: Items, scheme: str | None, of_entities: bool) -> None:
     """Check that each sentence has as many tags as its reference, and tags of entities if the metric needs them.
-
-    Raises:
-        DataError: names file and line.
+    Raises DataError: names file and line.
     """
     for number, (tags, right) in enumerate(zip(predictions.values, references.values)):
         if len(tags) != len(right):

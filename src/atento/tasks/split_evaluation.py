@@ -46,9 +46,7 @@ _BATCH_TOKENS = 2048
 
 def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Split) -> Batches:
     """Return a validation or test split as batches of the recipe's objective.
-
-    Raises:
-        DataError: no example is left, or a label that the training data does not have.
+    Raises DataError: no example is left, or a label that the training data does not have.
     """
     preparation = Preparation(recipe, network, tokenizer, split, template_for(recipe.task, tokenizer), held_out=True)
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
@@ -247,9 +245,7 @@ def metric_scores(
     sources: Sequence[str] | None = None,
 ) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.
-
-    Raises:
-        UsageError: an unknown metric, or sources that a learned one needs are missing.
+    Raises UsageError: an unknown metric, or sources that a learned one needs are missing.
     """
 
     def scorer(name: str) -> Callable[..., Score]:

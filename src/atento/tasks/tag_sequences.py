@@ -28,9 +28,7 @@ def scheme_of_labels(labels: Iterable[str]) -> str | None:
 
 def transitions(labels: Sequence[str], scheme: str) -> Transitions:
     """The legal transitions between labels under a scheme (`atento.metrics.tag_schemes`).
-
-    Raises:
-        UsageError: there is no such scheme.
+    Raises UsageError: there is no such scheme.
     """
     return Transitions(
         np.array([may_follow(OUTSIDE, label, scheme) for label in labels]),

@@ -128,9 +128,7 @@ def tokenizer_of(model: TaskModel) -> Tokenizer:
 
 def head_of(model: TaskModel, kind: str) -> HeadConfig:
     """The model's head of that kind.
-
-    Raises:
-        CapabilityError: it has none; says what the model was trained for, and how to give it one.
+    Raises CapabilityError: it has none; says what the model was trained for, and how to give it one.
     """
     head = next((head for head in model.network.config.heads if head.kind == kind), None)
     if head is None:
@@ -148,9 +146,7 @@ def labels_of(network: NetworkConfig) -> set[str]:
 
 def check_flags(**options: object) -> None:
     """Check options that are true or false; None: not given.
-
-    Raises:
-        UsageError: another value, such as the text "no", which would count as true; names the option.
+    Raises UsageError: another value, such as the text "no", which would count as true; names the option.
     """
     for name, value in options.items():
         if value is not None and type(value).__name__ not in ("bool", "bool_"):  # NumPy's too
@@ -197,9 +193,7 @@ def check_lengths(lengths: Sequence[int], network: NetworkConfig, trained: int |
     """Warn once, with counts, of texts (their tokens, special ones with them) that are longer than `trained`.
 
     Texts of no tokens are not counted. `result` is what comes of them.
-
-    Raises:
-        UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves.
+    Raises UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves.
     """
     real = [length for length in lengths if length]
     limit, longest = most_read(network, trained), max(real, default=0)

@@ -41,9 +41,7 @@ def with_outputs(batch: Batch, rows: Rows, teaching: Teaching, outputs: Outputs 
 
 def teaching_head(model: TaskModel, head: HeadConfig, split: Split) -> HeadConfig:
     """The head of a model that teaches `head` of a network the records of a split.
-
-    Raises:
-        CapabilityError: it has none, or of other labels; says where one stands.
+    Raises CapabilityError: it has none, or of other labels; says where one stands.
     """
     own = next((own for own in model.network.config.heads if own.kind == head.kind), None)
     if own is None:

@@ -34,9 +34,7 @@ def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
 
 def text_pooling(name: str, skip: int = 0) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """The pooling of that name: hidden vectors (B,L,D) and their token mask (B,L) -> (B,P·D), as `pool_text`.
-
-    Raises:
-        UsageError: there is no such pooling; names the nearest.
+    Raises UsageError: there is no such pooling; names the nearest.
     """
     for part in name.split("+"):
         if part not in TEXT_POOLINGS:

@@ -87,9 +87,7 @@ def text_outputs(
 
 def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str] | None]:
     """As `texts_and_pairs`, for a model that was trained on texts or on pairs.
-
-    Raises:
-        UsageError: texts for a model of pairs, or pairs for a model of texts.
+    Raises UsageError: texts for a model of pairs, or pairs for a model of texts.
     """
     first, second = texts_and_pairs(given)
     pairs = model.config.get("pairs")
@@ -102,9 +100,7 @@ def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str
 
 def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
     """Texts; or, of tuples of two texts, the first ones and the second ones.
-
-    Raises:
-        UsageError: something else. DataError: a text with a NUL character.
+    Raises UsageError: something else. DataError: a text with a NUL character.
     """
     if is_frame(given):
         given = frame_texts(given)

@@ -119,11 +119,7 @@ class Windows:
 
 
 def _windows_of(model: TaskModel, window: int | None, stride: int | None) -> Windows:
-    """The windows of a model.
-
-    Raises:
-        UsageError: `window` or `stride` is out of range.
-    """
+    """The windows of a model. Raises UsageError: `window` or `stride` is out of range."""
     network, limit = model.network, model.network.config.position_limit
     if isinstance(network, RecurrentLM) and window is None:
         if stride is not None:

@@ -332,9 +332,7 @@ def token_limit(
 
     Default: 2 x source + 16, or 128 after a prompt of any length; plus `needed`, the tokens that every output must
     contain.
-
-    Raises:
-        UsageError: no position after the prompt, or fewer tokens than `needed`.
+    Raises UsageError: no position after the prompt, or fewer tokens than `needed`.
     """
     usual = max(CONTINUATION_TOKENS if is_prompt else 2 * (length - n_special) + 16, decoding.min_new_tokens) + needed
     limit = usual if decoding.max_new_tokens is None else decoding.max_new_tokens

@@ -141,9 +141,7 @@ def strings(outputs: Sequence[Sequence[WrittenText]], n_best: int | None) -> lis
 
 def listed(value: object) -> list[str]:
     """A text or texts as a list.
-
-    Raises:
-        UsageError: something else than texts. DataError: a text with a NUL character.
+    Raises UsageError: something else than texts. DataError: a text with a NUL character.
     """
     if is_frame(value):
         value = frame_texts(value)

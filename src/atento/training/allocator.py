@@ -37,9 +37,7 @@ def keep_freed_memory() -> bool:
 
 def check_memory(n_parameters: int, n_trained: int, device: str) -> None:
     """Check that the memory holds weights, and of those that are trained gradients and AdamW's two running means.
-
-    Raises:
-        UsageError: the machine has less memory than that.
+    Raises UsageError: the machine has less memory than that.
     """
     if device != "cpu" or not hasattr(os, "sysconf"):
         return

@@ -12,9 +12,7 @@ _COMPILERS = ("g++", "clang++", "c++")
 
 def compile_blocks(network: Network) -> None:
     """Let every stack of a network run its blocks with `torch.compile` while it trains.
-
-    Raises:
-        RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
+    Raises RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
     """
     if next(network.parameters()).device.type != "cpu" and find_spec("triton") is None:
         raise UsageError("`training.compile` needs the package triton on a GPU: pip install triton, or set it to false")

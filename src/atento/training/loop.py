@@ -31,11 +31,8 @@ _LAYER = re.compile(r".*?\b(?:blocks|layers|forward_layers|backward_layers)\.\d+
 
 def fit(run: Run) -> Progress:
     """Train until the last step, early stopping, the step of a pause, or a signal.
-
-    Raises:
-        TrainingStopped: a signal stopped training; a checkpoint was saved.
-        TrainingError: the loss or the gradient is not finite.
-        CheckpointError: a checkpoint could not be written; the last good one is kept.
+    Raises TrainingStopped: a signal stopped training; a checkpoint was saved. TrainingError: the loss or the gradient
+    is not finite. CheckpointError: a checkpoint could not be written; the last good one is kept.
     """
     config, progress = run.config, run.progress
     progress.finished = False
@@ -245,9 +242,7 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
 
     If memory runs out, the same update is taken in twice as many pieces, and all later ones too: losses are sums, so
     without dropout the result is the same up to rounding. Other pieces draw other masks of dropout.
-
-    Raises:
-        TrainingError: the update is not finite and may not be skipped, or memory does not suffice for one example.
+    Raises TrainingError: the update is not finite and may not be skipped, or memory does not suffice for one example.
     """
     while True:
         pieces = run.config.micro_batches * run.progress.splits  # doubled each time memory ran out

@@ -88,9 +88,7 @@ class Optimizer:
         """Take one step at a learning rate.
 
         If memory runs out before anything has changed, the exception is raised as it is, and the step can be repeated.
-
-        Raises:
-            TrainingError: memory ran out while the weights were changed.
+        Raises TrainingError: memory ran out while the weights were changed.
         """
         tensors = [*self.parameters.values(), *self.tensors().values()]
         versions = [tensor._version for tensor in tensors]  # PyTorch counts the changes in place
@@ -195,9 +193,7 @@ def muon(
 
     Muon orthogonalizes the momentum of a matrix (Jordan et al. 2024). Its step is scaled to the root mean square of a
     step of AdamW, so that both have one learning rate and one weight decay (Liu et al. 2025, Muon is Scalable, 2.2).
-
-    Raises:
-        RecipeError: the layers of the network have no matrices that are trained.
+    Raises RecipeError: the layers of the network have no matrices that are trained.
     """
     hidden = {name: parameters[name] for name in hidden_matrices(network) if name in trained.scales}
     if not hidden:

@@ -178,9 +178,7 @@ def _save(run: Run, beside: bool) -> None:
 
 def finish_writing(run: Run, *, wait: bool = False) -> None:
     """Write the event of the checkpoint that was written in a thread, once it is; with `wait`, wait for it.
-
-    Raises:
-        CheckpointError: it could not be written.
+    Raises CheckpointError: it could not be written.
     """
     if run.writer.step is None or not (wait or run.writer.done):
         return
@@ -200,9 +198,7 @@ def append_event(run: Run, step: int) -> None:
 
 def delete_old(run: Run, step: int) -> None:
     """Delete old checkpoints beyond `keep`; `step` is that of the newest.
-
-    Raises:
-        CheckpointError: a checkpoint cannot be read.
+    Raises CheckpointError: a checkpoint cannot be read.
     """
     config, every = run.config, run.config.checkpoint_every
     # the checkpoints to average at the end are kept, in addition to those of signals and best scores
@@ -212,9 +208,7 @@ def delete_old(run: Run, step: int) -> None:
 
 def finish_save(run: Run) -> None:
     """Make up for what a kill may have cut off behind the newest checkpoint: its event and the deletion of old ones.
-
-    Raises:
-        CheckpointError: a checkpoint cannot be read.
+    Raises CheckpointError: a checkpoint cannot be read.
     """
     if run.updater.replica.main:
         append_event(run, run.progress.step)
@@ -262,9 +256,7 @@ def restore(run: Run, path: Path, *, continues: bool = True) -> dict[str, Any]:
 
 def restore_weights(run: Run, path: Path) -> int:
     """Load weights and optimizer state alone from a checkpoint of the run, and return its step.
-
-    Raises:
-        CheckpointError: the checkpoint is damaged.
+    Raises CheckpointError: the checkpoint is damaged.
     """
     checkpoint = load_checkpoint(path)
     run.updater.load(checkpoint.weights, checkpoint.optimizer)

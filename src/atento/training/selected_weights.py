@@ -90,9 +90,7 @@ def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
 
 def check_stages(trained: TrainedWeights, steps: int) -> None:
     """Refuse stages that a run never reaches.
-
-    Raises:
-        UsageError: names the update at which the last one begins, and the run's steps.
+    Raises UsageError: names the update at which the last one begins, and the run's steps.
     """
     last = max(trained.begins.values(), default=1)  # 1: all from the start
     if last > steps:

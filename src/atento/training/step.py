@@ -32,9 +32,7 @@ MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its 
 
 def recompute(network: Network) -> None:
     """Let every stack of a network compute its activations again in the backward pass.
-
-    Raises:
-        RecipeError: the network has no stack of blocks.
+    Raises RecipeError: the network has no stack of blocks.
     """
     stacks = stacks_of(network)
     if not stacks:

@@ -176,9 +176,7 @@ _MADE: Mapping[str, Callable[[TrackedRun], Tracker]] = {
 
 def check_trackers(names: Sequence[str]) -> None:
     """Check that the packages of the trackers are installed.
-
-    Raises:
-        MissingPartError: one is not; the message has the command that installs it.
+    Raises MissingPartError: one is not; the message has the command that installs it.
     """
     for name in names:
         if find_spec(name) is None:

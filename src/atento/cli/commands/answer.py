@@ -197,9 +197,7 @@ def _show(pairs: Sequence[_Pair], answers: "Sequence[Sequence[Answer]]", n_best:
 
 def _row(line: str, position: str) -> _Pair:
     """The question and the context of a line, with a tab between.
-
-    Raises:
-        DataError: the line has another number of texts, or one of them is blank.
+    Raises DataError: the line has another number of texts, or one of them is blank.
     """
     texts = line.split("\t")
     if len(texts) != 2:
@@ -210,9 +208,7 @@ def _row(line: str, position: str) -> _Pair:
 
 def _object(line: str, position: str) -> _Pair:
     """The question and the context of a JSON object.
-
-    Raises:
-        DataError: the line is no JSON, or no object with both, or one of them is blank.
+    Raises DataError: the line is no JSON, or no object with both, or one of them is blank.
     """
     try:
         record = json.loads(line)

@@ -68,9 +68,7 @@ def attend(
 
 def _texts(out: str, target: str | None) -> list[str]:
     """The lines of standard input that are not blank: one, or several for a page.
-
-    Raises:
-        DataError: there are no such lines, or several for a file of one text.
+    Raises DataError: there are no such lines, or several for a file of one text.
     """
     from atento.data.files.source_lines import read_lines
 

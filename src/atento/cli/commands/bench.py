@@ -167,9 +167,7 @@ def _run(
 
 def _code(name: str) -> ModuleType:
     """The package with the code of a measurement: the studies, or the benchmarks, which only a clone has.
-
-    Raises:
-        UsageError: Atento was not installed from a clone.
+    Raises UsageError: Atento was not installed from a clone.
     """
     if MEASUREMENTS[name].study:
         return import_module("atento_lab.studies")

@@ -210,9 +210,7 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
     """Each record as it is written, with the number of its first line, from 1, and the text that is compared.
 
     The line that names the columns is a record with a blank text. Of a file without lines, the text is the record.
-
-    Raises:
-        DataError: a record has no such column. UsageError: a column must be named.
+    Raises DataError: a record has no such column. UsageError: a column must be named.
     """
     from atento.cli.table_columns import is_table, table_rows
     from atento.config.recipe import SourceConfig

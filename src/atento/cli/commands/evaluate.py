@@ -162,9 +162,7 @@ def columns_given(text: str) -> "dict[str, int | str]":
 
 def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     """The metric that has the table of the labels of a task, if a report or a confusion matrix is to be made.
-
-    Raises:
-        UsageError: the outputs of the task have no such table.
+    Raises UsageError: the outputs of the task have no such table.
     """
     from atento.config.tables.tasks import TASKS
     from atento.metrics import METRICS

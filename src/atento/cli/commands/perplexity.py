@@ -109,9 +109,7 @@ def _work(
     as_json: bool,
 ) -> Work:
     """What the command does with a block of lines: a number for each text.
-
-    Raises:
-        UsageError: an option of the score of all texts.
+    Raises UsageError: an option of the score of all texts.
     """
     from atento.data.files.source_lines import display_name
 
@@ -158,9 +156,7 @@ def _read(
     """Texts; or sources and targets, of one file with a tab on each line, or of two.
 
     A bad line is blank where `bad` takes its message.
-
-    Raises:
-        DataError: names file and line. UsageError: TARGETS for a model that reads no source.
+    Raises DataError: names file and line. UsageError: TARGETS for a model that reads no source.
     """
     from atento.data.files.source_lines import display_name
 
@@ -199,9 +195,7 @@ def _sides(
     lines: list[str], name: str, number: Callable[[int], int], bad: list[str] | None
 ) -> tuple[list[str], list[str]]:
     """The sources and targets of lines with a tab between them; `number` is that of the line with an index.
-
-    Raises:
-        DataError: a line has not one tab, or one side of it is blank; where `bad` takes the message it is blank.
+    Raises DataError: a line has not one tab, or one side of it is blank; where `bad` takes the message it is blank.
     """
     pairs = []
     for index, line in enumerate(lines):

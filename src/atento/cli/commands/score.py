@@ -214,9 +214,7 @@ def _scored(
 
 def _row(name: str, references: int, options: dict[str, object]) -> "Metric":
     """The row of a metric whose function has the options of the command.
-
-    Raises:
-        UsageError: there is no such metric, it has no such option, or a file that it reads is missing.
+    Raises UsageError: there is no such metric, it has no such option, or a file that it reads is missing.
     """
     from atento.metrics.learned_table import LEARNED, check_inputs
     from atento.metrics.metric_table import METRICS, Metric, metric_named
@@ -254,9 +252,7 @@ def _read(
     tables: "Mapping[int, Rows]",
 ) -> tuple[Any, list[list[Any]]]:
     """The references as the metric takes them, and the predictions of one system or two.
-
-    Raises:
-        UsageError: several files of references for a metric that takes one. DataError: names file and line.
+    Raises UsageError: several files of references for a metric that takes one. DataError: names file and line.
     """
     from atento.tasks.ranking_files import read_rankings
     from atento.tasks.score_files import check_tags, in_order_of, read_items, where_all_say

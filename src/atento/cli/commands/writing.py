@@ -230,9 +230,7 @@ def _run(request: _Request) -> None:
 
 def _work(request: _Request) -> Work:
     """What the command does with a block of lines.
-
-    Raises:
-        UsageError: an option that needs the terminal, or a page for each line.
+    Raises UsageError: an option that needs the terminal, or a page for each line.
     """
     for option, is_set in (("--stream", request.stream), ("--trace", request.trace is not None)):
         if is_set:

@@ -50,9 +50,7 @@ class EmbeddingConfig:
 
     def named(self, name: str) -> "EmbeddingConfig":
         """The configuration with the prompt of that name.
-
-        Raises:
-            UsageError: there is none; names those that there are.
+        Raises UsageError: there is none; names those that there are.
         """
         if name not in self.prompts:
             known = nearest(name, list(self.prompts)) if self.prompts else ": the model has none"

@@ -377,9 +377,7 @@ def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -
     """A copy with some fields changed, by each mapping in turn; a mapping for a part changes some fields of that part.
 
     `changed(config, n_layers=4, attention={"dropout": 0.1})`.
-
-    Raises:
-        RecipeError: no such field, or a value out of range.
+    Raises RecipeError: no such field, or a value out of range.
     """
     known = [field.name for field in fields(NetworkConfig)]
     values: dict[str, Any] = {}

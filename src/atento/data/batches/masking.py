@@ -233,11 +233,7 @@ def _treated(
 def masking_of(
     tokenizer: Tokenizer, config: ObjectiveConfig, unit: Literal["tokens", "words", "spans"] | None = None
 ) -> Masking:
-    """Return the masking for a tokenizer.
-
-    Raises:
-        TokenizerError: it has no mask, or nothing but special tokens.
-    """
+    """Return the masking for a tokenizer. Raises TokenizerError: it has no mask, or nothing but special tokens."""
     mask_id, ordinary_ids = tokenizer.mask_id, np.array(tokenizer.ordinary_ids, dtype=np.int64)
     if not len(ordinary_ids):
         raise TokenizerError("masking needs a tokenizer with pieces that are not special: all are special tokens")

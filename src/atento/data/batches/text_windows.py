@@ -33,9 +33,7 @@ def cut_text(
 
 def cut_windows(ids: Sequence[int], room: int, long_texts: LongTextConfig) -> list[Sequence[int]]:
     """The windows of a text of `room` ids each, the last one shorter; of first-last, the first and the last `room` ids.
-
-    Raises:
-        DataError: there is no room for a token.
+    Raises DataError: there is no room for a token.
     """
     if room < 1:
         raise DataError(f"a window must have room for a token beside the special ones: got {room}")

@@ -58,9 +58,7 @@ class Windows:
         words: Sequence[str] = (),
     ) -> None:
         """`sentences` are ids below `vocab_size`; `words` their strings.
-
-        Raises:
-            DataError: an id out of range, or no sentence with two words.
+        Raises DataError: an id out of range, or no sentence with two words.
         """
         self.config, self.seed, self.batch_size, self.words = config, seed, batch_size, tuple(words)
         if max(map(len, sentences), default=0) < 2:  # of the longest sentence
@@ -88,9 +86,7 @@ class Windows:
         min_count: int = 1,
     ) -> "Windows":
         """Build windows from words. Ids are ordered by falling count, then alphabetically; rarer words are removed.
-
-        Raises:
-            DataError: as the constructor, or no word appears `min_count` times.
+        Raises DataError: as the constructor, or no word appears `min_count` times.
         """
         counts = Counter(word for sentence in sentences for word in sentence)
         words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))

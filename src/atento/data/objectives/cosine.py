@@ -13,9 +13,7 @@ from atento.errors import DataError
 
 def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of scored pairs; long texts are cut, with a counted warning.
-
-    Raises:
-        DataError: records without a score or with a negative, or a score out of range; names file and line.
+    Raises DataError: records without a score or with a negative, or a score out of range; names file and line.
     """
     split = preparation.split
     scores = cosines_of(split, config.score_range) if "score" in split.columns else []
@@ -27,9 +25,7 @@ def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
 
 def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:
     """Return the cosine for each score: the score itself, or its place in the range, 0 to 1.
-
-    Raises:
-        DataError: a score out of range; names file and line.
+    Raises DataError: a score out of range; names file and line.
     """
     low, high = score_range or (-1.0, 1.0)  # a cosine, if no range is given
     for row, score in enumerate(split["score"]):

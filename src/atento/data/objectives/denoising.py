@@ -159,9 +159,7 @@ def sentence_numbers(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[i
 
 def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for denoising; texts longer than `data.max_len` tokens are split.
-
-    Raises:
-        DataError: no text is left. TokenizerError: the tokenizer has no mask.
+    Raises DataError: no text is left. TokenizerError: the tokenizer has no mask.
     """
     network, tokenizer = preparation.network, preparation.tokenizer
     template = special_tokens_of(network, tokenizer)

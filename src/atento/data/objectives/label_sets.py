@@ -20,9 +20,7 @@ KIND = "multi-label"  # of the head's configuration
 
 def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of texts with their sets of labels; long texts are cut as for labels.
-
-    Raises:
-        DataError: a label that the training data does not have.
+    Raises DataError: a label that the training data does not have.
     """
     head = network_head(preparation.network, KIND)
     check_label_sets(preparation.split, head.labels)

@@ -71,11 +71,7 @@ class Labels(OneText):
 
 
 def network_head(network: NetworkConfig, kind: str = KIND, so: str = "") -> HeadConfig:
-    """Return the head of that kind.
-
-    Raises:
-        CapabilityError: the network has none; `so` is the end of the message.
-    """
+    """Return the head of that kind. Raises CapabilityError: the network has none; `so` is the end of the message."""
     head = next((head for head in network.heads if head.kind == kind), None)
     if head is None:
         raise CapabilityError(f"this model has no {kind} head{so}")
@@ -123,9 +119,7 @@ def texts_as_store(
 
     With windows no text is cut: a row has all windows of a text, one behind the other, and the column `WINDOWS` the
     length of each.
-
-    Raises:
-        CapabilityError: windows for a network that reads words. UsageError: windows of pairs.
+    Raises CapabilityError: windows for a network that reads words. UsageError: windows of pairs.
     """
     if long_texts.windows is not None:
         if reads_words(network):
@@ -171,9 +165,7 @@ def report_windows(preparation: Preparation, store: MemoryStore, name: str = "id
 
 def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
     """Return the number of the label of each record.
-
-    Raises:
-        DataError: a label that is not among `names`; the message names file and line.
+    Raises DataError: a label that is not among `names`; the message names file and line.
     """
     numbers = {name: number for number, name in enumerate(names)}
     for row, label in enumerate(split["label"]):
@@ -184,9 +176,7 @@ def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
 
 def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of labelled texts; texts longer than `data.max_len` tokens are cut, with a counted warning.
-
-    Raises:
-        DataError: a label that the training data does not have.
+    Raises DataError: a label that the training data does not have.
     """
     head = network_head(preparation.network)
     numbers = label_numbers(preparation.split, head.labels)

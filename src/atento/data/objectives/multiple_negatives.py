@@ -113,9 +113,7 @@ class PairBatches:
 
 def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:
     """Return batches of pairs or triples; long texts are cut, with a counted warning.
-
-    Raises:
-        DataError: a negative that equals the pair, or fewer than two pairs. RecipeError: a batch of one pair.
+    Raises DataError: a negative that equals the pair, or fewer than two pairs. RecipeError: a batch of one pair.
     """
     split, training = preparation.split, preparation.recipe.training
     if "score" in split.columns:

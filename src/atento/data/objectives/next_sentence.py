@@ -97,9 +97,7 @@ def with_second(columns: Mapping[str, Ragged], seed: int, epoch: int) -> MemoryS
 
 def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for masked language modelling with next sentence prediction; each text is a document.
-
-    Raises:
-        DataError: fewer than two documents, or no document with two sentences.
+    Raises DataError: fewer than two documents, or no document with two sentences.
     """
     network, tokenizer, training = preparation.network, preparation.tokenizer, preparation.recipe.training
     documents = [split_sentences(text) for text in preparation.split["text"]]

@@ -89,9 +89,7 @@ class Preparation:
 
     def pieces(self, texts: Sequence[Sequence[int]], room: int, overlap: int = 0) -> list[list[int]]:
         """Split texts into pieces of at most `room` ids; a piece repeats the last `overlap` ids of the piece before it.
-
-        Raises:
-            DataError: all texts are blank, or `room` is below 1.
+        Raises DataError: all texts are blank, or `room` is below 1.
         """
         if room < 1:
             raise DataError(

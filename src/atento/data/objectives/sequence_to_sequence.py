@@ -61,9 +61,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     """Return batches of pairs. In training, pairs that are too long are left out, or cut with `data.truncate`.
 
     Held-out pairs are cut at the learned positions of the network; `within_positions` leaves out the others.
-
-    Raises:
-        DataError: no pair is left.
+    Raises DataError: no pair is left.
     """
     recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
     sources, targets = preparation.split["source"], preparation.split["target"]

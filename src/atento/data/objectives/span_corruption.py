@@ -78,9 +78,7 @@ def corrupt(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple
     """Return source and target: the text with sentinels in place of spans; and each sentinel with its span.
 
     A last sentinel ends the target.
-
-    Raises:
-        ValueError: there are fewer sentinels than spans plus one.
+    Raises ValueError: there are fewer sentinels than spans plus one.
     """
     if len(spans) + 1 > len(sentinels):
         raise ValueError(f"{len(spans)} spans need {len(spans) + 1} sentinels: got {len(sentinels)}")
@@ -109,9 +107,7 @@ def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[i
 
 def sentinel_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Return the ids of a tokenizer's sentinels in order, `<extra_id_0>` first.
-
-    Raises:
-        TokenizerError: it has fewer than two.
+    Raises TokenizerError: it has fewer than two.
     """
     known_ids = (tokenizer.specials.get(text) for text in sentinels(SENTINELS))
     ids = tuple(token for token in known_ids if token is not None)
@@ -124,9 +120,7 @@ def sentinel_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 def span_corruption(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for span corruption; texts longer than `data.max_len` tokens are split, single tokens left out.
-
-    Raises:
-        DataError: no text of two tokens is left. TokenizerError: the tokenizer has no sentinels.
+    Raises DataError: no text of two tokens is left. TokenizerError: the tokenizer has no sentinels.
     """
     network = preparation.network
     rows = [piece for piece in preparation.pieces(preparation.encoded(), preparation.longest - 1) if len(piece) > 1]

@@ -55,9 +55,7 @@ class Spans(OneText):
 
 def answer_head(network: NetworkConfig) -> HeadConfig:
     """Return the head that gives the start and the end of an answer.
-
-    Raises:
-        CapabilityError: the network has none, or it stands on the decoder of a network that reads a source.
+    Raises CapabilityError: the network has none, or it stands on the decoder of a network that reads a source.
     """
     head = network_head(network, KIND, ", so it answers no questions")
     if head.side == "decoder":
@@ -105,10 +103,8 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
 
 def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of questions with the windows of their contexts; of several answers, the first is learned.
-
-    Raises:
-        DataError: a question leaves no room for its context, a context is too long, an answer has no token
-            (unless `data.skip_bad`), or no answer is whole in a window.
+    Raises DataError: a question leaves no room for its context, a context is too long, an answer has no token (unless
+    `data.skip_bad`), or no answer is whole in a window.
     """
     network, split, recipe = preparation.network, preparation.split, preparation.recipe
     head, data = answer_head(network), recipe.data
@@ -142,9 +138,7 @@ def _leave_out(
     labels: list[tuple[int, int]],
 ) -> None:
     """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
-
-    Raises:
-        DataError: there is such a question, and `data.skip_bad` is false.
+    Raises DataError: there is such a question, and `data.skip_bad` is false.
     """
     split = preparation.split
     bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
@@ -176,9 +170,7 @@ def _warn(
     labels: Sequence[tuple[int, int]],
 ) -> None:
     """Report how many windows there are, and warn of answers that cannot be learned or predicted.
-
-    Raises:
-        DataError: no window is left to learn from.
+    Raises DataError: no window is left to learn from.
     """
     data, total = preparation.recipe.data, counted(len(answers), "question")
     lost = {int(windows.records[row]) for row, label in enumerate(labels) if label[0] < 0}

@@ -128,9 +128,7 @@ def windows_as_store(
 
 def room_for(longest: int | None, template: Template) -> int | None:
     """Return how many tokens of a sentence stand in a row of `longest` tokens; None: any number.
-
-    Raises:
-        DataError: none.
+    Raises DataError: none.
     """
     if longest is None:
         return None
@@ -142,9 +140,7 @@ def room_for(longest: int | None, template: Template) -> int | None:
 
 def tag_numbers(split: Split, names: Sequence[str]) -> list[list[int]]:
     """Return the number of the tag of each word of each record.
-
-    Raises:
-        DataError: a tag that is not among `names`; the message names file, line and word.
+    Raises DataError: a tag that is not among `names`; the message names file, line and word.
     """
     numbers = {name: number for number, name in enumerate(names)}
     for row, (words, tags) in enumerate(zip(split["tokens"], split["tags"])):
@@ -157,9 +153,7 @@ def tag_numbers(split: Split, names: Sequence[str]) -> list[list[int]]:
 
 def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of tagged sentences; those longer than `data.max_len` tokens are cut, with a counted warning.
-
-    Raises:
-        DataError: a tag that the training data does not have.
+    Raises DataError: a tag that the training data does not have.
     """
     network, split = preparation.network, preparation.split
     head, template = network_head(network, KIND, NO_TAGS), preparation.text_template()

@@ -49,9 +49,7 @@ class Sides:
 
 def sides_as_store(preparation: Preparation) -> MemoryStore:
     """Encode the texts of each side of a split; texts that are too long are cut, with a counted warning.
-
-    Raises:
-        DataError: every text equals its pair and nothing drops out, so that there is nothing to learn.
+    Raises DataError: every text equals its pair and nothing drops out, so that there is nothing to learn.
     """
     split, columns = preparation.split, {}
     embedding = _embedding(preparation)
@@ -83,9 +81,7 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
 
 def scored_pairs(preparation: Preparation, config: ObjectiveConfig, values: list[float]) -> MemoryStore:
     """Return the encoded sides of the records of a split, with a value for the score of each.
-
-    Raises:
-        DataError: the records have no score, or a negative.
+    Raises DataError: the records have no score, or a negative.
     """
     split = preparation.split
     if "score" not in split.columns:
@@ -99,9 +95,7 @@ def scored_pairs(preparation: Preparation, config: ObjectiveConfig, values: list
 
 def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
     """Return what the losses read: how the recipe makes the vector of a text, and the options of the objective.
-
-    Raises:
-        RecipeError: `matryoshka` names more numbers than a vector has.
+    Raises RecipeError: `matryoshka` names more numbers than a vector has.
     """
     embedding, options = _embedding(preparation), OBJECTIVES[config.kind].options
     width = embedding.width(preparation.network)

@@ -12,9 +12,7 @@ from atento.errors import DataError
 
 def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of triplets; long texts are cut, with a counted warning.
-
-    Raises:
-        DataError: records without a negative, or with a score.
+    Raises DataError: records without a negative, or with a score.
     """
     columns = preparation.split.columns
     if "negative" not in columns or "score" in columns:

@@ -175,9 +175,7 @@ class TokenStore:
 
     def verify(self) -> None:
         """Read every file and compare its SHA-256, several files at a time.
-
-        Raises:
-            DataError: a file was altered; the message names it.
+        Raises DataError: a file was altered; the message names it.
         """
         parts = [(number, part) for number in range(len(self.records)) for part in PARTS]
 
@@ -200,11 +198,7 @@ def part_path(folder: Path, part: str, number: int) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Return the SHA-256 of a file. Raises DataError: it cannot be read."""
     digest = hashlib.sha256()
     try:
         with open_plain(path) as file:

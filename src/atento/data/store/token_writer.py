@@ -163,9 +163,7 @@ class TokenWriter:
 
     def _write(self, path: Path, data: bytes) -> None:
         """`write_durably`.
-
-        Raises:
-            AtentoError: it cannot be written; where the disk is full, the message says what to do.
+        Raises AtentoError: it cannot be written; where the disk is full, the message says what to do.
         """
         try:
             write_durably(path, data)
@@ -180,9 +178,7 @@ class TokenWriter:
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, even after a power cut.
-
-    Raises:
-        OSError: it cannot be written.
+    Raises OSError: it cannot be written.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:

@@ -36,9 +36,7 @@ class Panel:
 
 def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> bytes:
     """Draw panels below one another over the same steps, or another `axis`, as `svg` or `png`, with matplotlib.
-
-    Raises:
-        MissingPartError: matplotlib is not installed.
+    Raises MissingPartError: matplotlib is not installed.
     """
     labels: dict[str, object] = {}
     figure = svg.new_figure("a picture of curves", 9, 0.9 + 2.4 * len(panels))
@@ -73,9 +71,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
 
 def curves_page(panels: Sequence[Panel], title: str, axis: str = "step", table: str = "") -> bytes:
     """The same as a standalone HTML page, without scripts and external resources; `table` is HTML above the picture.
-
-    Raises:
-        MissingPartError: matplotlib is not installed.
+    Raises MissingPartError: matplotlib is not installed.
     """
     svg = curves_picture(panels, "svg", axis).decode("utf-8")
     drawing = svg[svg.index("<svg") :]

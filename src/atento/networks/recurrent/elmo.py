@@ -76,11 +76,7 @@ class CharacterCNN(nn.Module):
                 nn.init.constant_(parameter, -2.0 if "gate" in name else 0.0)  # -2: g = 0.12
 
     def forward(self, characters: Tensor) -> Tensor:
-        """characters (B,L,C) -> (B,L,D), C = `max_characters`.
-
-        Raises:
-            ValueError: another shape.
-        """
+        """characters (B,L,C) -> (B,L,D), C = `max_characters`. Raises ValueError: another shape."""
         if characters.dim() != 3 or characters.shape[-1] != self.config.max_characters:
             raise ValueError(
                 f"characters must be (B,L,{self.config.max_characters}), ids from `atento.text.characters`: "

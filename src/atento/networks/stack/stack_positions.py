@@ -278,9 +278,7 @@ class InputLayer(nn.Module):
         """Token vectors x (B,L,E) -> (B,L,D); the first is at position `offset`, unless `position_ids` (B,L) are given.
 
         `segment_ids` (B,L) default to 0. With `project` False the vectors are (B,L,E).
-
-        Raises:
-            ValueError: segments given to a network that has none.
+        Raises ValueError: segments given to a network that has none.
         """
         x = self.positions(x, offset, position_ids, token_mask)
         if self.segments is not None:

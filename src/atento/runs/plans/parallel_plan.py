@@ -67,9 +67,7 @@ class WorldPlan:
 
 def plan_world(loaded: LoadedRecipe, device: str, processes: int, report: Callable[[str], None]) -> WorldPlan:
     """Return the plan of a recipe on several GPUs; reads the data, and makes the tokenizer if it has no path.
-
-    Raises:
-        UsageError: no such GPU. RecipeError, DataError: as training would.
+    Raises UsageError: no such GPU. RecipeError, DataError: as training would.
     """
     if device not in ACCELERATORS:
         raise UsageError(

@@ -76,9 +76,7 @@ class Plan:
 
 def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callable[[str], None]) -> Plan:
     """Return the plan of a recipe on one device; reads the data, and makes the tokenizer if it has no path.
-
-    Raises:
-        RecipeError, DataError, UsageError: as training would.
+    Raises RecipeError, DataError, UsageError: as training would.
     """
     data = read_data(loaded.recipe, loaded.folder, report)
     loaded = with_sizes(loaded, data)

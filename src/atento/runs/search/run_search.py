@@ -139,9 +139,7 @@ def _refused(
     recipe: str | Path | Mapping[str, object], texts: list[str], dimensions: list[Dimension], values: list[Values]
 ) -> dict[int, str]:
     """Return why the recipe refuses the values of a trial, by the number of the trial.
-
-    Raises:
-        RecipeError: a value that the recipe refuses alone and in each trial that has it; or every trial is refused.
+    Raises RecipeError: a value that the recipe refuses alone and in each trial that has it; or every trial is refused.
     """
     refused: dict[int, str] = {}
     accepted: set[tuple[str, str]] = set()
@@ -202,10 +200,7 @@ class _Search:
 
     def run(self) -> SearchResult:
         """Run the trials rung by rung, then write the result.
-
-        Raises:
-            TrainingStopped: a signal.
-            AtentoError: every trial failed.
+        Raises TrainingStopped: a signal. AtentoError: every trial failed.
         """
         for number, reason in self.plan.refused.items():
             trial = self.trials[number - 1]

@@ -76,9 +76,7 @@ def _at_least(now: int | None, before: int | None) -> bool:
 
 def read_results(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials as `results.jsonl` has them; those that it does not have, unchanged.
-
-    Raises:
-        UsageError: a line is damaged, or has other values than the trial.
+    Raises UsageError: a line is damaged, or has other values than the trial.
     """
     path = folder / RESULTS
     if not path.exists():

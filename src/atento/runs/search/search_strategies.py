@@ -26,10 +26,8 @@ class Rung(NamedTuple):
 
 def trials_of(strategy: str, dimensions: list[Dimension], count: int | None, seed: int) -> list[Values]:
     """Return the values of each trial in order; at most `count`, fewer if the space has fewer.
-
-    Raises:
-        RecipeError: a grid over a range without a step.
-        UsageError: an unknown strategy, or no `count` where the strategy needs one.
+    Raises RecipeError: a grid over a range without a step. UsageError: an unknown strategy, or no `count` where the
+    strategy needs one.
     """
     if strategy not in STRATEGIES:
         raise UsageError(f"--strategy must be one of {', '.join(STRATEGIES)}: got {strategy!r}")
@@ -44,9 +42,7 @@ def trials_of(strategy: str, dimensions: list[Dimension], count: int | None, see
 
 def grid(dimensions: list[Dimension]) -> Iterator[Values]:
     """Yield all combinations; the last key changes fastest.
-
-    Raises:
-        RecipeError: a range has neither a step nor integers, or more than 100,000 values.
+    Raises RecipeError: a range has neither a step nor integers, or more than 100,000 values.
     """
     for dimension in dimensions:
         if dimension.count is not None and dimension.count > _MAX_VALUES:

@@ -49,9 +49,7 @@ class Channel:
 
     def gather(self, value: object) -> list[Any]:
         """Send plain data to all processes; return what each has sent, by its number.
-
-        Raises:
-            LostProcess: a process has ended, or does not answer in time.
+        Raises LostProcess: a process has ended, or does not answer in time.
         """
         data = json.dumps(value).encode("ascii")
         heads = self._gather(len(data).to_bytes(8, "big") + data[:SHORT], 8 + SHORT)  # one round is enough for most
@@ -91,9 +89,7 @@ def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
 
     What the library says of a process that does not answer is left to the cause of the error, for --debug and the log;
     other words of it are repeated.
-
-    Raises:
-        LostProcess: a process has ended, or does not answer in time.
+    Raises LostProcess: a process has ended, or does not answer in time.
     """
     try:
         yield

@@ -135,9 +135,7 @@ class Processes:
         """Compare a sum of the bits of all weights, at the first update after a start and every 100 updates.
 
         A shard is compared with the same shard of the other copies.
-
-        Raises:
-            TrainingError: the weights or the steps of two processes differ.
+        Raises TrainingError: the weights or the steps of two processes differ.
         """
         begin(step)
         if self._checked and step % CHECK_EVERY:

@@ -222,9 +222,7 @@ class DividedSum:
 
 def check_network(network: Network) -> None:
     """Check that a network can be divided.
-
-    Raises:
-        RecipeError: it has no stack of blocks, or a weight that is a single number.
+    Raises RecipeError: it has no stack of blocks, or a weight that is a single number.
     """
     if not any(hasattr(module, "recompute") for module in network.modules()):  # the class is `Stack`
         raise RecipeError(

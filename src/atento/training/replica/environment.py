@@ -40,9 +40,7 @@ def end_with_parent() -> None:
 
     A thread looks for the parent. Linux can send the signal by itself (`PR_SET_PDEATHSIG`), but it may come once for
     each thread of the parent, and a second SIGTERM ends a process that has not saved yet.
-
-    Raises:
-        SystemExit: the launcher has ended already.
+    Raises SystemExit: the launcher has ended already.
     """
     parent = int(os.environ.get(LAUNCHER, os.getppid()))
     if os.getppid() != parent:

@@ -55,9 +55,7 @@ def launch(
 
 def _supervised(processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None]) -> int:
     """Start the processes, and again if one is killed; return the exit status.
-
-    Raises:
-        SignalException: a signal has ended them, and the first one has said nothing about it.
+    Raises SignalException: a signal has ended them, and the first one has said nothing about it.
     """
     for restarts_left in reversed(range(RESTARTS + 1)):
         again = [argument for argument in arguments if argument != "--force"]  # the folder is that of this run

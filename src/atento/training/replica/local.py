@@ -104,11 +104,7 @@ class Replica(Protocol):
         """Return the weights of a network as this process trains them, to compute in that data type."""
 
     def check(self, step: int, parameters: Sequence[Tensor]) -> None:
-        """Compare the weights of all processes, now and then.
-
-        Raises:
-            TrainingError: they differ.
-        """
+        """Compare the weights of all processes, now and then. Raises TrainingError: they differ."""
 
     def exchange(self, values: list[T]) -> list[T]:
         """Give the plain values of the parts of this process, and get those of all parts of the update, in order."""
