@@ -121,7 +121,6 @@ def _matmul(left: Tensor, right: Tensor, transpose: str = "") -> Tensor:
 
 
 def _add_at(total: Tensor, keys: KeyRange, gradient: Tensor, dim: int) -> None:
-    """Add a gradient to these keys of `total`."""
     gradient = gradient.to(total.dtype)
     if isinstance(keys, Tensor):
         total.index_add_(dim, keys.to(gradient.device), gradient)

@@ -59,7 +59,6 @@ def command_function(command: str) -> Callable[..., None]:
 
 
 def _module(command: str) -> ModuleType:
-    """The module that registers a command of `COMMANDS`."""
     name = COMMANDS[command]
     return import_module(name if "." in name else f"atento.cli.commands.{name}")
 

@@ -81,7 +81,6 @@ def _beside(folder: Path, name: object) -> str:
 
 
 def _encoder(folder: Path, name: str) -> Path:
-    """The folder with the encoder's configuration and tokenizer."""
     if (folder / CONFIG).exists():
         return folder
     try:

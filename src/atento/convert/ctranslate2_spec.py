@@ -65,7 +65,6 @@ def specification(network: Network, vocabulary: Vocabulary) -> Any:
 
 
 def _encoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: TokenEmbedding) -> object:
-    """The specification of the stack of an encoder."""
     from ctranslate2 import specs
     from ctranslate2.specs.common_spec import EmbeddingsMerge
 

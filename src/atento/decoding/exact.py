@@ -161,7 +161,6 @@ class _Search:
         trace.stop(self.row, "nothing that was open could be better")
 
     def _score_to_beat(self) -> float:
-        """The score that a better output must exceed."""
         return self.rank + _TOLERANCE * max(1.0, abs(self.rank)) if self.rank > -inf else -inf
 
     def _bound(self, total: float, length: int, ends: bool) -> float:
@@ -219,7 +218,6 @@ class _Search:
             )
 
     def _record(self, trace: Trace, nodes: _Nodes, index: int) -> None:
-        """Record that a node is expanded."""
         written = torch.tensor([nodes.ids[index]], dtype=torch.long)
         index_slice = slice(index, index + 1)
         trace.step(
@@ -255,7 +253,6 @@ class _Search:
         return _Nodes(ids, token_scores, totals, log_probs, scores, order, state)
 
     def _open_all(self, nodes: _Nodes) -> None:
-        """Open all continuations of these nodes."""
         for index in range(len(nodes.ids)):
             self._push(nodes, index, 0)
 

@@ -103,7 +103,6 @@ def generate(
 
 
 def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, inputs: Inputs) -> list[list[Hypothesis]]:
-    """The hypotheses of the search that a strategy names."""
     step_function, first, request = prepared.step_function, prepared.first, prepared.request
     if draft is not None:
         search = draftable(draft, strategy)

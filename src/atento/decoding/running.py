@@ -145,7 +145,6 @@ class JoinedRows:
         return logits
 
     def _join_new(self) -> None:
-        """Let the new rows join."""
         if self._new:
             states = self._new if self.state is None else [self.state, *self._new]
             self.state, self._new = self.step_function.joined(states), []  # one copy for all that join

@@ -256,7 +256,6 @@ class Trace:
         return plain
 
     def _tokens(self) -> set[int]:
-        """Every token of the record."""
         tokens: set[int] = set()
         for run in self.runs:
             for step in run.steps:
@@ -276,7 +275,6 @@ class Trace:
                 step.distributions.append(Distribution(parent, name, ids[:shown_count], p[:shown_count], count))
 
     def _close(self) -> None:
-        """The current step is complete."""
         if self.listen is not None:
             for step in self._open.values():
                 self.listen(self.runs[-1].strategy, step)

@@ -307,7 +307,6 @@ def _both_ways(config: NetworkConfig) -> Head:
 
 
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
-    """The head of that configuration."""
     if head.kind == "masked-language-model":
         transform = Transform(config, head)
         return VocabularyHead(

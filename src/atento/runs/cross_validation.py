@@ -59,7 +59,6 @@ class CrossValidation:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The same lines for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
 
 

@@ -64,7 +64,6 @@ class Baseline:
         )
 
     def _repr_html_(self) -> str:
-        """The same lines for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
 
 

@@ -84,5 +84,4 @@ def _encoder(files: tuple[tuple[str, bytes], ...]) -> BulkEncoder:
 
 
 def _answered(answer: Callable[[bytes], Answer], texts: bytes) -> Answer:
-    """A task."""
     return answer(texts)

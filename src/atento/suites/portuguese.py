@@ -23,7 +23,6 @@ def _assin(name: str, file: str, short: str, labels: tuple[str, ...], set: str) 
 
 
 def _entities(name: str, source: str, *files: str) -> Row:
-    """A task of named entities in CoNLL files."""
     columns: dict[str, int | str] = {"tokens": 0, "tags": -1}
     about = f"entities in {source}"
     return Row(name, about, files, columns, (ENTITY_F1,), labelled_test=True, format="conll")

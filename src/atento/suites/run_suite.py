@@ -132,7 +132,6 @@ def _found(rows: Sequence[Row], folder: Path, requested: bool) -> tuple[list[Row
 
 
 def _expected(row: Row) -> str:
-    """The name of the training file of a row."""
     return row.files[0].format(split=row.train[0])
 
 

@@ -171,7 +171,6 @@ def label_scores(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, st
 
 
 def _reading(model: TaskModel) -> TextOptions:
-    """How a model reads texts."""
     template, longest = model.config.get("template"), model.trained_length
     return {"template": template, "longest": longest, "long_texts": model.long_texts}
 

@@ -369,5 +369,4 @@ def _token(name: str, tokenizer: Tokenizer, option: str) -> int:
 
 
 def _contains(ids: Sequence[int], part: Sequence[int]) -> bool:
-    """Return whether `ids` contain `part` contiguously."""
     return any(tuple(ids[at : at + len(part)]) == tuple(part) for at in range(len(ids) - len(part) + 1))

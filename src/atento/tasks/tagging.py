@@ -139,7 +139,6 @@ def _joined(words: Sequence[str]) -> tuple[str, Spans]:
 
 
 def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
-    """The words of each text with their tags."""
     check_flags(constrained=constrained)
     head = head_of(model, KIND)
     probabilities = word_tags(model, [[text[start:end] for start, end in spans] for text, spans in sentences])
@@ -185,7 +184,6 @@ def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str |
 
 
 def _merged(text: str, words: Sequence[Entity]) -> list[Entity]:
-    """The entities of tagged words."""
     merged = []
     for kind, first, end in entities([word.label for word in words]):
         start, stop = words[first].start, words[end - 1].end

@@ -289,7 +289,6 @@ def _longest(outputs: Sequence[WrittenText]) -> int:
 
 
 def _distinct(outputs: Iterable[WrittenText], count: int) -> list[WrittenText]:
-    """The first `count` different texts."""
     first: dict[str, WrittenText] = {}
     for output in outputs:
         first.setdefault(output.text, output)

@@ -107,7 +107,6 @@ def finished_writing(run: Run) -> Iterator[None]:
 
 
 def _validation_due(run: Run) -> bool:
-    """Whether the present step is one with a validation."""
     step = run.progress.step
     return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
 

@@ -184,7 +184,6 @@ def _answers(
 
 
 def _show(pairs: Sequence[_Pair], answers: "Sequence[Sequence[Answer]]", n_best: int | None, as_json: bool) -> None:
-    """Print the answers to some questions, a line each."""
     for (question, _), best in zip(pairs, answers):
         if as_json:
             shown = [vars(answer) for answer in best]

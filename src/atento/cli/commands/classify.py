@@ -85,7 +85,6 @@ def _check(loaded: "Model", threshold: float | None, abstain: float | None) -> N
 def _show(
     loaded: "Model", lines: Sequence[str], pairs: bool, threshold: float | None, abstain: float | None, as_json: bool
 ) -> None:
-    """Write the labels of some lines."""
     from atento.tasks.classification import above, gives_label_sets, least_probability
 
     texts = [line for line in lines if line.strip()]

@@ -111,7 +111,6 @@ def explain(
 
 
 def _entry(entry: "KeyHelp") -> str:
-    """The explanation of a key as text."""
     values = f"{entry.type}; {entry.range}" if entry.range else entry.type
     default = "" if entry.keys else f"\n  default  {entry.default}"
     return f"{entry.key}\n  values   {values}{default}\n\n{textwrap.fill(entry.meaning, 100)}\n"

@@ -112,7 +112,6 @@ def _check_texts(calibrate: Path, to: str) -> None:
 
 
 def _print(converted: "Converted", out: Path, to: str, precision: str, as_json: bool) -> None:
-    """Print the files and the comparison."""
     comparison = converted.comparison
     if as_json:
         record: dict[str, object] = {

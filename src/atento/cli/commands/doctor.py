@@ -77,7 +77,6 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
 
 
 def _cluster_table(health: "Health") -> str:
-    """Return the lines of what was measured."""
     lines = []
     for rank, facts in enumerate(health.processes):
         versions = ", ".join(f"{name} {facts[name]}" for name in ("python", "torch", "atento"))
@@ -107,7 +106,6 @@ def missing_packages() -> dict[str, list[str]]:
 
 
 def _check_machine(as_json: bool) -> None:
-    """Print the facts of this machine."""
     import os
 
     import torch

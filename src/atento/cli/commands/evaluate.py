@@ -203,7 +203,6 @@ def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title:
 
 
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
-    """Write the confusion matrix of the report among the scores as a picture."""
     from atento.inspection.figures.classifier_figures import confusion_png, confusion_svg
     from atento.metrics import confusion_of
     from atento.storage.whole_file import write_output

@@ -62,7 +62,6 @@ def _reason(loaded: "Model", line: str) -> str | None:
 
 
 def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | None, as_json: bool) -> None:
-    """The candidates of some lines."""
     n_best = top or (5 if as_json else 1)
     filled = iter(loaded.fill([line for line in lines if line.strip()], top=n_best, iterations=iterations))
     for line in lines:

@@ -214,7 +214,6 @@ def _sides(
 def _whole(
     pairs: list[tuple[str, str]], name: str, number: Callable[[int], int], bad: list[str] | None
 ) -> tuple[list[str], list[str]]:
-    """The sources and targets of pairs; as `_sides`."""
     for index, (source, target) in enumerate(pairs):
         if bool(source.strip()) != bool(target.strip()):
             if not isinstance(source, BadLine) and not isinstance(target, BadLine):  # its message is there already

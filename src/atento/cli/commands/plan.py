@@ -76,7 +76,6 @@ def plan(
 
 
 def _sizes(plan: "Plan") -> list[str]:
-    """Return the lines of parameters, updates and computation."""
     return [
         f"parameters           {plan.parameters:>15,}  ({plan.trained:,} trained)",
         f"updates              {plan.steps:>15,}  ({plan.updates_per_epoch:,.0f} an epoch)",
@@ -86,7 +85,6 @@ def _sizes(plan: "Plan") -> list[str]:
 
 
 def _time(plan: "Plan") -> str:
-    """Return the line of the time of an update and of the run."""
     from atento.training.progress import duration
 
     seconds = plan.seconds_per_update
@@ -94,13 +92,11 @@ def _time(plan: "Plan") -> str:
 
 
 def _memory(parts: Mapping[str, int]) -> list[str]:
-    """Return a line for each part of the memory, and their sum."""
     sizes = [*parts.items(), ("memory in total", sum(parts.values()))]
     return [f"{name:<21}{size / 2**20:>15,.1f}  MiB" for name, size in sizes]
 
 
 def _world_table(estimate: "WorldPlan") -> str:
-    """Return the lines of a plan for several processes."""
     from atento.training.progress import duration
 
     lines = [

@@ -110,7 +110,6 @@ def _list(folder: Path, as_json: bool) -> None:
 
 
 def _positions(folder: Path, as_json: bool) -> None:
-    """Print the learned position tables of a run."""
     from atento.runs.position_report import position_report
 
     for table in position_report(folder):
@@ -212,7 +211,6 @@ def _parameters(record: "RunRecord") -> str:
 
 
 def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """Print named rows with aligned columns."""
     cut = [
         # the end of a path says more than its beginning
         (name, [value if len(value) <= _WIDEST else f"...{value[3 - _WIDEST :]}" for value in row])
@@ -226,7 +224,6 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def _plot(folders: Sequence[Path], out: Path) -> None:
-    """Draw loss, validation score and learning rate of every run."""
     from atento.inspection.figures.curves import curves_page, curves_picture
     from atento.runs.run_record import read_run
     from atento.storage.whole_file import write_output

@@ -182,7 +182,6 @@ class _Request:
 
 
 def _run(request: _Request) -> None:
-    """Read the lines, load the model and write its outputs."""
     shared = request.shared
     excluded = {
         "--stream": request.stream,

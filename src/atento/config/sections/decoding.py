@@ -212,7 +212,6 @@ class DecodingConfig:
         self._check_together()
 
     def _check_values(self) -> None:
-        """Raises RecipeError: a value out of its range."""
         for field in fields(self):
             name, rule, value = field.name, field.metadata["option"].rule, getattr(self, field.name)
             # a default is right whatever it is: None says off

@@ -120,13 +120,11 @@ def _questions(tokenizer: Tokenizer, network: NetworkConfig, questions: Sequence
 
 
 def _pieces(tokenizer: Tokenizer, text: str) -> _Read:
-    """Return a text in pieces."""
     tokens = tokenizer.encode_with_offsets(text)
     return _Read(tokens.ids, np.array(tokens.offsets, dtype=np.int64).reshape(-1, 2), [])
 
 
 def _whole_words(tokenizer: Tokenizer, text: str) -> _Read:
-    """Return a text in whole words."""
     spans = word_spans(text)
     words = readable(tokenizer, (text[start:end] for start, end in spans))
     return _Read(word_ids(tokenizer, words), np.array(spans, dtype=np.int64).reshape(-1, 2), words)
@@ -153,7 +151,6 @@ def _cuts(
 
 
 def _context_position(template: Template, question: int) -> int:
-    """Return the position of the first context token in a row behind a question of `question` tokens."""
     position = 0
     for content, _ in template.pair:
         if content == "B":

@@ -377,7 +377,6 @@ class BeamSearch:
             self.scores = self.scores.masked_fill(torch.tensor(waits, device=self.device).unsqueeze(1), -torch.inf)
 
     def _write(self, chosen: Candidates) -> None:
-        """Update the tokens of the hypotheses."""
         if self.written is None:
             return
         lengths = [group.length for group in self.groups for _ in range(self.width)]

@@ -91,7 +91,6 @@ def _padded(text: str, width: int) -> str:
 
 
 def _checked(matrix: object) -> NDArray[np.bool_]:
-    """A mask as an array (T,S)."""
     array = np.asarray(matrix)
     if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):
         raise UsageError(f"a mask must be boolean of shape (T, S): got {array.dtype} of shape {array.shape}")

@@ -145,7 +145,6 @@ class SearchResult:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The table for notebooks."""
         rows = self.rows()
         heading = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in rows[0])
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[1:])

@@ -234,7 +234,6 @@ class _Search:
         return next((trial.metric for trial in self.trials if trial.metric is not None), None)
 
     def _train(self, trial: Trial, rung: Rung) -> None:
-        """Train a trial to the end of a rung and record it."""
         if trial.state == "finished":  # it stopped early at a rung before
             assert trial.score is not None
             trial.rungs.append(RungScore(str(rung.share), trial.step, trial.score))
@@ -283,7 +282,6 @@ class _Search:
         self.reporter.line(f"warning: {trial.name} failed: {reason}")
 
     def _finish(self) -> SearchResult:
-        """Write results, the best recipe and the picture."""
         write_results(self.folder, self.trials)
         ranges = {dimension.key: isinstance(dimension, Range) for dimension in self.plan.dimensions}
         logs = [dimension.key for dimension in self.plan.dimensions if isinstance(dimension, Range) and dimension.log]
