@@ -18,22 +18,6 @@ _BLOCK_LOGITS = 1 << 23  # logits in memory at a time
 _NEVER = -1e4  # a logit whose probability is 0, and so its gradient
 
 
-def generator_config(config: NetworkConfig, size: float) -> NetworkConfig:
-    """Return the configuration of the layers of a generator: heads of the same width, `size` times as many."""
-    n_heads = max(1, round(config.n_heads * size))  # whole heads, of the same width
-    return changed(
-        config,
-        n_heads=n_heads,
-        d_model=n_heads * config.head_width,
-        d_ff=max(1, round(config.d_ff * size)),
-        embedding={"width": config.embedding_width},
-        attention={"d_head": None, "n_kv_heads": None},
-        output={"tied": True},
-        pooler=False,
-        heads=(),
-    )
-
-
 class Generator(Head):
     """Predicts masked tokens, from which those are sampled that the network learns to detect.
 
@@ -45,7 +29,19 @@ class Generator(Head):
 
     def __init__(self, config: NetworkConfig, head: HeadConfig) -> None:
         super().__init__()
-        small = generator_config(config, head.size)
+        # the configuration of the layers of a generator: heads of the same width, `size` times as many
+        n_heads = max(1, round(config.n_heads * head.size))  # whole heads, of the same width
+        small = changed(
+            config,
+            n_heads=n_heads,
+            d_model=n_heads * config.head_width,
+            d_ff=max(1, round(config.d_ff * head.size)),
+            embedding={"width": config.embedding_width},
+            attention={"d_head": None, "n_kv_heads": None},
+            output={"tied": True},
+            pooler=False,
+            heads=(),
+        )
         self.projection = nn.Linear(config.embedding_width, small.d_model)
         self.stack = Stack(small, kind="encoder", n_layers=small.n_layers)
         transform = Transform(small, HeadConfig("masked-language-model", activation=head.activation))

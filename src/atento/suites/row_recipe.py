@@ -7,7 +7,6 @@ from typing import Any
 
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
-from atento.config.recipe import Recipe
 from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError
 from atento.runs.prepare import read_data
@@ -71,29 +70,26 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
     # what `batch_tokens` counts: words of tagged sentences, else examples
     targets = sum(map(len, train["tokens"])) if "tokens" in train.columns else len(train)
     loaded = load_recipe(recipe, overrides)
-    _check_kept(loaded.recipe, load_recipe(recipe, []).recipe)
-    training, steps = loaded.recipe.training, float(loaded.recipe.training.steps)
-    if training.epochs is not None or loaded.origins["training.steps"] in ("default", FITTED):
-        epochs = recipe["training"]["epochs"] = training.epochs or EPOCHS
-        steps = epochs * targets / training.batch_tokens
-    recipe["training"]["warmup"] = max(1, round(_WARMUP * steps))
-    return Plan(files, recipe, overrides)
-
-
-def _check_kept(changed: Recipe, own: Recipe) -> None:
-    """Raises UsageError: a change is of the task, its files or the model, so the table would be of something else."""
+    # a change is of the task, its files or the model, so the table would be of something else
+    own = load_recipe(recipe, []).recipe
     assert own.init is not None
     kept = {
-        "init.model": (own.init.model, None if changed.init is None else changed.init.model),
-        "task": (own.task, changed.task),
-        "data.train": (own.data.train, changed.data.train),
-        "data.valid": (own.data.valid, changed.data.valid),
+        "init.model": (own.init.model, None if loaded.recipe.init is None else loaded.recipe.init.model),
+        "task": (own.task, loaded.recipe.task),
+        "data.train": (own.data.train, loaded.recipe.data.train),
+        "data.valid": (own.data.valid, loaded.recipe.data.valid),
     }
     for key, (given, other) in kept.items():
         if other != given:
             raise UsageError(
                 f"`{key}` follows from the DATA and MODEL of the command, and cannot be changed beside them"
             )
+    training, steps = loaded.recipe.training, float(loaded.recipe.training.steps)
+    if training.epochs is not None or loaded.origins["training.steps"] in ("default", FITTED):
+        epochs = recipe["training"]["epochs"] = training.epochs or EPOCHS
+        steps = epochs * targets / training.batch_tokens
+    recipe["training"]["warmup"] = max(1, round(_WARMUP * steps))
+    return Plan(files, recipe, overrides)
 
 
 def _recipe(files: RowFiles, train: Path, model: str | Path) -> dict[str, Any]:

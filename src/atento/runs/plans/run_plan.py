@@ -2,13 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.config.reading.loading import LoadedRecipe
@@ -200,7 +199,18 @@ def memory_of_weights(
     all_bytes = 4 * sum(p.numel() for p in parameters.values())  # float32, whatever the precision
     ours = {name: p for name, p in parameters.items() if name in trained.begins}
     trained_bytes = 4 * sum(p.numel() for p in ours.values())  # of the first stage on: all that are ever trained
-    state = optimizer_bytes(network, config, ours)
+    # the bytes of the optimizer's state of some weights, its step counters included
+    hidden = set(hidden_matrices(network)) if config.optimizer == "muon" else set()
+    state = 0
+    for name, parameter in ours.items():
+        if name in hidden:
+            state += 4 * parameter.numel()
+        elif config.optimizer != "adafactor":
+            state += 4 + 8 * parameter.numel()
+        elif parameter.dim() > 1:  # a value for each row and each column of a matrix
+            state += 4 + 4 * (parameter.numel() // parameter.shape[-1] + parameter.numel() // parameter.shape[-2])
+        else:
+            state += 4 + 4 * parameter.numel()
     memory = {"weights": all_bytes, "gradients": trained_bytes, "optimizer": state}
     if precision != "float32":
         memory["weights in 16 bits"] = all_bytes // 2
@@ -209,22 +219,6 @@ def memory_of_weights(
     if config.async_checkpoints:
         memory["copy for a checkpoint"] = all_bytes + state + (trained_bytes if config.ema else 0)
     return memory
-
-
-def optimizer_bytes(network: Network, config: TrainingConfig, trained: Mapping[str, Tensor]) -> int:
-    """Return the bytes of the optimizer's state of some weights, its step counters included."""
-    hidden = set(hidden_matrices(network)) if config.optimizer == "muon" else set()
-    total = 0
-    for name, parameter in trained.items():
-        if name in hidden:
-            total += 4 * parameter.numel()
-        elif config.optimizer != "adafactor":
-            total += 4 + 8 * parameter.numel()
-        elif parameter.dim() > 1:  # a value for each row and each column of a matrix
-            total += 4 + 4 * (parameter.numel() // parameter.shape[-1] + parameter.numel() // parameter.shape[-2])
-        else:
-            total += 4 + 4 * parameter.numel()
-    return total
 
 
 def measured(
