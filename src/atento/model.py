@@ -323,15 +323,7 @@ class Model(TaskModel):
             target: the output; None: the one that the model writes.
         """
         check_texts([text] if target is None else [text, target])
-        return attention_record(
-            self.network,
-            tokenizer_of(self),
-            text,
-            target,
-            translate=self._output,
-            template=self.config.get("template"),
-            model_name=str(self.config.get("name", "")),
-        )
+        return attention_record(self, text, target, translate=self._output)
 
     def save(
         self,

@@ -12,7 +12,7 @@ import atento
 from atento.data.files.source_lines import read_lines
 from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError
 from atento.runs.train import TrainedRun
-from atento.tasks.tagging import tag_probabilities
+from atento.tasks.tagging import word_tags
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -247,11 +247,9 @@ def test_any_architecture_that_reads_text_can_tag(network: dict[str, Any], tmp_p
     assert losses[-1] < 0.8 * losses[0]
     model = atento.load(run.folder)
     words = [words for words, _ in records()[:4]]
-    assert model.tokenizer is not None
-    arguments = {"template": model.config.get("template"), "longest": model.trained_length}
-    together = tag_probabilities(model.network, model.tokenizer, words, **arguments)
+    together = word_tags(model, words)
     for sentence, probabilities in zip(words, together):
-        (alone,) = tag_probabilities(model.network, model.tokenizer, [sentence], **arguments)
+        (alone,) = word_tags(model, [sentence])
         assert alone == pytest.approx(probabilities, abs=1e-5)  # padding changes nothing
 
 
@@ -261,8 +259,7 @@ def test_elmo_reads_the_characters_of_words(tmp_path: Path) -> None:
     given = recipe({}, network | {"elmo": {"d_cell": 16, "characters": characters}}, steps=3)
     run = atento.train(given | {"tokenizer": {"kind": "word"}}, data=records(), out=tmp_path / "run", threads=1)
     model = atento.load(run.folder)
-    assert model.tokenizer is not None
-    first, second = tag_probabilities(model.network, model.tokenizer, [["nunca"], ["vista"]], template="bos-eos")
+    first, second = word_tags(model, [["nunca"], ["vista"]])
     assert (first != second).any()  # words that the vocabulary lacks
 
 

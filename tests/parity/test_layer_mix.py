@@ -45,7 +45,7 @@ def train(base: Path, out: Path, task: str = "classification", **init: Any) -> P
 def hidden_states(base: Path, model: Model, text: str) -> list[torch.Tensor]:
     """The embeddings and the states of each layer (L,D), by transformers, of the tokens that the model reads."""
     assert model.tokenizer is not None
-    ids = token_rows(model.network, model.tokenizer, [text], template=model.config.get("template"))
+    ids = token_rows(model, [text])
     with torch.no_grad():
         output = hf.AutoModel.from_pretrained(base).eval()(torch.tensor(ids), output_hidden_states=True)
     return [state[0] for state in output.hidden_states]

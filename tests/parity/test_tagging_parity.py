@@ -14,7 +14,7 @@ from atento.config.reading.loading import load_recipe
 from atento.data.batches.planning import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
-from atento.tasks.tagging import tag_probabilities
+from atento.tasks.tagging import word_tags
 from atento.training.journal import read_journal
 from fine_tuning import their_loop
 
@@ -149,7 +149,7 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
 
     network.eval()
     words = [words for words, _ in sentences()[:20]]
-    rows_of_probabilities = tag_probabilities(model.network, model.tokenizer, words)
+    rows_of_probabilities = word_tags(model, words)
     for sentence, probabilities in zip(words, rows_of_probabilities):
         encoded = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
         with torch.no_grad():

@@ -25,7 +25,8 @@ from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, 
 from atento.data.records.values import Span
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.networks import Network, build_network
-from atento.tasks.question_answering import AnswerSearch, answer_questions, span_scores
+from atento.tasks.question_answering import Answer, AnswerSearch, answers, span_scores
+from atento.tasks.task_model import TaskModel
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.characters import word_characters
 from atento.text.encoded import whole_characters
@@ -218,6 +219,17 @@ def network_for(tokenizer: Tokenizer, **changes: Any) -> Network:
     return network.eval()
 
 
+def answers_of(
+    network: Network, tokenizer: Tokenizer, questions: list[str], contexts: list[str], search: AnswerSearch
+) -> list[list[Answer]]:
+    """The answers of a model that was trained with those settings."""
+    settings = {"stride": search.stride, "unanswerable": search.unanswerable}
+    config = {"template": "bos-eos", "max_len": search.longest, "answering": settings}
+    model = TaskModel(network, tokenizer, config)
+    options: Any = {"n_best": search.n_best, "max_answer": search.max_answer, "null_threshold": search.null_threshold}
+    return answers(model, questions, contexts, **options)
+
+
 @torch.no_grad()
 def every_span(
     network: Network, tokenizer: Tokenizer, question: str, context: str, longest: int, stride: int, max_answer: int
@@ -251,8 +263,8 @@ def test_answers_are_the_best_of_every_span(kind: str) -> None:
     questions, contexts = ["quem disse ?", "onde ?", "quem viu a maçã ?"], [CONTEXT, CONTEXT[30:90], CONTEXT[::-1]]
     for unanswerable in (True, False):
         search = AnswerSearch(4, 5, unanswerable, longest=32, stride=4)
-        answers = answer_questions(network, tokenizer, questions, contexts, search, template="bos-eos")
-        for question, context, best in zip(questions, contexts, answers, strict=True):
+        found = answers_of(network, tokenizer, questions, contexts, search)
+        for question, context, best in zip(questions, contexts, found, strict=True):
             spans, null = every_span(network, tokenizer, question, context, 32, 4, 5)
             offsets = tokenizer.encode_with_offsets(context).offsets
             characters = {(0, 0): null} if unanswerable else {}
@@ -276,10 +288,7 @@ def test_the_threshold_decides_between_an_answer_and_none() -> None:
 
     def best(threshold: float, context: str = CONTEXT, unanswerable: bool = True) -> list[str]:
         search = AnswerSearch(2, 30, unanswerable, threshold, 32, 4)
-        return [
-            answer.text
-            for answer in answer_questions(network, tokenizer, ["onde ?"], [context], search, template="bos-eos")[0]
-        ]
+        return [answer.text for answer in answers_of(network, tokenizer, ["onde ?"], [context], search)[0]]
 
     assert best(difference - 0.01)[0] == "" and best(difference + 0.01)[0] != ""
     assert best(difference - 0.01, unanswerable=False)[0] != ""

@@ -24,7 +24,8 @@ from atento.data.records.splits import Split
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network
-from atento.tasks.tagging import Entity, tag_probabilities, windows_of
+from atento.tasks.tagging import Entity, windows_of, word_tags
+from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 
@@ -156,8 +157,9 @@ def test_windows_change_nothing_for_a_network_without_context(kind: str) -> None
         if "self_attention.output" in name:
             torch.nn.init.zeros_(value)
     words = [word for sentence in SENTENCES for word in sentence] * 3
-    (at_once,) = tag_probabilities(network, tokenizer, [words], template="bos-eos")
-    rows = tag_probabilities(network, tokenizer, [words, [], words[:2]], template="bos-eos", longest=17)
+    config = {"template": "bos-eos"}
+    (at_once,) = word_tags(TaskModel(network, tokenizer, config), [words])
+    rows = word_tags(TaskModel(network, tokenizer, config | {"max_len": 17}), [words, [], words[:2]])
     assert rows[0].shape == (len(words), len(LABELS)) and rows[1].shape == (0, len(LABELS))
     assert np.allclose(rows[0], at_once, atol=1e-6) and np.allclose(rows[2], at_once[:2], atol=1e-6)
     assert np.allclose(at_once.sum(axis=1), 1)

@@ -55,7 +55,8 @@ def calibrate_model(model: Model, file: Path) -> None:
     Raises CapabilityError: the network has no such maps; names the part. DataError: the file has too few texts, or most
     tokens are unknown to the tokenizer of the model.
     """
-    network, tokenizer = model.network, tokenizer_of(model)
+    network = model.network
+    tokenizer_of(model)  # refuses a model without one
     reason = why_no_fast_reading(network) if isinstance(network, Encoder) else f"type {type(network).__name__}"
     if not isinstance(network, Encoder) or reason is not None:
         raise CapabilityError(
@@ -69,7 +70,7 @@ def calibrate_model(model: Model, file: Path) -> None:
     texts = [texts[number * len(texts) // count] for number in range(count)]  # spread over the whole file
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # long texts are cut
-        rows = token_rows(network, tokenizer, texts, template=model.config.get("template"))
+        rows = token_rows(model, texts)
     tokens = sum(map(len, rows))
     if tokens < _TOKENS:
         raise DataError(f"{file} has too little text to fix scales by: {tokens} tokens, and {_TOKENS:,} are needed")

@@ -10,7 +10,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
-from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
+from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -19,14 +20,11 @@ _MOST = 1 << 28  # weights of all layers and heads, of 4 bytes each
 
 @torch.inference_mode()
 def attention_record(
-    network: Network,
-    tokenizer: Tokenizer,
+    model: TaskModel,
     text: str,
     target: str | None,
     *,
     translate: Callable[[str], str],
-    template: str | None = None,
-    model_name: str = "",
     special_tokens: Template | None = None,
     begin: Sequence[int] | None = None,
 ) -> AttentionRecord:
@@ -37,19 +35,19 @@ def attention_record(
 
     Args:
         target: the output of an encoder-decoder; None: what `translate` writes for the text.
-        template: the special tokens around the text of an encoder or decoder; None: the tokenizer's own.
         special_tokens: those around the source of an encoder-decoder; None: the usual ones.
         begin: ids before the target, such as its language, which are among the tokens; None: as the network has it.
 
     Raises:
         UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
     """
+    network, tokenizer, model_name = model.network, tokenizer_of(model), str(model.config.get("name", ""))
     if not text.strip():
         raise UsageError("give a text to look at: got an empty one")
     if isinstance(network, Encoder | Decoder):
         if target is not None:
             raise CapabilityError("this model reads one text: `target` is for an encoder-decoder")
-        return _one_text(network, tokenizer, text, template, model_name)
+        return _one_text(network, tokenizer, text, model.config.get("template"), model_name)
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
         raise CapabilityError(f"there is no attention to look at in {type(network).__name__}")
     if target is None:

@@ -24,7 +24,7 @@ from atento.networks.weight_levels import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel
 from atento.tasks.text_embedding import text_means, text_pooling, token_windows
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
@@ -115,19 +115,11 @@ def features(
         depth = None if mix is None and count == network.config.n_layers - 1 else count
     path = None if cache is None else vectors_path(path_of(cache, "cache", "a folder"), network, pooling, depth)
     vectors = FrozenVectors(pooling, {} if path is None else read_vectors(path))
-    template, long_texts = model.config.get("template"), model.long_texts
+    long_texts = model.long_texts
     if pooling is None:  # the vectors of tokens are those of a text that is cut
         long_texts = replace(long_texts, windows=None)
     reading = replace(embedding_for(model.config.get("embedding", {}), str(model.path), {}), prompt="")
-    rows, numbers = token_windows(
-        network,
-        tokenizer_of(model),
-        list(map(reading.read, texts)),
-        long_texts,
-        template=template,
-        trained=model.trained_length,
-        max_len=reading.max_len,
-    )
+    rows, numbers = token_windows(model, list(map(reading.read, texts)), long_texts, reading.max_len)
     results: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
 
     def read(batch: list[int]) -> list[Vectors]:

@@ -16,7 +16,7 @@ from atento.networks import ELMo
 from atento.tasks.decoding_setup import embedding_for, kept_dimensions, refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.regression import has_regression_head, numbers_of
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel
 from atento.tasks.text_embedding import cosine, embed_texts, text_pooling
 from atento.tasks.verb_calls import Texts, listed
 from atento.text import word_spans
@@ -106,17 +106,7 @@ def embed(
     if model.words is not None:
         vectors = embed_words(model.words, texts, config, batch_tokens)
     else:
-        template, trained = model.config.get("template"), model.trained_length
-        vectors = embed_texts(
-            model.reader(),
-            tokenizer_of(model),
-            texts,
-            config,
-            batch_tokens,
-            template=template,
-            trained=trained,
-            long_texts=model.long_texts,
-        )
+        vectors = embed_texts(model, texts, config, batch_tokens)
     vectors += 0.0  # no -0.0
     kept = kept_dimensions(options, vectors.shape[1])
     if kept is not None:

@@ -58,51 +58,6 @@ class AnswerSearch:
             raise UsageError("`null_threshold` must be a number: got nan")
 
 
-@torch.inference_mode()
-def answer_questions(
-    network: Network,
-    tokenizer: Tokenizer,
-    questions: Sequence[str],
-    contexts: Sequence[str],
-    search: AnswerSearch,
-    *,
-    template: str | None = None,
-    where: Callable[[int], str] = lambda number: f"question {number}",
-) -> list[list[Answer]]:
-    """The best answers of each question in its context, the best first.
-
-    The score of a span is the sum of the logits of its first and of its last token. A span in several windows has the
-    highest of its scores. "No answer" has the sum of both logits of the first token, the lowest of all windows. The
-    probability is the softmax of these scores over all spans of at most `max_answer` tokens in all windows, and "no
-    answer" where `unanswerable` allows it.
-
-    Args:
-        network: a network with an answer head, in evaluation mode.
-        tokenizer: its tokenizer.
-        questions, contexts: N of each.
-        search: how answers are chosen.
-        template: the special tokens around a question and its context; None: the tokenizer's own.
-        where: the name of a question, for messages.
-
-    Raises:
-        CapabilityError: the network has no answer head. DataError: a question leaves no room for its context, or a
-            context is too long.
-    """
-    limit = most_read(network.config, search.longest)
-    longest = min((size for size in (search.longest, limit) if size is not None), default=None)
-    windows = context_windows(
-        questions, contexts, tokenizer, tokenizer.template(template), network.config, longest, search.stride, where
-    )
-    logits, null = _logits(network, windows)
-    answers = []
-    # windows of one context overlap
-    for context, offsets, numbers in zip(contexts, windows.offsets, windows.of_records()):
-        valid = offsets[:, 1] > offsets[:, 0]  # tokens without characters: no place to begin or end
-        scores = span_scores([(int(windows.first[n]), logits[n]) for n in numbers], valid, search.max_answer)
-        answers.append(_best(context, offsets, scores, min(null[n] for n in numbers), search))
-    return answers
-
-
 def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.float64]], list[float]]:
     """The logits of start and end of the context tokens of each window, (size,2), and the score of "no answer"."""
     head, device = answer_head(network.config), next(network.parameters()).device
@@ -236,6 +191,7 @@ def answer(
     return results[0] if single else results
 
 
+@torch.inference_mode()
 def answers(
     model: TaskModel,
     questions: Sequence[str],
@@ -246,7 +202,13 @@ def answers(
     null_threshold: float = 0.0,
     where: Callable[[int], str] = lambda number: f"question {number}",
 ) -> list[list[Answer]]:
-    """The best answers of each question; arguments as in `answer`, and `where` names a question in messages."""
+    """The best answers of each question; arguments as in `answer`, and `where` names a question in messages.
+
+    The score of a span is the sum of the logits of its first and of its last token. A span in several windows has the
+    highest of its scores. "No answer" has the sum of both logits of the first token, the lowest of all windows. The
+    probability is the softmax of these scores over all spans of at most `max_answer` tokens in all windows, and "no
+    answer" where the model may give none.
+    """
     head_of(model, KIND)  # refuses a model without it
     check_texts(questions)
     check_texts(contexts)
@@ -261,10 +223,19 @@ def answers(
         model.trained_length,
         learned.stride,
     )
-    template = model.config.get("template")
-    return answer_questions(
-        model.reader(), tokenizer_of(model), questions, contexts, search, template=template, where=where
-    )
+    network, tokenizer = model.reader(), tokenizer_of(model)
+    limit = most_read(network.config, search.longest)
+    longest = min((size for size in (search.longest, limit) if size is not None), default=None)
+    template = tokenizer.template(model.config.get("template"))
+    windows = context_windows(questions, contexts, tokenizer, template, network.config, longest, search.stride, where)
+    logits, null = _logits(network, windows)
+    ranked = []
+    # windows of one context overlap
+    for context, offsets, numbers in zip(contexts, windows.offsets, windows.of_records()):
+        valid = offsets[:, 1] > offsets[:, 0]  # tokens without characters: no place to begin or end
+        scores = span_scores([(int(windows.first[n]), logits[n]) for n in numbers], valid, search.max_answer)
+        ranked.append(_best(context, offsets, scores, min(null[n] for n in numbers), search))
+    return ranked
 
 
 def readable_questions(

@@ -24,14 +24,13 @@ from atento.data.objectives.tags import (
 from atento.data.records.splits import Split
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
-from atento.networks.interface import Network, token_mask_of
+from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, check_flags, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.kinds import check_texts
-from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 
 _TOKENS = 4096  # of a batch
@@ -156,12 +155,6 @@ def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constraine
     return tagged
 
 
-def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float64]]:
-    """The probabilities (N,C) of all tags of a model of each of the N words of each sentence."""
-    template, longest = model.config.get("template"), model.trained_length
-    return tag_probabilities(model.reader(), tokenizer_of(model), sentences, template=template, longest=longest)
-
-
 def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str | None:
     """The scheme that tags must obey; None: none.
 
@@ -202,31 +195,16 @@ def best_tags(probabilities: NDArray[np.float64], legal: Transitions | None) -> 
 
 
 @torch.inference_mode()
-def tag_probabilities(
-    network: Network,
-    tokenizer: Tokenizer,
-    sentences: Sequence[Sequence[str]],
-    *,
-    template: str | None = None,
-    longest: int | None = None,
-) -> list[NDArray[np.float64]]:
-    """The probabilities (N,C) of all tags of each of the N words of each sentence.
-
-    Args:
-        network: a network with a tagging head, in evaluation mode.
-        tokenizer: its tokenizer.
-        sentences: the words of each sentence.
-        template: the special tokens around a sentence; None: the tokenizer's own.
-        longest: most tokens that are read at a time, special ones included; a longer sentence is read in windows.
-
-    Raises:
-        CapabilityError: the network has no tagging head.
+def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float64]]:
+    """The probabilities (N,C) of all tags of each of the N words of each sentence; long sentences are read in windows.
+    Raises CapabilityError: the network has no tagging head.
     """
+    network, tokenizer, longest = model.reader(), tokenizer_of(model), model.trained_length
     config = network.config
     head, limit = network_head(config, KIND, NO_TAGS), most_read(config, longest)
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
-    around = tokenizer.template(template)
+    around = tokenizer.template(model.config.get("template"))
     pieces = encode_sentences(tokenizer, config, sentences)
     room = room_for(longest, around)
     windows = [window for number, sentence in enumerate(pieces) for window in windows_of(number, sentence, room)]

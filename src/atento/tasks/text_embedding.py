@@ -15,12 +15,10 @@ from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
 from atento.data.batches.text_windows import cut_text, opened, windows_of
 from atento.errors import AtentoWarning, UsageError, counted, nearest
-from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import results_of
-from atento.tasks.task_model import check_lengths, most_read
+from atento.tasks.task_model import TaskModel, check_lengths, most_read, tokenizer_of
 from atento.text.lengths import pad_batch
-from atento.text.tokenizer import Tokenizer
 
 _SMALLEST = 1e-12  # norm that a vector is divided by
 
@@ -43,45 +41,24 @@ def text_pooling(name: str, skip: int = 0) -> Callable[[torch.Tensor, torch.Tens
 
 
 def embed_texts(
-    network: Network,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    config: EmbeddingConfig,
-    batch_tokens: int = 4096,
-    *,
-    template: str | None = None,
-    trained: int | None = None,
-    long_texts: LongTextConfig = CUT,
+    model: TaskModel, texts: Sequence[str], config: EmbeddingConfig, batch_tokens: int = 4096
 ) -> NDArray[np.float32]:
     """texts -> vectors (N,D), float32. Texts of similar length share a batch; a vector does not depend on the others.
 
     Without windows, a text longer than `config.max_len` (or the network's learned positions) is cut, with one warning
-    that counts them.
-
-    Args:
-        network: a Transformer.
-        tokenizer: its tokenizer.
-        texts: any strings.
-        config: layer, pooling, normalisation, limit of length.
-        batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
-        template: names the special tokens around a text; None: the tokenizer's own.
-        trained: tokens of the longest text that the model was trained on; longer texts are read whole, and counted in
-            one warning.
-        long_texts: with windows, a text of more tokens than `trained` or `config.max_len` has a vector a window, which
-            are pooled.
-
-    Raises:
-        UsageError: no such layer or pooling; a prompt before windows. CapabilityError: not a Transformer.
+    that counts them; texts longer than the model was trained on are read whole, and counted in another one. With
+    windows, a text of more tokens than either has a vector a window, which are pooled. `batch_tokens` counts padding; a
+    CPU computes several batches at a time.
+    Raises UsageError: no such layer or pooling; a prompt before windows. CapabilityError: not a Transformer.
     """
+    network, tokenizer, long_texts = model.reader(), tokenizer_of(model), model.long_texts
     if config.prompt and long_texts.windows is not None:
         raise UsageError(NO_PROMPT)
-    special_tokens = special_tokens_of(network.config, tokenizer, template)
+    special_tokens = special_tokens_of(network.config, tokenizer, model.config.get("template"))
     # tokens of a prompt are perhaps not pooled
     pool = text_pooling(config.pooling, prompt_length(config, tokenizer, special_tokens))
     texts = list(map(config.read, texts))
-    rows, numbers = token_windows(
-        network, tokenizer, texts, long_texts, template=template, trained=trained, max_len=config.max_len
-    )
+    rows, numbers = token_windows(model, texts, long_texts, config.max_len)
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), config.width(network.config)), dtype=np.float32)
 
@@ -118,52 +95,43 @@ def text_means(
 
 
 def token_windows(
-    network: Network,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    long_texts: LongTextConfig,
-    *,
-    template: str | None = None,
-    trained: int | None = None,
-    max_len: int | None = None,
+    model: TaskModel, texts: Sequence[str], long_texts: LongTextConfig, max_len: int | None
 ) -> tuple[list[list[int]], NDArray[np.int64] | None]:
     """As `token_rows`; with windows, the rows are those of all texts (W,), and second is the text of each."""
-    limit = min([limit for limit in (most_read(network.config, trained), max_len, trained) if limit], default=None)
+    tokenizer, config, trained = tokenizer_of(model), model.network.config, model.trained_length
+    limit = min([limit for limit in (most_read(config, trained), max_len, trained) if limit], default=None)
     if long_texts.windows is None or limit is None:
         max_len = limit if long_texts.head_tail else max_len  # texts cut at one side are read whole
-        rows = token_rows(
-            network, tokenizer, texts, template=template, trained=trained, max_len=max_len, long_texts=long_texts
-        )
-        return rows, None
-    special_tokens = special_tokens_of(network.config, tokenizer, template)
+        return token_rows(model, texts, trained=trained, max_len=max_len, long_texts=long_texts), None
+    special_tokens = special_tokens_of(config, tokenizer, model.config.get("template"))
     store = windows_of(tokenizer, special_tokens, texts, limit, long_texts)
     windows, places, numbers = opened(store, np.arange(len(texts)))  # the windows as rows, and the text of each
     return [windows["ids"][row].tolist() for row in places.tolist()], numbers
 
 
 def token_rows(
-    network: Network,
-    tokenizer: Tokenizer,
+    model: TaskModel,
     texts: Sequence[str],
     *,
-    template: str | None = None,
     trained: int | None = None,
     max_len: int | None = None,
     long_texts: LongTextConfig = CUT,
 ) -> list[list[int]]:
-    """The ids of each text with its special tokens, as the network reads them; arguments as for `embed_texts`.
+    """The ids of each text with its special tokens, as the network reads them.
 
-    A text longer than `max_len` (or the network's learned positions) is cut, with one warning that counts them.
+    A text longer than `max_len` (or the network's learned positions) is cut, with one warning that counts them; texts
+    of more tokens than `trained` are counted in another one.
     """
-    limit = min([limit for limit in (most_read(network.config, trained), max_len) if limit is not None], default=None)
-    special_tokens = special_tokens_of(network.config, tokenizer, template)
+    tokenizer, config = tokenizer_of(model), model.network.config
+    limit = min([limit for limit in (most_read(config, trained), max_len) if limit is not None], default=None)
+    special_tokens = special_tokens_of(config, tokenizer, model.config.get("template"))
     rows, n_cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):
         room = len(ids) if limit is None else max(0, limit - special_tokens.added(False))
         ids, _, removed = cut_text(ids, None, room, tokenizer.truncation_side, long_texts)
         rows.append(list(special_tokens.apply(ids)[0]))
         n_cut += removed > 0
-    check_lengths([len(row) for row in rows], network.config, trained, "vectors")
+    check_lengths([len(row) for row in rows], config, trained, "vectors")
     if n_cut:
         warnings.warn(f"{n_cut} of {counted(len(rows), 'text')} cut to {limit} tokens", AtentoWarning, stacklevel=4)
     return rows

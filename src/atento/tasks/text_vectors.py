@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.errors import CapabilityError
 from atento.models.load import load_model
 from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel
 from atento.tasks.text_embedding import token_rows
 from atento.text.lengths import pad_batch
 
@@ -40,9 +40,7 @@ class TextReader:
 
     def ids(self, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
         """The ids of texts with special tokens; longer texts are cut, with a warning."""
-        template, trained = self.model.config.get("template"), self.model.trained_length
-        network, tokenizer = self.model.network, tokenizer_of(self.model)
-        return token_rows(network, tokenizer, texts, template=template, trained=trained, max_len=longest)
+        return token_rows(self.model, texts, trained=self.model.trained_length, max_len=longest)
 
     def read(self, ids: Tensor, token_mask: Tensor) -> list[Vectors]:
         """What is kept of each text of a batch: ids (B,L), token mask (B,L)."""

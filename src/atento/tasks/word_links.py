@@ -32,7 +32,7 @@ def word_links(
         config = model.network.config
         template, begin = in_languages(config, tokenizer, options)[0], begin_in(config, tokenizer, options)
         named: dict[str, Any] = {"special_tokens": template, "begin": begin}
-        record = attention_record(model.network, tokenizer, source, output, translate=str, **named)
+        record = attention_record(model, source, output, translate=str, **named)
         if "cross" not in record.kinds:
             raise CapabilityError("the network has no cross-attention")
         rows, columns = (side.groups() for side in record.sides("cross"))
