@@ -181,8 +181,7 @@ def calibrate(
         data, columns, skip_bad, reading, say: as in `evaluate`.
         fit: false: the probabilities are measured as they are, and the model stays as it is.
 
-    Raises:
-        CapabilityError: the model gives no labels. DataError: names file and line.
+    Raises CapabilityError: the model gives no labels. DataError: names file and line.
     """
     check_flags(fit=fit, skip_bad=skip_bad)
     model.classify([])  # a model of another task is refused

@@ -33,8 +33,7 @@ def path_of(value: object, name: str, kind: str) -> Path:
         name: the name of the argument, for the message.
         kind: what the argument must be, for the message, such as "a folder".
 
-    Raises:
-        UsageError: the value is neither a string nor a path.
+    Raises UsageError: the value is neither a string nor a path.
     """
     if not isinstance(value, str | PathLike):
         raise UsageError(f"`{name}` must be {kind}: got {type(value).__name__} {value!r:.40}")
@@ -177,7 +176,6 @@ def limited(packed: BinaryIO, name: str, *, packed_as: str, streamed: bool = Fal
     """An open file as a buffered stream with the limits of `LimitedReader`.
 
     Args:
-        packed: the file.
         name: its name in messages.
         packed_as: `.gz` or `.zst` to decompress it; anything else is read as it is.
         streamed: whether the content may be larger than the memory, because it is not kept.
@@ -192,8 +190,7 @@ def refuse_swelling(name: str, parts: Iterable[tuple[str, int, int]]) -> None:
         name: its name in messages.
         parts: what is unpacked together: the name of each part, its bytes unpacked, and its bytes in the file.
 
-    Raises:
-        DataError: a part grows more than 200 times, or all of them are more than the memory that is free.
+    Raises DataError: a part grows more than 200 times, or all of them are more than the memory that is free.
     """
     total, free = 0, free_memory()
     for part, unpacked, packed in parts:

@@ -36,8 +36,7 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     Returns:
         (B,H,T,Kv).
 
-    Raises:
-        ValueError: `value_bias` is given.
+    Raises ValueError: `value_bias` is given.
     """
     if args.value_bias is not None:
         raise ValueError("the blocked kernel does not support `value_bias`; use kernel='plain'")

@@ -143,7 +143,6 @@ def _pair_counter(
         queries: the first query, how many, and how many there are in all.
         all_words: the words of all keys.
         words: those of the part.
-        device: of the result.
 
     Returns:
         int64, (rows x heads x queries x words,).

@@ -37,8 +37,7 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     Returns:
         (...,S).
 
-    Raises:
-        ValueError: k is below 1.
+    Raises ValueError: k is below 1.
     """
     if k < 1:
         raise ValueError(f"`k` must be at least 1: got {k}")
@@ -86,8 +85,7 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     Returns:
         Weights of the shape and dtype of the scores.
 
-    Raises:
-        ValueError: α is below 1, or a tensor of α varies along `dim`.
+    Raises ValueError: α is below 1, or a tensor of α varies along `dim`.
     """
     lowest = float(alpha.detach().min()) if isinstance(alpha, Tensor) else alpha
     if not lowest >= 1:

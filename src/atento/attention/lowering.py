@@ -187,9 +187,7 @@ def lower(
         key_len: S.
         device: device of the dense forms.
 
-    Raises:
-        TypeError: the mask is not boolean.
-        ValueError: the mask was made for another number of keys.
+    Raises TypeError: the mask is not boolean. ValueError: the mask was made for another number of keys.
     """
     if isinstance(mask, LoweredMask):
         return mask

@@ -150,7 +150,6 @@ class MultiHeadAttention(nn.Module):
             mask: which keys each query may attend to.
             position_terms: position schemes, for self-attention. Cached keys are already rotated.
             state: the cache of a self-attention, which the new keys and values are appended to.
-            random: the randomness of dropout.
             layer: the layer number under which `observe` records the weights, where several layers share this module.
 
         Returns:

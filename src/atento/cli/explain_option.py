@@ -74,8 +74,7 @@ class ExplainOptions(LineOptions):
         Returns:
             False if no explanation is asked for, and nothing was done.
 
-        Raises:
-            UsageError: there is no such method, or a flag has no effect.
+        Raises UsageError: there is no such method, or a flag has no effect.
         """
         if not self.explain and self.explain_method is None and self.explain_out is None:
             return False

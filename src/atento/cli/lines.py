@@ -139,8 +139,7 @@ def input_lines(
         check: raises DataError for a line; it gets no blank line.
         reads: endings of the tables whose lines a command with a check reads.
 
-    Raises:
-        DataError: a line is bad, before any work. AtentoError: a later line of standard input is bad.
+    Raises DataError: a line is bad, before any work. AtentoError: a later line of standard input is bad.
     """
     from atento.data.files.source_lines import display_name, iter_lines
 

@@ -16,9 +16,8 @@ def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--
         endings: allowed extensions, in any case; empty allows any.
         option: the option to name in messages; empty names the path alone.
 
-    Raises:
-        MissingPartError: a picture needs a package.
-        UsageError: the folder does not exist or is not writable, the path is a folder, or the extension is wrong.
+    Raises MissingPartError: a picture needs a package. UsageError: the folder does not exist or is not writable, the
+    path is a folder, or the extension is wrong.
     """
     target = Path(path)
     name = f"{option} {path}".strip()
@@ -46,8 +45,7 @@ def output_folder(path: str | Path, option: str = "--out", *, new: bool = False)
         option: the option to name in messages; empty names the path alone.
         new: whether the folder must not exist, or be empty.
 
-    Raises:
-        UsageError: the path is a file, is not writable, or is not empty with `new`.
+    Raises UsageError: the path is a file, is not writable, or is not empty with `new`.
     """
     target, name = Path(path), f"{option} {path}".strip()
     if not str(path):

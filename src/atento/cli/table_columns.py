@@ -27,12 +27,10 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
     """The number of each row in a table, and its texts on one line with tabs between, or what is wrong with the row.
 
     Args:
-        file: its path.
         columns: those that are read: by number all, from 0, or by name; none: the file has lines of text.
         reading: how it is read: keys of a source in a recipe, such as `delimiter`.
 
-    Raises:
-        UsageError: the file is no table. DataError: it cannot be read, or has no such column.
+    Raises UsageError: the file is no table. DataError: it cannot be read, or has no such column.
     """
     if file == "-" or (reading and ending(file) == ".parquet"):
         raise UsageError(f"--columns and --reading are for a file, and --reading for no .parquet file: got {file}")

@@ -24,8 +24,7 @@ def translate_document(
         out: the file.
         refused: flags that have no effect on documents, with their values.
 
-    Raises:
-        UsageError: one of them is given, or `out` has another ending. DataError: the document is wrong; says where.
+    Raises UsageError: one of them is given, or `out` has another ending. DataError: the document is wrong; says where.
     """
     from atento.data.files.source_lines import open_binary
     from atento.storage.whole_file import write_output

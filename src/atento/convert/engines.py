@@ -96,10 +96,9 @@ def convert_for(
         seed: of the random ids that are compared.
         allow_missing, allow_unused: as in `atento.load`.
 
-    Raises:
-        UsageError: no such engine or precision, or `out` is not empty. MissingPartError: the engine is not installed.
-            CapabilityError: it does not hold the model; names the part. AtentoError: the outputs differ, or the folder
-            cannot be written; nothing remains.
+    Raises UsageError: no such engine or precision, or `out` is not empty. MissingPartError: the engine is not
+    installed. CapabilityError: it does not hold the model; names the part. AtentoError: the outputs differ, or the
+    folder cannot be written; nothing remains.
     """
     if to not in ENGINES:
         raise UsageError(f"`--to` must be one of {', '.join(ENGINES)}: got {to!r}")

@@ -36,10 +36,9 @@ def convert(
     Returns:
         The load report of a model of another layout as text; "" for one of ours.
 
-    Raises:
-        UsageError: no such layout or type, or `out` is not empty. ModelError: weights are missing or unused, or a file
-            holds more than weights. CapabilityError: the layout cannot represent the network. DataError: too few texts,
-            or texts of another kind.
+    Raises UsageError: no such layout or type, or `out` is not empty. ModelError: weights are missing or unused, or a
+    file holds more than weights. CapabilityError: the layout cannot represent the network. DataError: too few texts, or
+    texts of another kind.
     """
     if to not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")

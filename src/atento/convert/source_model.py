@@ -25,8 +25,7 @@ def model_to_convert(
         model: a run, a model folder or a hub name.
         precision, allow_missing, allow_unused: as in `atento.load`.
 
-    Raises:
-        ModelError: weights are missing or unused, or a file holds more than weights.
+    Raises ModelError: weights are missing or unused, or a file holds more than weights.
     """
     if is_comet(model):
         raise CapabilityError(f"{model} is as COMET writes it, which is converted with `--to atento` alone")

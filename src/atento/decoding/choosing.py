@@ -27,8 +27,7 @@ def next_log_probs(logits: Tensor, rows: Sequence[int], length: int) -> Tensor:
         rows: the row of the batch that each belongs to, for the message.
         length: how many tokens were written before, for the message.
 
-    Raises:
-        AtentoError: some row of logits is no distribution.
+    Raises AtentoError: some row of logits is no distribution.
     """
     log_probs = torch.log_softmax(logits, dim=-1)
     first = log_probs[:, 0]  # (R,)

@@ -69,8 +69,7 @@ def exact_search(
         known: an output for each row, such as a beam's, which the search begins with; not one that rules forbid.
         trace: records every hypothesis that is expanded.
 
-    Raises:
-        ValueError: a score above 0, for which the bound does not hold.
+    Raises ValueError: a score above 0, for which the bound does not hold.
     """
     limits = [max_new_tokens] * len(ids) if isinstance(max_new_tokens, int) else list(max_new_tokens)
     if min(limits, default=1) < 1 or limit < 1:

@@ -133,8 +133,7 @@ def draw(scores: Tensor, strategy: Sample, keys: Tensor, position: int | Tensor)
         keys: (R,) the streams of random numbers.
         position: of the number in each stream; one for all, or (R,).
 
-    Raises:
-        AtentoError: the scores are not numbers.
+    Raises AtentoError: the scores are not numbers.
     """
     if strategy.temperature == 0:
         return scores.argmax(dim=-1)

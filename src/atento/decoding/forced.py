@@ -44,8 +44,7 @@ def forced_scores(
     Returns:
         For each row a list of log-probabilities (nats), one for each token, that of EOS last.
 
-    Raises:
-        AtentoError: logits that are NaN or infinite. ValueError: a token that is not in the vocabulary.
+    Raises AtentoError: logits that are NaN or infinite. ValueError: a token that is not in the vocabulary.
     """
     return forced_tokens(
         network, ids, targets, token_mask=token_mask, prefix_ids=prefix_ids, eos_id=eos_id, finished=finished

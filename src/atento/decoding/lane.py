@@ -28,7 +28,6 @@ class Lane(TokenLoop):
         batch: its rows are those of the outputs.
         part: about so many tokens of inputs are read between two steps, so that long ones do not hold up the others.
         most: outputs that are written at a time; further ones wait.
-        device: of the network.
     """
 
     def __init__(self, batch: RunningBatch, *, part: int, most: int, device: torch.device) -> None:

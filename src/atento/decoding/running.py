@@ -96,7 +96,6 @@ class JoinedRows:
     Args:
         step_function: one whose states can be joined.
         part: tokens of a long prompt that are read at a time.
-        device: of the network.
         width: w, the rows of a group.
     """
 

@@ -53,8 +53,7 @@ def stream(
     Args:
         ids: (1,S). The others as in `generate`; `required` is that of the row.
 
-    Raises:
-        ValueError: more rows than one, another strategy, several samples; and what `generate` refuses.
+    Raises ValueError: more rows than one, another strategy, several samples; and what `generate` refuses.
     """
     if not isinstance(strategy, Greedy | Sample | Beam):
         raise ValueError(f"only greedy search, sampling and a beam write token by token: got {type(strategy).__name__}")

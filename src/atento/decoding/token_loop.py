@@ -283,8 +283,7 @@ def token_search(
         strategy: the filters and the number of samples, or greedy search.
         request: limits, rules, seeds, stop function and trace.
 
-    Raises:
-        AtentoError: the network's logits are NaN or infinite.
+    Raises AtentoError: the network's logits are NaN or infinite.
     """
     outputs = _outputs(len(first), strategy, request)
     if request.trace is not None:

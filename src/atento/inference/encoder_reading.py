@@ -132,7 +132,6 @@ class PackedStack:
     Args:
         stack: of the encoder; one of which `why_not_packed` says nothing.
         pre_norm: whether norms stand before the sublayers.
-        precision: of the products.
         attention_type: of queries, keys and values.
     """
 
@@ -311,7 +310,6 @@ class SourceReader:
 
     Args:
         network: a copy, whose encoder is packed.
-        precision: of the products.
     """
 
     def __init__(self, network: EncoderDecoder, precision: Precision) -> None:

@@ -44,7 +44,6 @@ def pack(
     Args:
         weight: (N,D).
         bias: (N,).
-        precision: of the products.
         activation: of the output.
         steps: most products have few rows, as those of a decoder. A row may then depend on their number.
         is_held: something else holds the weight, so that the layer of a decoder may read it too.

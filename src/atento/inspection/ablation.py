@@ -22,13 +22,11 @@ def ablate(network: nn.Module, kind: str, layer: int, head: int) -> Iterator[Non
     """Set the output of one head to zero inside this context: `with ablate(network, "cross", -1, 3): ...`.
 
     Args:
-        network: the network.
         kind: "encoder", "decoder" or "cross".
         layer: layer number from 0; -1 is the last.
         head: head number from 0.
 
-    Raises:
-        UsageError: the network has no such layer or head.
+    Raises UsageError: the network has no such layer or head.
     """
     by_kind_and_layer = attentions(network)
     depth = max((number + 1 for name, number in by_kind_and_layer if name == kind), default=0)  # layers of that kind
@@ -58,7 +56,6 @@ def ablation_effects(network: nn.Module, loss: Callable[[], float]) -> dict[tupl
     Near 0, the model does as well without the head. The network runs once for each head, and once with all heads.
 
     Args:
-        network: the network.
         loss: runs the network and returns the loss.
     """
     baseline = loss()  # with all heads

@@ -136,8 +136,7 @@ class AttentionRecord:
         Returns:
             (rows,columns) float32.
 
-        Raises:
-            UsageError: there is no such layer, head or kind.
+        Raises UsageError: there is no such layer, head or kind.
         """
         layers = self.layers(kind)
         heads = layers[_index("layer", layer, len(layers))]
@@ -166,8 +165,7 @@ class AttentionRecord:
             (source word, target word, weight), with words as indices of `source_words` and of `output_words`, or of
             `words` if there are no output tokens.
 
-        Raises:
-            UsageError: there is no cross-attention.
+        Raises UsageError: there is no cross-attention.
         """
         merged = self.word_weights(layer, "mean" if head is None else head, "cross")
         return strongest_sources(merged.weights, merged.rows, merged.columns)
@@ -206,10 +204,8 @@ class AttentionRecord:
             kind: kind to draw; `default_kind` if not given.
             words: whether to merge subwords into words.
 
-        Raises:
-            UsageError: another extension, a map that does not exist, or a choice of map for .json.
-            MissingPartError: matplotlib is not installed.
-            AtentoError: the file cannot be written.
+        Raises UsageError: another extension, a map that does not exist, or a choice of map for .json. MissingPartError:
+        matplotlib is not installed. AtentoError: the file cannot be written.
         """
         path = Path(path)
         check_view(path, layer=layer, head=head, kind=kind, words=words)

@@ -25,11 +25,9 @@ def decoding_page(
         trace: from one or several calls of `generate(..., trace=trace)`.
         row: the sentence.
         name: a function from ids to text; that of the trace, or the ids, if not given.
-        title: heading of the page.
         dropped: how many dropped continuations of a step are drawn.
 
-    Raises:
-        UsageError: the trace has no runs or not this sentence, or there are more than 4,000 steps.
+    Raises UsageError: the trace has no runs or not this sentence, or there are more than 4,000 steps.
     """
     if not trace.runs:
         raise UsageError("the trace is empty: give it to `generate(..., trace=trace)` first")

@@ -22,7 +22,6 @@ def decompose(
     """Decompose the scores of a self-attention, before mask and softmax, into named terms that sum to them.
 
     Args:
-        attention: the attention layer.
         x: (B,L,D), the input of the layer.
         position_terms: what position schemes contribute to this layer.
         added: (B|1,L,D), the part of `x` that position schemes added to it. It is known before the first layer only;
@@ -89,8 +88,7 @@ def parts_by_word(
     Returns:
         The same names; (B,H,W,W') each, for W words of the queries and W' words of the keys.
 
-    Raises:
-        ValueError: the number of words is not the number of tokens, or a word is negative.
+    Raises ValueError: the number of words is not the number of tokens, or a word is negative.
     """
     columns = rows if columns is None else columns
     summed = {}

@@ -42,8 +42,7 @@ def attention_page(
     Returns:
         The page as text.
 
-    Raises:
-        UsageError: there is no record, or there are more than 48 million weights.
+    Raises UsageError: there is no record, or there are more than 48 million weights.
     """
     records = list(record) if isinstance(record, Sequence) else [record]
     if not records:

@@ -31,8 +31,7 @@ def without_scheme(network: Network, name: str) -> Iterator[None]:
     Args:
         name: one of `scheme_names(network.config)`.
 
-    Raises:
-        UsageError: no such scheme.
+    Raises UsageError: no such scheme.
     """
     names = scheme_names(network.config)
     if name not in names:

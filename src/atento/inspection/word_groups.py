@@ -63,8 +63,6 @@ def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[
 
     Args:
         weights: (T,S), merged by word.
-        rows: the target words.
-        columns: the source words.
 
     Returns:
         (source word, target word, weight) in target order.
@@ -92,8 +90,7 @@ def alignment_error_rate(predicted: Set[Link], gold: Set[Link], possible: Set[Li
     Returns:
         The rate from 0 (correct) to 1; without `possible` it is 1 - F1 of the links. Two empty sets give 0.
 
-    Raises:
-        UsageError: an argument is not a set.
+    Raises UsageError: an argument is not a set.
     """
     for name, links in (("predicted", predicted), ("gold", gold), ("possible", possible)):
         if links is not None and not isinstance(links, Set):

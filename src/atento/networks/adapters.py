@@ -70,7 +70,6 @@ def join_adapters(weights: Mapping[str, Tensor], lora: LoraConfig, config: Netwo
     Args:
         weights: those of a network with adapters, by name.
         lora: rank, factor and targets of the adapters.
-        config: the network.
     """
     plain = {name: value for name, value in weights.items() if not is_adapter(name)}
     for name, b in weights.items():

@@ -243,7 +243,6 @@ class Block(nn.Module):
             memory: the encoded source (B,S,D); not needed if the state holds its keys and values.
             memory_mask: which positions of the source may be attended to.
             state: the cache; updated in place.
-            random: the randomness of dropout.
             layer: the number of the layer, for `observe`; None: that of the attention modules.
 
         Returns:

@@ -26,7 +26,6 @@ def levels_of(network: Network, *, reads_only: bool = False) -> Levels:
     """The levels of a network's weights; a network without layers has embeddings and a head alone.
 
     Args:
-        network: any network.
         reads_only: the head stands on the encoder, so nothing is written: the decoder's weights have level -1, as the
             frozen ones of `network.features` always do.
     """

@@ -85,9 +85,8 @@ def cross_validate(
         out: the folder of the runs `fold-1` to `fold-N`; `runs/NAME` by default.
         options: `force`, `device`, `precision`, `seed` and `threads` of `atento.train`.
 
-    Raises:
-        UsageError: fewer than 2 folds, a recipe with test data, or a task without labels.
-        DataError: a label has fewer examples than there are folds; and what `atento.train` raises.
+    Raises UsageError: fewer than 2 folds, a recipe with test data, or a task without labels. DataError: a label has
+    fewer examples than there are folds; and what `atento.train` raises.
     """
     if folds < 2:
         raise UsageError(f"`folds` must be at least 2: got {folds}")

@@ -20,8 +20,7 @@ def check_labels(names: Sequence[str], labels: Sequence[Sequence[str]], *, sets:
         labels: those of each record.
         sets: a record has any number of labels, so that one label, present or absent, is enough.
 
-    Raises:
-        DataError: there is no label, or one alone that every record has, or one set of labels.
+    Raises DataError: there is no label, or one alone that every record has, or one set of labels.
     """
     if not names:
         raise DataError(f"no record of the training data has a label, {_SO}")
@@ -36,7 +35,6 @@ def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterato
 
     Args:
         task: the task of the recipe.
-        splits: the splits by name.
     """
     for name, split in splits.items():
         for field in TASKS[task].fields if split is not None else ():

@@ -26,7 +26,6 @@ def clear_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path |
     """Check that the run folder is free or holds a run; `make_folder` makes it.
 
     Args:
-        folder: the run folder.
         force: move an existing folder aside, to `FOLDER.old-1`.
         used: the files of the recipe and its data. A folder that holds one of them is never moved. The current
             directory is moved only if it is a run.
@@ -34,8 +33,7 @@ def clear_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path |
     Returns:
         Where the old folder was moved to; None: nothing was moved.
 
-    Raises:
-        UsageError: the folder cannot be moved, or holds something else than a run.
+    Raises UsageError: the folder cannot be moved, or holds something else than a run.
     """
     aside = None
     if folder.exists() and not folder.is_dir():

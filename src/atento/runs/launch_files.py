@@ -33,7 +33,6 @@ def torchrun(job: Job, node: str, run: str, head: str) -> list[str]:
     """Return the words of the shell command that starts the processes of one machine.
 
     Args:
-        job: the job.
         node: shell variable with the number of the machine.
         run: name of this run of the job, in shell syntax.
         head: address of the first machine, in shell syntax.

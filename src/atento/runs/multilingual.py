@@ -43,14 +43,10 @@ def network_of_run(
     """Return the initial model with the rows of new languages, and the network, whose outputs are in the target's.
 
     Args:
-        loaded: the recipe.
-        initial: the model.
-        tokenizer: that of the run.
         report: takes a line of the log.
         begins: whether the model is not a checkpoint of the run, which has these rows.
 
-    Raises:
-        RecipeError: the model has no such language; with the position in the recipe. Others: as `fine_tuned`.
+    Raises RecipeError: the model has no such language; with the position in the recipe. Others: as `fine_tuned`.
     """
     recipe = loaded.recipe
     assert recipe.init is not None

@@ -70,9 +70,8 @@ def position_report(run: str | Path) -> list[PositionTable]:
     Args:
         run: a run folder, finished or not.
 
-    Raises:
-        UsageError: not a run with a checkpoint, or a network without a learned table. DataError, RecipeError: the
-            training data cannot be read as they were.
+    Raises UsageError: not a run with a checkpoint, or a network without a learned table. DataError, RecipeError: the
+    training data cannot be read as they were.
     """
     folder = Path(run)
     path = newest(folder / "checkpoints", rename_damaged=False) if (folder / "checkpoints").is_dir() else None
@@ -117,7 +116,6 @@ def count_positions(
     """Count for each side of the training data the updates and the tokens that reached each position.
 
     Args:
-        batches: the training data.
         steps: number of updates, from the first.
         positions: number of positions; later ones are not counted.
     """

@@ -58,7 +58,6 @@ def tokenizer_of_columns(
     """Return the tokenizer of the text columns of the task: one for all, or that of sources with that of targets.
 
     Args:
-        recipe: the recipe.
         folder: of the recipe.
         texts: returns the training texts of some columns.
         report: receives a line about each tokenizer that is trained.

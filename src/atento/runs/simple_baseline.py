@@ -82,9 +82,8 @@ def baseline(
         data: as in `atento.train`.
         say: called with each warning of the recipe and the data.
 
-    Raises:
-        RecipeError: the task has no baseline, or the recipe neither validation nor test data. DataError: names file and
-            line. MissingPartError: every learner of the task needs scikit-learn, which is not installed.
+    Raises RecipeError: the task has no baseline, or the recipe neither validation nor test data. DataError: names file
+    and line. MissingPartError: every learner of the task needs scikit-learn, which is not installed.
     """
     loaded = load_recipe(recipe, overrides, memory=(memory := by_split(data)))
     spec = TASKS[loaded.recipe.task]
@@ -112,7 +111,6 @@ def baseline_of(recipe: Recipe, data: Data, most: int | None = None) -> Baseline
 
     Args:
         recipe: with metrics.
-        data: its records.
         most: characters of training records; of more, a part is drawn by the recipe's seed.
     """
     started, spec, prefixes = time.monotonic(), TASKS[recipe.task], prefixes_of(recipe)
@@ -152,7 +150,6 @@ def compared(result: Baseline, split: str, scores: Mapping[str, float]) -> list[
     """The best simple learner beside the final scores of a model, in a line; and a warning if the model is no better.
 
     Args:
-        result: the baseline.
         split: what the model was scored on.
         scores: those of the model by metric.
     """

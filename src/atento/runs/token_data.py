@@ -74,11 +74,9 @@ def is_stored(loaded: LoadedRecipe, begun: str | None = None) -> bool:
     """Whether training reads the texts of a recipe from a store.
 
     Args:
-        loaded: the recipe.
         begun: the fingerprint of the data of a run that has begun, which goes on as it began.
 
-    Raises:
-        RecipeError: `data.store` is disk, and the recipe cannot be read from one.
+    Raises RecipeError: `data.store` is disk, and the recipe cannot be read from one.
     """
     recipe = loaded.recipe
     obstacle = _obstacle(recipe)
@@ -126,7 +124,6 @@ def make_store(
     """Return the store of a recipe's training texts; make it, or what is missing of it, if needed.
 
     Args:
-        loaded: the recipe.
         report: called with a line about the progress.
         tokenizer_from: folder of the tokenizer, instead of the recipe's.
         force: delete a store that was made from something else.
@@ -134,9 +131,8 @@ def make_store(
         shard_tokens: tokens of a shard.
         workers: starts workers that encode text, given the folder of the tokenizer, in place of processes.
 
-    Raises:
-        DataError: the store was made from other text, another tokenizer or with other options, or it is damaged.
-        AtentoError: the disk is full.
+    Raises DataError: the store was made from other text, another tokenizer or with other options, or it is damaged.
+    AtentoError: the disk is full.
     """
     obstacle = _obstacle(loaded.recipe)
     if obstacle is not None:
@@ -186,14 +182,12 @@ def data_of(
     """Return the splits of a recipe; its training texts are read from a store, or all records into memory.
 
     Args:
-        loaded: the recipe.
         report: called with each warning.
         memory: the records passed in Python, by name.
         begun: the fingerprint of the data of a run that has begun.
         tokenizer_from: folder of the tokenizer of a store, instead of the recipe's.
 
-    Raises:
-        DataError, RecipeError: before any long work, naming file, line and rule.
+    Raises DataError, RecipeError: before any long work, naming file, line and rule.
     """
     if not is_stored(loaded, begun):  # a run keeps the way its data were read in
         return read_data(loaded.recipe, loaded.folder, report, memory)

@@ -180,8 +180,7 @@ class BlockReader:
             bad: gets the messages of bad lines, which become empty; None: they are errors, found while planning.
             check: as in `Reading`; used with `bad`.
 
-        Raises:
-            DataError: a bad line, or the file has changed.
+        Raises DataError: a bad line, or the file has changed.
         """
         source = self._source
         name = source.shown

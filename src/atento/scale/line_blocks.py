@@ -82,8 +82,7 @@ def plan_lines(stream: BinaryIO, name: str, reading: Reading) -> Plan:
         name: its name in messages.
         reading: how its lines are read.
 
-    Raises:
-        DataError: a line breaks a rule; names the file and the line.
+    Raises DataError: a line breaks a rule; names the file and the line.
     """
     tap = _Tap(stream, reading)
     texts = _Texts(name, reading)
@@ -107,8 +106,7 @@ def plan_rows(batches: Iterable[Sequence[str]], total: int, name: str, reading: 
         name: of the input, in messages.
         reading: how the texts are read.
 
-    Raises:
-        DataError: a text breaks a rule of the command.
+    Raises DataError: a text breaks a rule of the command.
     """
     texts = _Texts(name, reading)
     if reading.rows is not None or (reading.check is not None and not reading.skip_bad):
@@ -210,12 +208,10 @@ def text_of(line: str, position: str, parse: Parse | None, check: Check | None) 
     """The text of a line, which is parsed and checked; a blank line is not.
 
     Args:
-        line: a line.
         position: file:line, for messages.
         parse, check: as in `Reading`.
 
-    Raises:
-        DataError: the line is bad.
+    Raises DataError: the line is bad.
     """
     if not line.strip():
         return line

@@ -22,8 +22,7 @@ def model_files(model: str) -> tuple[Path, str]:
     Args:
         model: a run folder, a model folder, a hub name or a file of word vectors.
 
-    Raises:
-        UsageError: there is no such model. CheckpointError: its manifest is damaged.
+    Raises UsageError: there is no such model. CheckpointError: its manifest is damaged.
     """
     path = Path(model)
     if path.is_file():

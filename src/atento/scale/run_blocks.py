@@ -31,7 +31,6 @@ class WorkerPool:
     """Workers, each driven by a thread of this process; a context manager that ends them.
 
     Args:
-        count: their number.
         start: starts one.
     """
 
@@ -112,7 +111,6 @@ class BlockRun:
     """A run over blocks.
 
     Args:
-        workers: number of workers.
         start: starts one.
         done: called with a block and its answer, in the order in which they are finished.
         heard: called with what a worker says when its model is loaded.

@@ -37,12 +37,10 @@ def average_run(
     are computed in float64, with the newest checkpoint and one more in memory at a time.
 
     Args:
-        run: the run folder.
         last: how many checkpoints.
         score: validates the averaged weights, so that `select_checkpoint` can select them.
 
-    Raises:
-        UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
+    Raises UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
     all_paths = [item.path for item in list_checkpoints(run / "checkpoints")]  # the newest first
     in_a_row = _in_a_row(all_paths)

@@ -83,16 +83,14 @@ def save_checkpoint(
 
     Args:
         folder: the run's `checkpoints` folder, created if it does not exist.
-        step: updates done.
         config: JSON data, written as `config.json`.
         weights, optimizer: tensors by name, on any device; shared storage is written once for each name.
         state: JSON data. `step` is added; `score` (higher is better, None: not scored) decides `best`.
         extra: further files by name, such as `tokenizer.json`.
         run_id: the run that the checkpoint belongs to; retention deletes no other run's.
 
-    Raises:
-        CheckpointError: a value that is not finite, a name or value that cannot be stored, too little free space,
-            or the disk failed; the message names path, bytes needed and the last valid step. Nothing is left behind.
+    Raises CheckpointError: a value that is not finite, a name or value that cannot be stored, too little free space, or
+    the disk failed; the message names path, bytes needed and the last valid step. Nothing is left behind.
     """
     files = json_files(step, config, state, extra or {}) | {
         WEIGHTS: safetensors_chunks(WEIGHTS, weights),
@@ -310,9 +308,7 @@ def retain(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, r
         protect: steps to retain.
         run_id: whose checkpoints; None: those of the run that the newest belongs to. Others are never deleted.
 
-    Raises:
-        UsageError: `keep` is below 1.
-        CheckpointError: the system does not allow reading.
+    Raises UsageError: `keep` is below 1. CheckpointError: the system does not allow reading.
     """
     if keep < 1:
         raise UsageError(f"`keep` must be at least 1: got {keep}")

@@ -125,9 +125,8 @@ def write_manifest(
         step, run_id: what the directory belongs to.
         entries: the files; None: the files are read and hashed.
 
-    Raises:
-        CheckpointError: a name outside `[A-Za-z0-9._-]+`, something that is not a plain file, or a manifest exists.
-        OSError: the system's error.
+    Raises CheckpointError: a name outside `[A-Za-z0-9._-]+`, something that is not a plain file, or a manifest exists.
+    OSError: the system's error.
     """
     with directory(path) as fd:
         if entries is None:

@@ -53,12 +53,10 @@ def save_shards(
             are not divided.
         main: whether this is the process that commits the checkpoint; it has shard 0.
         shard: number of the shard that this process writes; None: another process writes it.
-        shards: number of shards.
         all_do: does something on all processes and returns the plain results of all; raises an exception on all, if
             it is raised on any.
 
-    Raises:
-        CheckpointError: on all processes, if any of them fails. Nothing is left behind.
+    Raises CheckpointError: on all processes, if any of them fails. Nothing is left behind.
     """
     target = folder / f"step-{step:08d}"
     files: dict[str, list[Chunk]] = {}

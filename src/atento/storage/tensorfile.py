@@ -57,8 +57,7 @@ def safetensors_chunks(file: str, tensors: Mapping[str, Tensor]) -> list[Chunk]:
         file: its name, for messages.
         tensors: any shapes and devices; storage shared between names is written once for each.
 
-    Raises:
-        CheckpointError: a tensor is not finite, or of a kind that the format cannot hold; names it.
+    Raises CheckpointError: a tensor is not finite, or of a kind that the format cannot hold; names it.
     """
     for name, tensor in tensors.items():
         if name == "__metadata__" or tensor.dtype not in _NAMES or tensor.layout != torch.strided or tensor.is_meta:
@@ -139,8 +138,7 @@ class TensorFiles:
             single: name of the file if the tensors are not in shards.
             model: the folder of the model, if the files are in a folder inside it.
 
-        Raises:
-            ModelError: the folder has no weights. CheckpointError: a damaged file or index; names it.
+        Raises ModelError: the folder has no weights. CheckpointError: a damaged file or index; names it.
         """
         self.folder = folder
         self._open: dict[Path, int] = {}

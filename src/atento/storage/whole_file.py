@@ -65,8 +65,7 @@ def whole_folder(directory: Path, kind: str = "model folder") -> Iterator[Path]:
         directory: the folder to write; it must be empty or not exist.
         kind: what it is, for messages.
 
-    Raises:
-        UsageError: the folder exists and is not empty. AtentoError: it cannot be written.
+    Raises UsageError: the folder exists and is not empty. AtentoError: it cannot be written.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")

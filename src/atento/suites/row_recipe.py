@@ -55,9 +55,8 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
         model: the model to start from.
         overrides: changes of the recipe, as for `atento.train`.
 
-    Raises:
-        DataError, RecipeError: a file is not in the published layout, or a change is not valid. UsageError: a change is
-            of what the data and the model of the command decide.
+    Raises DataError, RecipeError: a file is not in the published layout, or a change is not valid. UsageError: a change
+    is of what the data and the model of the command decide.
     """
     row = files.row
     assert files.train is not None

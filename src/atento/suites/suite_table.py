@@ -23,8 +23,7 @@ def rows_named(suite: Suite, names: str | Sequence[str] | None) -> tuple[Row, ..
     Args:
         names: a list, or one text with commas; upper and lower case do not matter.
 
-    Raises:
-        UsageError: a name that the suite does not have.
+    Raises UsageError: a name that the suite does not have.
     """
     if names is None:
         return suite.rows

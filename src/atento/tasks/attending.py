@@ -38,8 +38,7 @@ def attention_record(
         special_tokens: those around the source of an encoder-decoder; None: the usual ones.
         begin: ids before the target, such as its language, which are among the tokens; None: as the network has it.
 
-    Raises:
-        UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
+    Raises UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
     """
     network, tokenizer, model_name = model.network, tokenizer_of(model), str(model.config.get("name", ""))
     if not text.strip():

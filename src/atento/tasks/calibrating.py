@@ -98,8 +98,7 @@ def fit_confidence(model: TaskModel, split: Split, temperature: float | None = N
         split: records with labels.
         temperature: one to take instead of fitting it.
 
-    Raises:
-        CapabilityError: the model has no head that gives labels. DataError: too few records, or an unknown label.
+    Raises CapabilityError: the model has no head that gives labels. DataError: too few records, or an unknown label.
     """
     if len(split) < FEWEST:
         raise DataError(f"a temperature is fitted to at least {FEWEST} records: got {len(split)}")
@@ -159,8 +158,7 @@ def keep_confidence(path: Path, config: ConfidenceConfig) -> None:
         path: the folder that the model was read from.
         config: what is kept.
 
-    Raises:
-        TrainingError: it cannot be written.
+    Raises TrainingError: it cannot be written.
     """
     file, checkpoint = confidence_file(path)
     try:

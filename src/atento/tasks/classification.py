@@ -48,8 +48,7 @@ def classify_texts(
         temperature: divides the scores before they become probabilities.
         options: how texts are read; there is one warning that counts those that are cut.
 
-    Raises:
-        CapabilityError: the network has no such head.
+    Raises CapabilityError: the network has no such head.
     """
     head = label_head(network)
     outputs = text_outputs(network, tokenizer, head, texts, pairs, **options)
@@ -104,7 +103,6 @@ def classify(
     result is a list of labels for type checkers too.
 
     Args:
-        model: the model.
         text: a text, a pair, or a list of these.
         threshold: return, for each text, the list of the labels whose probability is at least this, most probable
             first; it may be empty. A model of several labels returns such lists anyway, of 0.5 where this is None.

@@ -108,8 +108,7 @@ def refuse_options(options: Mapping[str, object], why: str) -> None:
         options: of the call; `seed`, by which the command also draws the intervals of scores, is accepted.
         why: what the model gives instead, for the message.
 
-    Raises:
-        UsageError: there is such an option.
+    Raises UsageError: there is such an option.
     """
     for name in sorted(options.keys() - {"seed"}):
         raise UsageError(f"`{name}` has no effect on {why}")
@@ -191,7 +190,6 @@ def strategy_of(config: DecodingConfig, text: ToText | None = None, utility: Uti
     """Return the strategy of a decoding configuration.
 
     Args:
-        config: the decoding configuration.
         text: ids -> text, where a utility compares outputs.
         utility: a function that compares outputs, in place of the metric that the configuration names.
     """
@@ -248,7 +246,6 @@ def rules_of(
     """Return the rules of a configuration, which change scores before a choice; those that force a token are last.
 
     Args:
-        config: the decoding configuration.
         constraints: its words and tokens, as ids: those of all rows, or those of each; the banned ones are the same.
         eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
         writing: the rules of the network.
@@ -287,14 +284,12 @@ def constraints_of(
     """The words and tokens that a configuration names, as ids.
 
     Args:
-        config: the decoding configuration.
         tokenizer: of the outputs (`Tokenizer.target`).
         writing: the rules of the network, which may have a first token.
         behind: whether outputs stand behind a prompt: a prefix that begins with a space begins a new word there.
 
-    Raises:
-        UsageError: a word that the vocabulary cannot write, a token that it does not hold, a banned word inside of
-            what must be written, or nothing that may be written; names the option.
+    Raises UsageError: a word that the vocabulary cannot write, a token that it does not hold, a banned word inside of
+    what must be written, or nothing that may be written; names the option.
     """
     own = writing or WritingConfig()
     words = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]

@@ -64,7 +64,6 @@ def explain(
     See docs/explanations.md.
 
     Args:
-        model: the model.
         text: a text, a source or a prompt; a tuple of two texts, or of a question and its context.
         method: integrated-gradients (Sundararajan et al. 2017), gradient-input (Shrikumar et al. 2016), rollout
             (Abnar & Zuidema 2020) or leave-out.

@@ -44,7 +44,6 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
 
     Args:
         folder: the folder of the cache.
-        network: the network.
         pooling: how a text is reduced to one vector; None: it has one vector a token.
         layer: the layer, counted from 0, or those of `network.features`; None: what the heads read, which is the last
             layer or all layers to mix.
@@ -83,7 +82,6 @@ def features(
     """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6).
 
     Args:
-        model: the model.
         text: a text or texts; without a prompt, but cut and in lower case where `embed` reads them so.
         layer: 0 is the first layer and -1 the last one; the embeddings below it have no number. "mix" is the learned
             mix of the embeddings (weight w_0) and all layers (layer l has w_{l+1}), in a model that was trained with

@@ -62,9 +62,6 @@ def prompt_writer(
     """What continues prompts; an output does not repeat its prompt.
 
     Args:
-        network, tokenizer: of the model.
-        decoding: the options of decoding.
-        steps: the step function.
         template: as in `prompt_ids`.
         more: attributes of `Writer`.
     """

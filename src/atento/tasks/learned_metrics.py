@@ -53,7 +53,6 @@ class Learned:
         """The score of outputs: the mean over them, with the score of each in `per_sentence`.
 
         Args:
-            predictions: the outputs.
             references: a list of texts, or a list of reference sets; none for a metric that reads none.
             sources: the source of each output, for a metric that reads them.
 
@@ -110,8 +109,7 @@ def learned_metric(name: str, folder: str | Path, *, device: str = "auto", **opt
         device: "auto", "cpu", "cuda" ...
         options: of the metric: `layer` and `idf` of bertscore.
 
-    Raises:
-        UsageError: no such metric, model or option. ModelError: the folder is not that of such a metric.
+    Raises UsageError: no such metric, model or option. ModelError: the folder is not that of such a metric.
     """
     if name not in LEARNED:
         raise UsageError(f"unknown learned metric {name!r}{nearest(name, list(LEARNED))}")

@@ -72,9 +72,6 @@ def source_writer(
     """What writes the outputs of sources.
 
     Args:
-        network, tokenizer: of the model.
-        decoding: the options of decoding.
-        steps: the step function.
         special_tokens: those of a source, in place of the usual ones.
         longest: as in `translate`.
         words_only, more: attributes of `Writer`.
@@ -163,15 +160,13 @@ def writer_of(
     """What writes the outputs of one call of a model.
 
     Args:
-        model: the model.
         task: the task to do. Its texts are sources, or prompts; prompts may be ids, special tokens included.
         n_best: outputs of each text; None: those of the model's decoding.
         options: they change the model's decoding, or `usual` in its place.
         embedder: the name of a model -> its function of texts -> vectors, for `mbr="embeddings:MODEL"`; None: no model
             is loaded.
 
-    Raises:
-        CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option.
+    Raises CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option.
     """
     network, tokenizer = network_for(model, task), tokenizer_of(model)
     special_tokens = None
@@ -277,7 +272,6 @@ def score(
     """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
 
     Args:
-        model: the model.
         source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
         target: the output; a list if `source` is one.
         top: how many of the most probable tokens are returned for each place, as `top` of the result.

@@ -37,8 +37,7 @@ def embed_words(
         config: layer, pooling, normalisation.
         batch_tokens: words of a batch, padding included.
 
-    Raises:
-        UsageError: no such layer or pooling. CapabilityError: an ELMo that reads words by id.
+    Raises UsageError: no such layer or pooling. CapabilityError: an ELMo that reads words by id.
     """
     pool = text_pooling(config.pooling)
     words = [[text[start:end] for start, end in word_spans(text)] for text in map(config.read, texts)]
@@ -93,8 +92,6 @@ def embed(
     """Texts as vectors (N,D), float32; one text as (D,) (docs/notes.md#g8).
 
     Args:
-        model: the model.
-        text: a text or texts.
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
         options: layer (0 first, -1 last), pooling (mean, first, last, max, sqrt-mean, weighted-mean, several joined by
             +), normalize, max_len, prompt, pool_prompt, lowercase, prompt_name (of a prompt of the model), dimensions
@@ -137,7 +134,6 @@ def similarity(
     gives 0.
 
     Args:
-        model: the model.
         first: a text or texts.
         second: a text or as many texts; None for a regression model of single texts.
         options: as in `embed`; not for a regression model.

@@ -167,7 +167,6 @@ def answer(
     share among all spans of its context and, where the model may give none, "no answer".
 
     Args:
-        model: the model.
         question: a question, or a list.
         context: its context, or a list.
         n_best: return a list of that many answers for each question, the best first; fewer where there are fewer.

@@ -23,9 +23,8 @@ def read_rankings(
         runs: TREC's files (query, Q0, document, rank, score, tag), or JSON lines of query, document and score.
         warn: called with a sentence about queries of a ranking that have no grades, which are left out.
 
-    Raises:
-        DataError: a line of another form, a document twice, or a query that has grades and no document in a ranking;
-            names file and line.
+    Raises DataError: a line of another form, a document twice, or a query that has grades and no document in a ranking;
+    names file and line.
     """
     grades, rankings = _numbers(qrels, "grade"), [_numbers(run, "score") for run in runs]
     if not any(grade > 0 for judged in grades.values() for grade, _ in judged.values()):

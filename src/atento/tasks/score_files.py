@@ -59,8 +59,7 @@ def read_items(
             named .conll, .bio, .iob or .iob2. In a file named .conllu the tags are the universal parts of speech.
         rows: of the file as a table, in place of its lines.
 
-    Raises:
-        DataError: names file and line.
+    Raises DataError: names file and line.
     """
     if outputs == "vector pairs":
         raise UsageError("this metric scores the vectors of a model, not files: use atento evaluate")
@@ -129,8 +128,7 @@ def where_all_say(references: Items, systems: list[Items]) -> tuple[list[str], l
     Returns:
         The right labels, the predictions of each system, and how many examples are left out.
 
-    Raises:
-        DataError: none is left, or one that is left has no right label.
+    Raises DataError: none is left, or one that is left has no right label.
     """
     kept = [number for number, row in enumerate(zip(*(system.values for system in systems))) if None not in row]
     for number in kept:

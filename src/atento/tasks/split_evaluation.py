@@ -137,15 +137,12 @@ def scored(
     Args:
         model: a model, in training or loaded.
         task: a task whose outputs metrics score.
-        split: the records.
-        metrics: their names.
         options: those of a call that writes.
         more: further right outputs of each record. Without them, a model of several prefixes also has the scores of the
             records of each, as `METRIC[PREFIX]`.
         language: of the answers, for metrics that depend on it.
 
-    Raises:
-        UsageError: an unknown metric, or an option without effect.
+    Raises UsageError: an unknown metric, or an option without effect.
     """
     verb = VERBS[str(TASKS[task].verb)]
     outputs, gold = verb.call(model, split, options), verb.gold(split)

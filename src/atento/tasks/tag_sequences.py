@@ -44,7 +44,6 @@ def best_sequence(log_probs: NDArray[np.float64], legal: Transitions) -> list[in
 
     Args:
         log_probs: (N,C), finite, of each tag of each word.
-        legal: the legal transitions.
 
     Returns:
         N numbers of tags.

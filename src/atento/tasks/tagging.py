@@ -72,7 +72,6 @@ def tag(
     a word is read at its first token. A sentence longer than the model reads is tagged in windows with overlap.
 
     Args:
-        model: the model.
         text: a text, or a list of texts, which gives a list for each.
         words: instead of `text`, a sentence that is split into words already, or a list of such sentences. Offsets
             are then those of the words joined by single spaces.
@@ -159,12 +158,10 @@ def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str |
     """The scheme that tags must obey; None: none.
 
     Args:
-        head: the tagging head.
         stated: the scheme in `config.json`.
         constrained: as in `tag`.
 
-    Raises:
-        UsageError: `constrained` for plain tags.
+    Raises UsageError: `constrained` for plain tags.
     """
     if constrained is False or (constrained is None and stated not in SCHEMES):
         return None

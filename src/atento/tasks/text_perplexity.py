@@ -45,7 +45,6 @@ def perplexity(
     encoder-decoder predicts the targets and EOS. ELMo predicts each word from both sides, as in its training.
 
     Args:
-        model: a loaded model.
         texts: a text or texts; of an encoder-decoder the sources.
         targets: of an encoder-decoder, the output of each source.
         window: most tokens that are read at a time; None: the length that the model was trained on. A recurrent

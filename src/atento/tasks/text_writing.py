@@ -94,9 +94,8 @@ class Writer:
             trace: records the search, for one text.
             each: the constraints of each text, if these are not the writer's.
 
-        Raises:
-            UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
-                take, or a trace of several texts.
+        Raises UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
+        take, or a trace of several texts.
         """
         results = self.written(self.encode(texts), first, trace, each)
         return results if self.is_prompt else [found or [self.unsearched(text)] for text, found in zip(texts, results)]

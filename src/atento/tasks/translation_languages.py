@@ -35,18 +35,12 @@ def in_languages(
 ) -> tuple[Template | None, DecodingOptions]:
     """The special tokens of a source in the language that the options name, and the options of decoding.
 
-    Args:
-        config: the network.
-        tokenizer: its tokenizer.
-        options: those of the call.
-
     Returns:
         The special tokens, None if no language is named; the options without languages, and with the token of the
         target language as the first of each output.
 
-    Raises:
-        CapabilityError: the model has no languages, or does not choose this one. TokenizerError: an unknown language;
-            suggests one.
+    Raises CapabilityError: the model has no languages, or does not choose this one. TokenizerError: an unknown
+    language; suggests one.
     """
     decoding: Any = {key: value for key, value in options.items() if key not in LANGUAGES}
     source, target = options.get("source_language"), options.get("target_language")
@@ -85,13 +79,10 @@ def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None
     """The network whose outputs begin with a language.
 
     Args:
-        config: the network.
-        tokenizer: its tokenizer.
         language: the name of the language; None: as `kept` says.
         kept: the first token of outputs until now, which stays if it is a language.
 
-    Raises:
-        TokenizerError: the language is unknown; suggests one. CapabilityError: the model has no languages.
+    Raises TokenizerError: the language is unknown; suggests one. CapabilityError: the model has no languages.
     """
     languages, ids = languages_of(tokenizer.specials.ids), tokenizer.specials.ids
     if language is None:

@@ -314,12 +314,10 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
     The penalty of learned sparsity, one for each target, is added to the loss of the first head (docs/notes.md#a17).
 
     Args:
-        network: the network to run.
         batch: inputs, and labels by head.
         call: randomness, label smoothing and progress.
 
-    Raises:
-        CapabilityError: there is no loss for a head. RecipeError: R-Drop without dropout.
+    Raises CapabilityError: there is no loss for a head. RecipeError: R-Drop without dropout.
     """
 
     generator = next((name for name in batch.labels if kind_of(network, name) == "generator"), None)

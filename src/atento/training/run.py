@@ -97,13 +97,11 @@ def save(run: Run, *, beside: bool = False) -> None:
     """Save a checkpoint of everything that the next step depends on, then delete old ones beyond `keep`.
 
     Args:
-        run: the run.
         beside: copy the tensors and write them in a thread, while training continues, if writing the last one took
             more than a hundredth of the time since. Events are held back until the checkpoint is written, so that
             `metrics.jsonl` is the same as without.
 
-    Raises:
-        CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
+    Raises CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
     """
     run.updater.replica.main_does(partial(_refuse_gone, run))
     if run.updater.replica.writers is None:
@@ -223,10 +221,8 @@ def restore(run: Run, path: Path, *, continues: bool = True) -> dict[str, Any]:
     Returns:
         The state of the checkpoint.
 
-    Raises:
-        CheckpointError: the checkpoint is damaged.
-        TokenizerError: it was trained with another tokenizer than the run has now.
-        UsageError: it was written by a version with other tensor names, or learned from another teacher.
+    Raises CheckpointError: the checkpoint is damaged. TokenizerError: it was trained with another tokenizer than the
+    run has now. UsageError: it was written by a version with other tensor names, or learned from another teacher.
     """
     checkpoint = load_checkpoint(path)
     if int(checkpoint.config.get("version", 1)) != VERSION:

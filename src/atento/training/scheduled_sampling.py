@@ -123,10 +123,8 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
 
     Args:
         config: the section of the recipe.
-        seed: seed of the run.
         step: number of the update, from 1.
         progress: share of the run that is done after it, 0 to 1; 0 if the run has no known end.
-        part: the part.
     """
     share = own_share(config, step, round(step / progress) if progress else step)  # progress = step / steps
     if share <= 0:

@@ -25,8 +25,7 @@ def trained_weights(
         updates_per_epoch: updates in a pass over the training data, by which stages may be counted.
         reads_only: as in `levels_of`.
 
-    Raises:
-        RecipeError: the network has no such weights: no such layers, no biases, no head of its own.
+    Raises RecipeError: the network has no such weights: no such layers, no biases, no head of its own.
     """
     if init is None or (init.train == "all" and init.layer_decay == 1.0 and init.unfreeze is None):
         return all_weights(network)

@@ -115,7 +115,6 @@ class Updater:
         Args:
             parts: the batches of the update that this process computes, with the loss weights of their heads.
             step: number of the update, from 1; dropout is a function of it and the seed.
-            rate: learning rate.
             progress: share of the run that is done, 0 to 1.
             spare: returns any part, for a process that has none of an update whose weights are divided.
 
@@ -123,9 +122,8 @@ class Updater:
             The summed losses of each head over all processes, empty if a gradient in float16 overflowed and the weights
             are unchanged; and the norm of the gradient before clipping.
 
-        Raises:
-            NotFinite: the loss or the gradient is not finite. The weights are unchanged.
-            TrainingError: memory ran out while the weights were changed.
+        Raises NotFinite: the loss or the gradient is not finite. The weights are unchanged. TrainingError: memory ran
+        out while the weights were changed.
         """
         self._threads = torch.get_num_threads()
         with threads(self._threads_beside):

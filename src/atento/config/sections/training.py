@@ -298,7 +298,6 @@ def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> It
 
     Args:
         config: the section of the recipe.
-        steps: number of updates.
         validated: whether there is validation data.
     """
     run = f"the run of {counted(steps, 'update')}"

@@ -72,15 +72,13 @@ def context_windows(
     Args:
         questions: N questions; each stands whole in every window of its context.
         contexts: N contexts. Equal contexts are encoded once.
-        tokenizer: encodes both.
         template: the special tokens around a question and a context.
         network: whether it reads pieces, words, or their characters.
         longest: maximum tokens of a row, special tokens and question included; None: a context is one window.
         stride: tokens that neighbouring windows share, at most half of the context tokens of a window.
         where: the name of a record, for messages.
 
-    Raises:
-        DataError: a question leaves no room for its context, or a context is too long.
+    Raises DataError: a question leaves no room for its context, or a context is too long.
     """
     read: dict[str, _Read] = {}
     rows: list[tuple[list[int], list[int]]] = []

@@ -40,7 +40,6 @@ def plan(
     Args:
         source_lengths: (examples,) tokens of each source.
         target_lengths: (examples,) tokens of each target.
-        updates: updates in the epoch.
         parts_per_update: about how many parts an update has.
         key: seed and epoch.
         equal_examples: updates have about the same number of examples instead of tokens, so that short and long
@@ -196,7 +195,6 @@ def least_parts(lengths: NDArray[np.int64], updates: int) -> int:
 
     Args:
         lengths: (examples,) tokens of each example.
-        updates: updates in the epoch.
     """
     ordered = np.sort(lengths)
     tokens = np.cumsum(ordered)  # a tenth of the tokens are in texts up to `short`, a tenth above `long`

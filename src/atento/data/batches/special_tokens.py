@@ -13,13 +13,10 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
     """The template of a model's input; of an encoder-decoder, that of its source, which always ends with EOS.
 
     Args:
-        config: the network.
-        tokenizer: its tokenizer.
         stated: the template that the model's configuration names; None: that of `network.features`, or the tokenizer's
             own.
 
-    Raises:
-        TokenizerError: the template needs a token that the tokenizer has not.
+    Raises TokenizerError: the template needs a token that the tokenizer has not.
     """
     if stated is None and config.features is not None:
         stated = config.features.template

@@ -56,11 +56,9 @@ def fetch_libreoffice(
         help_folder: installed pages (/usr/lib/libreoffice/help or /usr/share/libreoffice/help, with
             en-US/text and LANG/text below), read instead of downloading.
 
-    Raises:
-        UsageError: a language whose help is not packaged, or `held_out` out of range.
-        MissingPartError: no `apt-get` or `dpkg-deb` on this machine.
-        AtentoError: the download was refused.
-        DataError: the help holds no pages in that language.
+    Raises UsageError: a language whose help is not packaged, or `held_out` out of range. MissingPartError: no `apt-get`
+    or `dpkg-deb` on this machine. AtentoError: the download was refused. DataError: the help holds no pages in that
+    language.
     """
     names = [_language(name) for name in languages]
     _check_held_out(held_out)
@@ -85,9 +83,8 @@ def fetch_catalogues(language: str, out: Path, root: Path = CATALOGUES, *, held_
         root: the folder of the catalogues of all languages.
         held_out: as for `fetch_libreoffice`, message by message.
 
-    Raises:
-        UsageError: a language name that cannot be one, or `held_out` out of range.
-        DataError: no catalogue of that language here.
+    Raises UsageError: a language name that cannot be one, or `held_out` out of range. DataError: no catalogue of that
+    language here.
     """
     name = _language(language)
     _check_held_out(held_out)

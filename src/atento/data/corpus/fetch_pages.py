@@ -84,8 +84,7 @@ def page_pairs(english: Path, foreign: Path, left_out: Counter[str]) -> Iterator
     Yields:
         page, English text, foreign text.
 
-    Raises:
-        DataError: a folder without pages, or a page that is not UTF-8.
+    Raises DataError: a folder without pages, or a page that is not UTF-8.
     """
     names = [path.relative_to(english).as_posix() for path in sorted(english.rglob("*.html"))]
     if not names:

@@ -69,11 +69,9 @@ class PairBatches:
         """Count the updates of an epoch.
 
         Args:
-            store: the examples.
             objective: makes batches of them.
             budget: pairs of an update.
             fewest: the fewest pairs of an update that have a negative.
-            seed: seed of the order.
             weight: factor of the loss.
         """
         self.store, self.objective, self.seed, self.weight = store, objective, seed, weight

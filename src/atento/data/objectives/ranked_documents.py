@@ -69,14 +69,11 @@ def ranked_documents(
     Long texts are cut, with a counted warning.
 
     Args:
-        preparation: the split.
-        config: the objective.
         targets: makes the labels of its loss.
         compares: whether the loss compares documents of a query; in training, queries whose documents all have one
             grade are then left out, else grades are mapped from `score_range` to 0 to 1.
 
-    Raises:
-        DataError: as `judged_documents`; grades of one kind only, or one out of `score_range`.
+    Raises DataError: as `judged_documents`; grades of one kind only, or one out of `score_range`.
     """
     split, network = preparation.split, preparation.network
     queries, head = judged_documents(split), network_head(network, KIND)

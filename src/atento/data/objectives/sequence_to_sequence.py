@@ -157,15 +157,12 @@ def within_positions(
 
     Args:
         split: validation or test data; one without sources and targets is returned as it is.
-        network: configuration of the network.
-        tokenizer: encodes the pairs.
         truncate: `data.truncate`; a side that it names is cut, and leaves out no pair.
 
     Returns:
         The pairs that are left, and a warning that counts the others; None: none is left out.
 
-    Raises:
-        DataError: no pair is left.
+    Raises DataError: no pair is left.
     """
     limit, read = network.position_limit, network.source_limit  # `read` is no more than `limit`
     if read is None or not {"source", "target"} <= split.columns.keys():

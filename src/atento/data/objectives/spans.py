@@ -79,7 +79,6 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
     """Return the label of each window: the positions of the answer's first and last token in its row.
 
     Args:
-        windows: the windows.
         answers: of each record, the first and the last token of the answer in the context; None: it has no answer.
 
     Returns:

@@ -116,7 +116,6 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
     """Return the statistics of the texts of a store, under the keys of `atento data stats`.
 
     Args:
-        store: the texts.
         longest: `data.max_len`.
         n_special: special tokens of a text.
     """

@@ -99,8 +99,7 @@ class TokenStore:
             omitted: numbers of texts that are not read.
             source: read the texts of this data source alone; None: all.
 
-        Raises:
-            DataError: there is no complete store in the folder, or a file has another size.
+        Raises DataError: there is no complete store in the folder, or a file has another size.
         """
         manifest = read_json(folder / MANIFEST)
         if manifest is None or manifest.get("format") != FORMAT:

@@ -76,8 +76,7 @@ class TokenWriter:
             pool: encodes texts.
             report: called after each shard with the texts and characters so far.
 
-        Raises:
-            DataError: the texts of a shard that is written have changed. AtentoError: the disk is full.
+        Raises DataError: the texts of a shard that is written have changed. AtentoError: the disk is full.
         """
         for number, texts in enumerate(sources):
             done = [record for record in self.records if record.source == number]

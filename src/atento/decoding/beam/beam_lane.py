@@ -36,7 +36,6 @@ class BeamLane:
         width: w, the slots of a group.
         candidates: how many continuations of a group are ranked at a step.
         part: about so many tokens of inputs are read between two steps.
-        device: of the network.
     """
 
     def __init__(self, batch: RunningBatch, width: int, candidates: int, *, part: int, device: torch.device) -> None:
@@ -102,7 +101,6 @@ class BeamLanes:
     Args:
         batch: makes the running batch of a lane of that width.
         part: as of a lane.
-        device: of the network.
     """
 
     def __init__(self, batch: Callable[[int], RunningBatch], *, part: int, device: torch.device) -> None:

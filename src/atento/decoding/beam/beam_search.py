@@ -139,7 +139,6 @@ class BeamSearch:
     Args:
         width: w.
         proposer: ranks the continuations.
-        device: of the scores.
         trace: records the search; its groups belong to one request, and do not join later.
     """
 

@@ -109,10 +109,8 @@ class RequiredWords:
             request: limits and EOS ids.
             count: how many candidates to propose.
             width: w, the slots of the beam.
-            device: of the scores.
 
-        Raises:
-            ValueError: the request has a stop function, or no output could contain the words of a row.
+        Raises ValueError: the request has a stop function, or no output could contain the words of a row.
         """
         if request.stop is not None:
             raise ValueError(

@@ -61,7 +61,6 @@ def attention_svg(
     Small maps show each weight in its cell; other maps show it on hover, except very large ones.
 
     Args:
-        record: the attention record.
         layer: layer number from 0; -1 is the last.
         head: head number from 0, "mean" or "max" over heads.
         kind: "encoder", "decoder" or "cross"; the record's default if not given.

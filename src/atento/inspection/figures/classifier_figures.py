@@ -86,7 +86,6 @@ def reliability_svg(answers: Sequence[float], right: Sequence[bool], error: str,
         answers: (N,) probabilities of the labels that are predicted.
         right: (N,) whether they are right.
         error: the line below the heading, such as the calibration error.
-        title: the heading.
     """
     counts, rights = [0] * _BINS, [0] * _BINS
     for probability, is_right in zip(answers, right):

@@ -41,12 +41,9 @@ def distribution_svg(panels: Sequence[NextToken], *, title: str = "", max_tokens
     """Draw distributions side by side on one scale, as a standalone SVG: kept tokens dark, the others grey.
 
     Args:
-        panels: at least one distribution.
-        title: title of the drawing.
         max_tokens: number of bars for each distribution; a line sums up the other tokens.
 
-    Raises:
-        UsageError: there are no distributions, or their arrays are not valid.
+    Raises UsageError: there are no distributions, or their arrays are not valid.
     """
     drawn = [_panel(panel, max_tokens) for panel in panels]
     if not drawn:

@@ -23,10 +23,8 @@ def mask_svg(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] = 
         matrix: boolean (T,S), or with leading dimensions of size 1, such as `mask.dense(4, 4)`.
         rows: labels of the queries; their numbers if empty.
         columns: labels of the keys; their numbers if empty.
-        title: title of the drawing.
 
-    Raises:
-        UsageError: the matrix is not boolean, or the number of labels is wrong.
+    Raises UsageError: the matrix is not boolean, or the number of labels is wrong.
     """
     array = _checked(matrix)
     n_rows, n_columns = array.shape
@@ -65,8 +63,7 @@ def mask_text(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] =
         rows: labels of the queries, printed if given.
         columns: labels of the keys, printed if given.
 
-    Raises:
-        UsageError: the matrix is not boolean, or the number of labels is wrong.
+    Raises UsageError: the matrix is not boolean, or the number of labels is wrong.
     """
     array = _checked(matrix)
     n_rows, n_columns = array.shape

@@ -59,11 +59,9 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
         run: a run of a `Trace`.
         row: the sentence.
         name: a function from ids to text.
-        title: title of the drawing.
         dropped: how many dropped continuations of a step are shown, the best first.
 
-    Raises:
-        UsageError: the run does not have this sentence.
+    Raises UsageError: the run does not have this sentence.
     """
     _check_row(run, row)
     root = _Node(_ROOT)

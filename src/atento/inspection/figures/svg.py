@@ -22,7 +22,6 @@ def element(name: str, *content: str, **attributes: Value) -> str:
     """An element.
 
     Args:
-        name: its name.
         content: SVG, not escaped; with none, the element closes itself.
         attributes: in their order. `stroke_width` is `stroke-width`, and `class_` is `class`. Texts are escaped, floats
             have one digit, None leaves an attribute out.

@@ -164,7 +164,6 @@ class Stack(nn.Module):
             memory_token_mask: boolean (B,S), True = a real token of the source.
             position_ids: positions (B,T) of the tokens; None: they continue from the state's length.
             state: the cache; updated in place.
-            random: the randomness of dropout.
             depth: how many blocks to run; with fewer than all, the output of the last of them, without the final norm.
             layers: a list that gets x and the output of each block, (B,T,D); of the last one behind the final norm.
 

@@ -203,8 +203,7 @@ def train_vectors(
         epochs: how often the text is read.
         learning_rate: of the first epoch.
 
-    Raises:
-        ValueError: `epochs` below 1.
+    Raises ValueError: `epochs` below 1.
     """
     if epochs < 1:
         raise ValueError(f"`epochs` must be at least 1: got {epochs}")

@@ -100,12 +100,9 @@ def plan_run(
     """Return the plan of a prepared run. PyTorch's random numbers are the same before and after.
 
     Args:
-        recipe: the recipe.
         config: configuration of its network.
-        batches: its training data.
         precision: "float32", "bfloat16" or "float16".
         device: "cpu", "cuda" or a device with its number.
-        threads: CPU threads.
         built: whether the process has the weights of the run already.
     """
     training = recipe.training

@@ -101,9 +101,8 @@ def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool
         request: recipe, overrides, folder, share, device, precision and threads, as plain data.
         data_varies: whether the data of trials differ, so that an error in them is that of the trial.
 
-    Raises:
-        TrainingStopped: a signal stopped the trial; its checkpoint was saved, if training had begun.
-        UsageError: the device or the data of the search are wrong, which no other trial would change.
+    Raises TrainingStopped: a signal stopped the trial; its checkpoint was saved, if training had begun. UsageError: the
+    device or the data of the search are wrong, which no other trial would change.
     """
     answer, status = trainer.ask(request)
     stop = trainer.stop

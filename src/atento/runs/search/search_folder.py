@@ -27,8 +27,7 @@ def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
         identity: strategy, seed, eta, trials, space and recipe as plain data. A search by random or grid may have more
             trials than before.
 
-    Raises:
-        UsageError: the folder holds another search, or something else; the message names the difference.
+    Raises UsageError: the folder holds another search, or something else; the message names the difference.
     """
     path = folder / IDENTITY
     if not path.exists():

@@ -123,9 +123,8 @@ def read_space(space: str | Path | Mapping[str, object]) -> list[Dimension]:
     Returns:
         One dimension a key, in the order of the file.
 
-    Raises:
-        RecipeError: the file cannot be read, the space is empty, a key is unknown or cannot be searched, or its values
-            have another form; one sentence with file and line.
+    Raises RecipeError: the file cannot be read, the space is empty, a key is unknown or cannot be searched, or its
+    values have another form; one sentence with file and line.
     """
     if isinstance(space, Mapping):
         root = schema.as_node(space, "space")

@@ -36,11 +36,7 @@ SLOW = 2.0  # times the usual pace
 
 
 class Pace:
-    """The seconds that each process takes for its parts of updates.
-
-    Args:
-        size: number of processes.
-    """
+    """The seconds that each process takes for its parts of updates."""
 
     def __init__(self, size: int) -> None:
         self.updates = 0

@@ -200,11 +200,7 @@ class DividedWeights:
 
 
 class DividedSum:
-    """The gradients of the shards, which the backward passes have summed over all processes.
-
-    Args:
-        weights: the divided weights.
-    """
+    """The gradients of the shards, which the backward passes have summed over all processes."""
 
     def __init__(self, weights: DividedWeights) -> None:
         self.weights = weights
@@ -291,7 +287,6 @@ class SavingProcesses:
 
     Args:
         writes: whether this process has the first copy of its shard, which is saved.
-        shards: number of shards.
     """
 
     def __init__(self, writes: bool, shards: int) -> None:

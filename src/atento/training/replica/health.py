@@ -38,13 +38,11 @@ def examine(processes: Processes, folder: Path, version: str, device: str) -> He
     """Examine the processes; all of them call it.
 
     Args:
-        processes: the processes.
         folder: a folder that all of them should see.
         version: of Atento.
         device: "cpu" or "cuda"; messages are sent between its memories.
 
-    Raises:
-        LostProcess: a process does not answer.
+    Raises LostProcess: a process does not answer.
     """
     facts = processes.brisk.gather(facts_of_process(version))  # with a short time limit: a lost process shows at once
     differences = []

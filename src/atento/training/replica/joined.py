@@ -46,9 +46,8 @@ def replica_joined(config: ParallelConfig, device: str, folder: Path | None = No
         device: "cpu" or "cuda"; each process of a machine gets a GPU of its own.
         folder: where a process that has lost another writes its last collective operations; None: nowhere.
 
-    Raises:
-        UsageError: the number of processes is not that of the recipe, or there are fewer GPUs than processes.
-        LostProcess: the other processes do not answer.
+    Raises UsageError: the number of processes is not that of the recipe, or there are fewer GPUs than processes.
+    LostProcess: the other processes do not answer.
     """
     rank, size = environment.rank(), environment.world_size()
     with said_once():

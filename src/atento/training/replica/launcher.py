@@ -34,8 +34,6 @@ def launch(
 
     Args:
         processes: how many.
-        module: name of the module.
-        arguments: arguments of the module.
         report: called with each line for the user.
         unsaved: what the line about a signal adds if the processes were ended before they could stop by themselves.
 

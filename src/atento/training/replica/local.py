@@ -154,7 +154,6 @@ class WholeWeights:
     """All weights of a network; in bfloat16, forward and backward passes run on a copy of the network.
 
     Args:
-        network: the network to train.
         dtype: data type to compute in.
     """
 
