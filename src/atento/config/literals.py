@@ -1,11 +1,23 @@
-"""Check fields of type `Literal[...]`, also of configurations made in Python."""
+"""Check fields of type `Literal[...]` and numbers, also of configurations made in Python."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from atento.errors import RecipeError, nearest
+
+_HOLDS: dict[str, Callable[[float], bool]] = {
+    "be at least 1": lambda value: not value < 1,
+    "not be negative": lambda value: not value < 0,
+    "be finite and above 0": lambda value: 0 < value < float("inf"),
+    "be finite and not negative": lambda value: 0 <= value < float("inf"),
+    "lie in (0, 1)": lambda value: 0 < value < 1,
+    "lie in [1, 2]": lambda value: 1 <= value <= 2,
+    "lie in [0, 1)": lambda value: 0 <= value < 1,
+    "lie in [0, 1]": lambda value: 0 <= value <= 1,
+    "lie in (0, 1]": lambda value: 0 < value <= 1,
+}
 
 
 def check_choices(config: Any, prefix: str = "") -> None:
@@ -14,6 +26,14 @@ def check_choices(config: Any, prefix: str = "") -> None:
         value = getattr(config, name)
         if value not in known:
             raise RecipeError(f"`{prefix}{name}` cannot be {value!r}{nearest(str(value), list(map(str, known)))}")
+
+
+def check_numbers(config: Any, prefix: str = "", /, **rules: str) -> None:
+    """Check numbers of a dataclass, each by a rule of this file; None obeys all. Raises RecipeError: one breaks it."""
+    for name, rule in rules.items():
+        value = getattr(config, name)
+        if value is not None and not _HOLDS[rule](value):
+            raise RecipeError(f"`{prefix}{name}` must {rule}: got {value}")
 
 
 @cache

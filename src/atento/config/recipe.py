@@ -4,7 +4,7 @@ import codecs
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from atento.config.literals import OneOf, check_choices
+from atento.config.literals import OneOf, check_choices, check_numbers
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import InitConfig
@@ -173,8 +173,7 @@ class SourceConfig:
     """
 
     def __post_init__(self) -> None:
-        if self.count is not None and self.count < 1:
-            raise RecipeError(f"`count` must be at least 1: got {self.count}")
+        check_numbers(self, count="be at least 1")
         check_choices(self)
         if not self.separator:
             raise RecipeError("`separator` must not be empty: got ''")
@@ -260,8 +259,7 @@ class DataConfig:
     """Leave out broken records and count them in a warning, instead of stopping with an error."""
 
     def __post_init__(self) -> None:
-        if self.max_len < 1:
-            raise RecipeError(f"`data.max_len` must be at least 1: got {self.max_len}")
+        check_numbers(self, "data.", max_len="be at least 1")
         if self.stride < 0:
             raise RecipeError(f"`data.stride` must be at least 0: got {self.stride}")
         if self.windows is not None and self.stride < 1:
@@ -274,8 +272,7 @@ class DataConfig:
                 f"`data.truncate` {self.truncate} cuts what `data.windows` {self.windows} reads whole: give one of the "
                 "two"
             )
-        if self.max_answer < 1:
-            raise RecipeError(f"`data.max_answer` must be at least 1: got {self.max_answer}")
+        check_numbers(self, "data.", max_answer="be at least 1")
         if self.held_out < 0:
             raise RecipeError(f"`data.held_out` must be at least 0: got {self.held_out}")
         if self.folds == 1 or not min(1, self.folds) <= self.fold <= max(0, self.folds):  # 0 of 0: no folds

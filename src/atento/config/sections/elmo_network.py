@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
 
 N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks (`atento.text.characters`)
@@ -28,8 +28,7 @@ class CharacterConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.d_char < 1:
-            raise RecipeError(f"`d_char` must be at least 1: got {self.d_char}")
+        check_numbers(self, d_char="be at least 1")
         if not 3 <= self.max_characters <= 10_000:
             raise RecipeError(
                 f"`max_characters` must lie from 3, a word's two marks and one byte, to 10,000: "
@@ -74,8 +73,7 @@ class ELMoConfig:
     """Normalise each layer before layers are mixed."""
 
     def __post_init__(self) -> None:
-        if self.d_cell < 1:
-            raise RecipeError(f"`d_cell` must be at least 1: got {self.d_cell}")
+        check_numbers(self, d_cell="be at least 1")
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -106,17 +104,9 @@ class CBOWConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "cbow.")
-        if self.window < 1:
-            raise RecipeError(f"`window` must be at least 1: got {self.window}")
-        if self.negatives < 0:
-            raise RecipeError(f"`negatives` must not be negative: got {self.negatives}")
-        if self.shared_negatives < 0:
-            raise RecipeError(f"`shared_negatives` must not be negative: got {self.shared_negatives}")
+        check_numbers(self, window="be at least 1", negatives="not be negative", shared_negatives="not be negative")
         if self.shared_negatives and not self.negatives:
             raise RecipeError(
                 f"`shared_negatives` needs `negatives` of at least 1: got {self.shared_negatives} and {self.negatives}"
             )
-        if not 0.0 <= self.subsample <= 1.0:
-            raise RecipeError(f"`subsample` must lie in [0, 1]: got {self.subsample}")
-        if not 0.0 <= self.exponent <= 1.0:
-            raise RecipeError(f"`exponent` must lie in [0, 1]: got {self.exponent}")
+        check_numbers(self, subsample="lie in [0, 1]", exponent="lie in [0, 1]")

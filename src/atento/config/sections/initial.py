@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError, nearest
 
 ALL_LINEAR = "all-linear"
@@ -32,12 +32,7 @@ class LoraConfig:
     """
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise RecipeError(f"`init.lora.rank` must be at least 1: got {self.rank}")
-        if not 0 < self.alpha < float("inf"):
-            raise RecipeError(f"`init.lora.alpha` must be finite and above 0: got {self.alpha}")
-        if not 0 <= self.dropout < 1:
-            raise RecipeError(f"`init.lora.dropout` must lie in [0, 1): got {self.dropout}")
+        check_numbers(self, "init.lora.", rank="be at least 1", alpha="be finite and above 0", dropout="lie in [0, 1)")
         if not self.targets:
             raise RecipeError("`init.lora.targets` must name at least one linear map: got []")
         for target in self.targets:
@@ -83,10 +78,7 @@ class UnfreezeConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "init.unfreeze.")
-        if self.epochs is not None and not 0 < self.epochs < float("inf"):
-            raise RecipeError(f"`init.unfreeze.epochs` must be finite and above 0: got {self.epochs}")
-        if self.steps is not None and self.steps < 1:
-            raise RecipeError(f"`init.unfreeze.steps` must be at least 1: got {self.steps}")
+        check_numbers(self, "init.unfreeze.", epochs="be finite and above 0", steps="be at least 1")
         if self.steps is not None and self.epochs is not None:
             raise RecipeError(
                 f"`init.unfreeze.steps` stands instead of `epochs`: got {self.steps} and {self.epochs}; give one"
@@ -200,8 +192,7 @@ class InitConfig:
             raise RecipeError(f"`init.layer_decay` must lie above 0 and be at most 1: got {self.layer_decay}")
         if self.unfreeze is not None and self.train == "head":
             raise RecipeError("`init.unfreeze` trains layers below the head, and `init.train` is head: leave it out")
-        if self.layers is not None and self.layers < 1:
-            raise RecipeError(f"`init.layers` must be at least 1: got {self.layers}")
+        check_numbers(self, "init.", layers="be at least 1")
         if self.cache is not None and (self.train != "head" or not self.cache):
             raise RecipeError(
                 f"`init.cache` names a folder for the vectors of a frozen network, so `train` must be head: got "

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.config.tables.head_kinds import Windows
-from atento.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,7 @@ class LongTextConfig:
     def __post_init__(self) -> None:
         if self.windows is not None:
             check_choices(self, "long_texts.")
-        if self.stride < 1:
-            raise RecipeError(f"`long_texts.stride` must be at least 1: got {self.stride}")
+        check_numbers(self, "long_texts.", stride="be at least 1")
 
 
 CUT = LongTextConfig()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
 
 _USUAL_TEMPERATURE = 2.0
@@ -57,10 +57,7 @@ class MixingConfig:
         ):
             if getattr(self, name) not in (None, ()) and self.kind not in kinds:
                 raise RecipeError(f"`data.mixing.{name}` is for the kind {' or '.join(kinds)}: got {self.kind}")
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise RecipeError(f"`data.mixing.temperature` must be finite and above 0: got {self.temperature}")
-        if self.cap is not None and self.cap < 1:
-            raise RecipeError(f"`data.mixing.cap` must be at least 1: got {self.cap}")
+        check_numbers(self, "data.mixing.", temperature="be finite and above 0", cap="be at least 1")
         if self.kind == "weights" and bool(self.weights) == bool(self.points):
             both = "both" if self.weights else "neither"
             raise RecipeError(f"`data.mixing` of the kind weights needs either `weights` or `points`: got {both}")

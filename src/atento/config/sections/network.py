@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network_parts import (
     PARTS,
@@ -135,10 +135,8 @@ class NetworkConfig:
             if isinstance(value, Mapping):
                 object.__setattr__(self, name, part_of(name, kind, value))
         check_choices(self)
-        for name in ("d_model", "d_ff", "n_layers", "n_decoder_layers", "max_len"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RecipeError(f"`{name}` must be at least 1: got {value}")
+        sizes = ("d_model", "d_ff", "n_layers", "n_decoder_layers", "max_len")
+        check_numbers(self, **dict.fromkeys(sizes, "be at least 1"))
         # with a `d_head` of their own the heads need not add up to `d_model`
         if self.n_heads < 1 or (self.attention.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
@@ -159,8 +157,7 @@ class NetworkConfig:
         self._check_layers()
         if self.writing is not None:
             self.writing.check(self.vocab_size)
-        if not 0.0 <= self.dropout < 1.0:
-            raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
+        check_numbers(self, dropout="lie in [0, 1)")
 
     def _check_positions(self) -> None:
         """That position schemes name heads and layers that there are."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError, nearest
 
 
@@ -39,18 +39,13 @@ class SparseConfig:
     """Layers that are sparse, counted from 0. [null: all]"""
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "span", "ramp", "blocks", "block_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RecipeError(f"`{name}` must be at least 1: got {value}")
-        if self.alpha is not None and not 1.0 <= self.alpha <= 2.0:
-            raise RecipeError(f"`alpha` must lie in [1, 2]: got {self.alpha}")
+        check_numbers(self, **dict.fromkeys(("top_k", "span", "ramp", "blocks", "block_size"), "be at least 1"))
+        check_numbers(self, alpha="lie in [1, 2]")
         if min(self.layers or (0,)) < 0:
             raise RecipeError(f"`layers` must not be negative: got {self.layers}")
         if self.blocks is not None and (self.top_k, self.alpha, self.span) != (None, None, None):
             raise RecipeError("`blocks` excludes `top_k`, `alpha` and `span`")
-        if self.span_cost < 0:
-            raise RecipeError(f"`span_cost` must not be negative: got {self.span_cost}")
+        check_numbers(self, span_cost="not be negative")
         if self.learn_alpha and (self.alpha is None or not 1.0 < self.alpha < 2.0):
             raise RecipeError(f"`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got {self.alpha}")
 
@@ -81,10 +76,7 @@ class AttentionConfig:
     """Sparse self-attention with learned links. [null: dense attention]"""
 
     def __post_init__(self) -> None:
-        if self.d_head is not None and self.d_head < 1:
-            raise RecipeError(f"`attention.d_head` must be at least 1: got {self.d_head}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise RecipeError(f"`attention.dropout` must lie in [0, 1): got {self.dropout}")
+        check_numbers(self, "attention.", d_head="be at least 1", dropout="lie in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -102,8 +94,7 @@ class ConvolutionConfig:
         check_choices(self, "convolution.")
         if self.width < 1 or self.width % 2 == 0:
             raise RecipeError(f"`convolution.width` must be odd and at least 1: got {self.width}")
-        if self.groups < 1:
-            raise RecipeError(f"`convolution.groups` must be at least 1: got {self.groups}")
+        check_numbers(self, "convolution.", groups="be at least 1")
 
 
 @dataclass(frozen=True)
@@ -181,8 +172,7 @@ class FeedForwardConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "feed_forward.")
-        if not 0.0 <= self.dropout < 1.0:
-            raise RecipeError(f"`feed_forward.dropout` must lie in [0, 1): got {self.dropout}")
+        check_numbers(self, "feed_forward.", dropout="lie in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -207,15 +197,13 @@ class InputConfig:
     """
 
     def __post_init__(self) -> None:
-        if self.segments < 0:
-            raise RecipeError(f"`embedding.segments` must not be negative: got {self.segments}")
+        check_numbers(self, "embedding.", segments="not be negative")
         if self.target_vocab_size is not None and (self.target_vocab_size < 1 or self.shared):
             raise RecipeError(
                 "`embedding.target_vocab_size` must be at least 1 and needs `embedding.shared` false: got "
                 f"{self.target_vocab_size} and {'true' if self.shared else 'false'}"
             )
-        if self.width is not None and self.width < 1:
-            raise RecipeError(f"`embedding.width` must be at least 1: got {self.width}")
+        check_numbers(self, "embedding.", width="be at least 1")
 
 
 @dataclass(frozen=True)

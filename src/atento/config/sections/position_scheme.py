@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
 
 ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
@@ -51,10 +51,7 @@ class StretchConfig:
             raise RecipeError(
                 f"`attention_factor` must be above 0 and needs `yarn` or `long`: got {self.attention_factor}"
             )
-        if self.factor < 1:
-            raise RecipeError(f"`factor` must be at least 1: got {self.factor}")
-        if self.trained_len is not None and self.trained_len < 1:
-            raise RecipeError(f"`trained_len` must be at least 1: got {self.trained_len}")
+        check_numbers(self, factor="be at least 1", trained_len="be at least 1")
         if not 0 < self.low < self.high:
             raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
 
@@ -139,12 +136,10 @@ class PositionConfig:
             for number in getattr(self, name) or ():
                 if number < 0:
                     raise RecipeError(f"`{name}` must not be negative: got {number}")
-        if self.max_distance is not None and self.max_distance < 1:
-            raise RecipeError(f"`max_distance` must be at least 1: got {self.max_distance}")
+        check_numbers(self, max_distance="be at least 1")
         if not 0.0 < self.base < float("inf"):
             raise RecipeError(f"`base` must be above 0: got {self.base}")
-        if not 0.0 < self.fraction <= 1.0:
-            raise RecipeError(f"`fraction` must lie in (0, 1]: got {self.fraction}")
+        check_numbers(self, fraction="lie in (0, 1]")
         if self.n_buckets < 4 and not (self.n_buckets == 0 and self.kind == "disentangled"):
             raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
         if self.kind == "disentangled":
@@ -152,8 +147,7 @@ class PositionConfig:
         # 128: T5's own, where none is written
         if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
             raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
-        if self.shift < 0:
-            raise RecipeError(f"`shift` must not be negative: got {self.shift}")
+        check_numbers(self, shift="not be negative")
 
     def _check_disentangled(self) -> None:
         """Check the keys that disentangled positions do not have, and their number of buckets."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from atento.config.literals import check_numbers
 from atento.errors import RecipeError
 
 
@@ -35,8 +36,7 @@ class TeacherConfig:
             raise RecipeError(f"`teacher.model` must name a model: got {list(self.model)}")
         if not 0 < self.weight <= 1:
             raise RecipeError(f"`teacher.weight` must lie above 0 and be at most 1: got {self.weight}")
-        if not 0 < self.temperature < float("inf"):
-            raise RecipeError(f"`teacher.temperature` must be finite and above 0: got {self.temperature}")
+        check_numbers(self, "teacher.", temperature="be finite and above 0")
         if self.n_best < 0:
             raise RecipeError(f"`teacher.n_best` must be at least 0: got {self.n_best}")
         if self.cache == "":

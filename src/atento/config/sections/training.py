@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError, counted, nearest
 
 _RULES = {"linear": "above 0", "exponential": "above 0 and below 1", "inverse-sigmoid": "at least 1"}  # of k
@@ -42,8 +42,7 @@ class ScheduledSamplingConfig:
     def __post_init__(self) -> None:
         section = "training.scheduled_sampling"
         check_choices(self, f"{section}.")
-        if not 0 <= self.share <= 1:
-            raise RecipeError(f"`{section}.share` must lie in [0, 1]: got {self.share}")
+        check_numbers(self, f"{section}.", share="lie in [0, 1]")
         lowest = 1.0 if self.schedule == "inverse-sigmoid" else 0.0  # below 1, k / (k + exp(i / k)) falls at once
         limit = 1.0 if self.schedule == "exponential" else float("inf")
         if self.k is not None and not (0 < self.k < limit and lowest <= self.k):
@@ -52,8 +51,7 @@ class ScheduledSamplingConfig:
             )
         if self.c is not None and self.schedule != "linear":
             raise RecipeError(f"`{section}.c` is a constant of the linear schedule: got {self.c} for {self.schedule}")
-        if self.c is not None and not 0 < self.c < float("inf"):
-            raise RecipeError(f"`{section}.c` must be finite and above 0: got {self.c}")
+        check_numbers(self, f"{section}.", c="be finite and above 0")
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,13 @@ class ParallelConfig:
         section = "training.parallel"
         if self.replicate != "auto" and (not isinstance(self.replicate, int) or self.replicate < 1):
             raise RecipeError(f"`{section}.replicate` must be auto or at least 1: got {self.replicate}")
-        if self.shard < 1:
-            raise RecipeError(f"`{section}.shard` must be at least 1: got {self.shard}")
+        check_numbers(self, f"{section}.", shard="be at least 1")
         if self.shard > 1 and self.exact:
             raise RecipeError(
                 f"`{section}.exact` fixes the order of sums, and with `{section}.shard` {self.shard} they are summed "
                 "where each shard is: use one of the two"
             )
-        if not 0 < self.timeout < float("inf"):
-            raise RecipeError(f"`{section}.timeout` must be finite and above 0: got {self.timeout}")
+        check_numbers(self, f"{section}.", timeout="be finite and above 0")
 
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
@@ -249,20 +245,10 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "training.")
-        for name in (
-            "steps",
-            "batch_tokens",
-            "micro_batches",
-            "validate_every",
-            "checkpoint_every",
-            "keep",
-            "log_every",
-        ):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"`training.{name}` must be at least 1: got {getattr(self, name)}")
-        for name in ("warmup", "average", "early_stop", "samples", "weight_decay", "clip", "learning_rate", "r_drop"):
-            if not 0 <= (getattr(self, name) or 0) < float("inf"):
-                raise RecipeError(f"`training.{name}` must be finite and not negative: got {getattr(self, name)}")
+        counts = ("steps", "batch_tokens", "micro_batches", "validate_every", "checkpoint_every", "keep", "log_every")
+        check_numbers(self, "training.", **dict.fromkeys(counts, "be at least 1"))
+        sizes = ("warmup", "average", "early_stop", "samples", "weight_decay", "clip", "learning_rate", "r_drop")
+        check_numbers(self, "training.", **dict.fromkeys(sizes, "be finite and not negative"))
         for number, name in enumerate(self.report_to):
             if name not in TRACKERS:
                 raise RecipeError(f"`training.report_to`: unknown tracker {name!r}{nearest(name, list(TRACKERS))}")
@@ -278,9 +264,8 @@ class TrainingConfig:
                 "`training.weight_decay` times `training.learning_rate` must be below 1, for every update multiplies "
                 f"the weights by 1 minus it: got {self.weight_decay} and {self.learning_rate} (0 to 0.3 is usual)"
             )
-        for name in ("label_smoothing", "subword_dropout", "ema"):
-            if not 0 <= getattr(self, name) < 1:
-                raise RecipeError(f"`training.{name}` must lie in [0, 1): got {getattr(self, name)}")
+        shares = ("label_smoothing", "subword_dropout", "ema")
+        check_numbers(self, "training.", **dict.fromkeys(shares, "lie in [0, 1)"))
         if not all(0 <= beta < 1 for beta in self.betas):
             raise RecipeError(f"`training.betas` must lie in [0, 1): got {list(self.betas)}")
         if not 0 < self.decay <= 1:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from atento.config.literals import check_choices
+from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
 
 HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection", "generator"]
@@ -111,8 +111,7 @@ class HeadConfig:
             raise RecipeError(f"`size` of a head must lie in (0, 1]: got {self.size}")
         if len(set(self.labels)) < len(self.labels):
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
+        check_numbers(self, dropout="lie in [0, 1)")
         if not self.name:
             object.__setattr__(self, "name", "vocabulary" if self.kind == "masked-language-model" else self.kind)
         if "." in self.name:  # it is part of the names of tensors

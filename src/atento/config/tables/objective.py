@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
-from atento.config.literals import OneOf, check_choices
+from atento.config.literals import OneOf, check_choices, check_numbers
 from atento.config.tables.head_kinds import HeadName
 from atento.errors import RecipeError, nearest
 
@@ -197,22 +197,14 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         if self.kind not in OBJECTIVES:
             raise RecipeError(f"`kind` of an objective cannot be {self.kind!r}{nearest(self.kind, list(OBJECTIVES))}")
-        for name in ("share", "weight"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise RecipeError(f"`{name}` must be finite and above 0: got {getattr(self, name)}")
+        check_numbers(self, share="be finite and above 0", weight="be finite and above 0")
         check_choices(self, "objective.")
         if self.class_weights != "equal" and not OBJECTIVES[self.kind].weighs_classes:
             raise RecipeError(f"`class_weights` has no effect on the objective {self.kind}")
-        if self.rate is not None and not 0 < self.rate < 1:
-            raise RecipeError(f"`rate` must lie in (0, 1): got {self.rate}")
-        if self.sampled is not None and self.sampled < 0:
-            raise RecipeError(f"`sampled` must not be negative: got {self.sampled}")
+        check_numbers(self, rate="lie in (0, 1)", sampled="not be negative")
         if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
             raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
-        for name in ("scale", "detection", "margin"):
-            factor = getattr(self, name)
-            if factor is not None and not 0 < factor < float("inf"):
-                raise RecipeError(f"`{name}` must be finite and above 0: got {factor}")
+        check_numbers(self, **dict.fromkeys(("scale", "detection", "margin"), "be finite and above 0"))
         for name in _NOISE:
             # a share of 1 of these would leave nothing of the text
             share, below = getattr(self, name), name in ("infilling", "deletion")
