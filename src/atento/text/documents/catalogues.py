@@ -1,17 +1,22 @@
 """Translation catalogues of gettext (.po): messages without a translation get one."""
 
+import gettext
 import re
-from collections.abc import Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from atento.errors import DataError
-from atento.text.documents.segments import LINE_END, Segment, line_at
+from atento.errors import AtentoWarning, DataError, counted
+from atento.text.documents.segments import LINE_END, Language, Segment, line_at
 
 _LINE = re.compile(
     r"[ \t]*+(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*+)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"
     r"[ \t]*+(?:\r\n|\r|\n|\Z)"
 )
+_LANGUAGE = re.compile(r"[\"\s]Language:[ \t]*+([\w@.-]*+)")
+_PLACEHOLDER = re.compile(r"%\([^()]*\)|%|\{[^{}]*\}")
+_MOST_FORMS = 10
 _COMMENT = re.compile(r"[ \t]*+#")
 _ESCAPE = re.compile(r"\\([nrtabfv\\\"]|[0-7]{1,3}|x[0-9A-Fa-f]+)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
@@ -51,29 +56,66 @@ class _Message:
         return [one for one in self.texts if one.keyword.startswith("msgstr")]
 
 
-def read_catalogue(text: str, name: str) -> list[str | Segment]:
+class _Locale(Language):
+    """A name such as pt_BR."""
+
+    sign = "_"
+
+
+def read_catalogue(text: str, name: str, *, mark_fuzzy: bool = False) -> list[str | Segment]:
     """The pieces of a catalogue: the empty translations are segments, whose texts are the messages.
 
+    Where a message has other plural forms than the header says, those that it has are read, with a warning.
+
+    Args:
+        text: the catalogue.
+        name: its name, for messages.
+        mark_fuzzy: whether a message that gets a translation also gets the flag `fuzzy`, as one to be looked at.
+
     Raises:
-        DataError: a line is none of a catalogue, the plural forms of a message are not as many as the header says, or
-            the encoding is another than UTF-8; says the line.
+        DataError: a line is none of a catalogue, or a message has no msgstr; says the line.
     """
     messages, pieces, at = messages_of(text, name), list[str | Segment](), 0
     line_end = next(iter(LINE_END.findall(text)), "\n")  # that of the file
-    plurals = _plurals(messages, text, name)
+    header = next((message for message in messages if not message.first("msgid") and message.outputs), None)
+    says = header.outputs[0].text if header is not None else ""
+    if header is not None and (named := _LANGUAGE.search(text, header.outputs[0].start, header.outputs[0].end)):
+        pieces, at = [text[: named.start(1)], _Locale(named[1])], named.end()
+    forms, others = _Forms.of(says), list[_Message]()
     for message in messages:
-        _check_plurals(message, plurals, text, name)
-        singular, plural = message.first("msgid"), message.first("msgid_plural")
-        for output in message.outputs if singular else ():
-            if not output.text:
-                source = plural if plural and output.keyword != "msgstr[0]" else singular
-                raw = text[output.start : output.end]
-                pieces += [
-                    text[at : output.start],
-                    Segment(raw, source, partial(_quoted, line_end=line_end), is_gap=True),
-                ]
-                at = output.end
+        gaps = [(one.start, one.end, [""], [one.keyword]) for one in message.outputs if not one.text]
+        if _is_odd(message, forms.count, text, name):
+            others.append(message)
+            keywords = [f"msgstr[{number}]" for number in range(forms.count or 0)]
+            is_empty = len(gaps) == len(message.outputs) and 0 < len(keywords) <= _MOST_FORMS
+            labels = [f"{keyword} " for keyword in keywords]
+            gaps = [(_line_begin(text, gaps[0][0]), gaps[-1][1], labels, keywords)] if is_empty else []
+        flag = "" if message.is_fuzzy or not mark_fuzzy else f"#, fuzzy{line_end}"
+        for begin, end, labels, keywords in gaps if message.first("msgid") else ():
+            start = _line_begin(text, message.texts[0].start) if flag else begin
+            sources = [forms.source(message, keyword) for keyword in keywords]
+            shown = _shown(flag + text[start:begin], labels, text[start:end], line_end)
+            more = [Segment("", source) for source in sources[1:]]
+            pieces += [text[at:start], Segment(text[start:end], sources[0], shown, is_gap=True, attributes=more)]
+            at, flag = end, ""
+    if others:
+        found = counted(len(others), "message has other plural forms", "messages have other plural forms")
+        says = f" than the header says (nplurals={forms.count}): finished ones stay, empty ones get as many"
+        says = says if forms.count is not None else ", and the header does not say how many (nplurals): they stay"
+        place = f"{name}:{line_at(text, others[0].texts[0].start)}"
+        warnings.warn(f"{place}: {found}{says}", AtentoWarning, stacklevel=2)
     return [*pieces, text[at:]]
+
+
+def _line_begin(text: str, at: int) -> int:
+    return 1 + max(text.rfind("\n", 0, at), text.rfind("\r", 0, at))
+
+
+def _shown(head: str, labels: Sequence[str], gap: str, line_end: str) -> Callable[..., str]:
+    """How the translations of a message are written, each behind its label; where one is empty, the gap stays."""
+    return lambda *new: (
+        head + line_end.join(label + _quoted(one, line_end) for label, one in zip(labels, new)) if all(new) else gap
+    )
 
 
 def messages_of(text: str, name: str) -> list[_Message]:
@@ -123,33 +165,57 @@ def _next_line(text: str, at: int) -> int:
     return len(text) if end is None else end.end()
 
 
-def _plurals(messages: Sequence[_Message], text: str, name: str) -> int | None:
-    """The number of plural forms that the header says; None: it says none."""
-    header = next((message for message in messages if not message.first("msgid") and message.outputs), None)
-    if header is None:
-        return None
-    says = header.outputs[0].text
-    charset = re.search(r"charset=([\w-]+)", says)
-    if charset is not None and charset[1].lower() not in ("utf-8", "utf8"):
-        line = line_at(text, header.outputs[0].start)
-        hint = "; write UTF-8 there" if charset[1].lower() in ("charset", "us-ascii", "ascii") else ""
-        raise DataError(f"{name}:{line}: the encoding of a catalogue must be UTF-8: got {charset[1]}{hint}")
-    forms = re.search(r"nplurals\s*=\s*(\d+)", says)
-    return None if forms is None else int(forms[1])
+@dataclass(frozen=True)
+class _Forms:
+    """The plural forms of a catalogue.
+
+    Attributes:
+        count: their number; None: the header says none.
+        singular: the number of the form that 1 has.
+        is_for_one: whether no other number has it.
+    """
+
+    count: int | None = None
+    singular: int = 0
+    is_for_one: bool = True
+
+    @classmethod
+    def of(cls, header: str) -> "_Forms":
+        """Those that a header names."""
+        count, rule = re.search(r"nplurals\s*=\s*(\d+)", header), re.search(r"\bplural\s*=\s*([^;\n]+)", header)
+        if count is None:
+            return cls()
+        try:
+            form = gettext.c2py(rule[1] if rule is not None else "n != 1")
+            numbers = [form(number) for number in range(1001)]
+        except (ValueError, ArithmeticError):  # no rule
+            return cls(int(count[1]))
+        return cls(int(count[1]), numbers[1], numbers.count(numbers[1]) == 1)
+
+    def source(self, message: _Message, keyword: str) -> str:
+        """The text that a form of a message is translated from.
+
+        The singular for the form that 1 has; but where others have that form too, as 21 in Russian, only if it has the
+        placeholders of the plural, and a language has further forms.
+        """
+        singular, plural = message.first("msgid"), message.first("msgid_plural")
+        if not plural or keyword != f"msgstr[{self.singular}]":
+            return plural or singular
+        same = Counter(_PLACEHOLDER.findall(singular)) == Counter(_PLACEHOLDER.findall(plural))
+        return singular if self.is_for_one or (same and self.count != 1) else plural
 
 
-def _check_plurals(message: _Message, plurals: int | None, text: str, name: str) -> None:
-    numbers = [one.keyword for one in message.outputs]
-    if not any(one.keyword == "msgid_plural" for one in message.texts):
-        expected, rule = ["msgstr"], "a message must have one msgstr"
-    elif plurals is None:
-        expected, rule = None, "the message has plural forms, and the header does not say how many (nplurals)"
-    else:
-        expected = [f"msgstr[{number}]" for number in range(plurals)]
-        rule = f"the header says nplurals={plurals}, so the message must have msgstr[0] to msgstr[{plurals - 1}]"
-    if numbers != expected:
-        got = "" if expected is None else f": got {', '.join(numbers) or 'none'}"
-        raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: {rule}{got}")
+def _is_odd(message: _Message, count: int | None, text: str, name: str) -> bool:
+    """Whether the plural forms of a message are not as many as the header says."""
+    numbers, has_forms = [one.keyword for one in message.outputs], message.has("msgid_plural")
+    is_right = [("[" in one) == has_forms for one in numbers]
+    if not numbers or not all(is_right) or (not has_forms and len(numbers) > 1):
+        rule = (
+            "a message with a plural must have msgstr[0] and so on" if has_forms else "a message must have one msgstr"
+        )
+        got = ", ".join(numbers) or "none"
+        raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: {rule}: got {got}")
+    return has_forms and numbers != [f"msgstr[{number}]" for number in range(count or 0)]
 
 
 def _plain(quoted: str) -> str:

@@ -99,7 +99,7 @@ def _segments(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> It
         line = bisect_right(begins, at) - 1
         return slices[line][0] + at - begins[line]
 
-    todo, left = deque(marks), 0
+    todo, left, in_code = deque(marks), 0, set[int]()
     for end, behind in [*_cuts(text, slices, marks), (len(words), len(words))]:
         part = words[left:end]
         begin, last = left + len(part) - len(part.lstrip()), left + len(part.rstrip())
@@ -109,11 +109,16 @@ def _segments(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> It
             mark = todo.popleft()
             if begin <= mark.start and mark.end <= last:
                 raw = mark.raw.replace("\n", " ")
+                if mark.raw[0] == "`":  # its lines stay, since spaces count in code
+                    raw = text[place(mark.start) : place(mark.end - 1) + 1]
+                    in_code.update(range(mark.start, mark.end))
                 inside.append(replace(mark, start=mark.start - begin, end=mark.end - begin, raw=raw))
         if begin < last:
             first, stop = place(begin), place(last)
             newlines = [at - 1 for at in begins[bisect_right(begins, begin) : bisect_right(begins, last)]]
-            between = [text[place(at) : place(at + 1)] for at in newlines]  # such as a newline and "> "
+            between = [
+                text[place(at) : place(at + 1)] for at in newlines if at not in in_code
+            ]  # such as a newline and "> "
             segment = _segment(words[begin:last].replace("\n", " "), inside, text[first:stop], between)
             if segment is not None:
                 yield first, stop, segment

@@ -3,7 +3,8 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +13,20 @@ from atento.errors import DataError, UsageError
 MOST = 64 << 20  # bytes of a document
 NUMBERED = re.compile(r"</?\d+/?>")
 LINE_END = re.compile(r"\r\n|\r|\n")
-_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_DECLARED = re.compile(rb"(?i)\b(?:charset|encoding)\s*+=\s*+[\"']?\s*+([\w.:-]++)")
+_LATIN = ("iso-8859-1", "latin1", "latin-1", "ascii", "us-ascii")  # names that browsers take for windows-1252
+
+
+class Language(str):
+    """A name of its language that stands in a document, as `lang` of a page does; it becomes that of a translation."""
+
+    sign = "-"  # between language and region
+
+    def renamed(self, language: str | None) -> str:
+        """The name in a translation into a language: itself, with its region, where it is of that language."""
+        same = language is None or re.split("[-_]", self)[0].lower() == re.split("[-_]", language)[0].lower()
+        return self if same or language is None else re.sub("[-_]", self.sign, language)
 
 
 @dataclass(frozen=True)
@@ -24,12 +38,14 @@ class Segment:
         text: the text.
         shown: a translation -> what stands in the document for it.
         is_gap: whether nothing stands there yet, so that a translation that is the text itself is written too.
+        attributes: segments inside its markup, such as the texts of images, whose translations `shown` takes as well.
     """
 
     raw: str
     text: str
-    shown: Callable[[str], str] = str
+    shown: Callable[..., str] = str
     is_gap: bool = False
+    attributes: Sequence["Segment"] = ()
 
 
 class Document(Protocol):
@@ -39,8 +55,13 @@ class Document(Protocol):
     def texts(self) -> list[str]:
         """The texts of its segments; inline markup in them is numbered tags, such as <0> and </0>."""
 
-    def written(self, translations: Sequence[str]) -> bytes:
-        """The document with translations in place of the texts; with the texts themselves, the same bytes."""
+    def written(self, translations: Sequence[str], language: str | None = None) -> bytes:
+        """The document with translations in place of the texts; with the texts themselves, the same bytes.
+
+        Args:
+            translations: one a text.
+            language: theirs, such as "pt" or "pt-BR", which the document then names as its own; None: unknown.
+        """
 
 
 @dataclass(frozen=True)
@@ -54,21 +75,34 @@ class TextDocument:
     @property
     def texts(self) -> list[str]:
         """See `Document`."""
-        return [piece.text for piece in self.pieces if isinstance(piece, Segment)]
+        return texts_of(self.pieces)
 
-    def written(self, translations: Sequence[str]) -> bytes:
+    def written(self, translations: Sequence[str], language: str | None = None) -> bytes:
         """See `Document`."""
-        rest = checked(self, translations)
-        if list(translations) == self.texts:
-            text = "".join(piece if isinstance(piece, str) else piece.raw for piece in self.pieces)
-        else:
-            text = joined(self.pieces, rest)
-        return self.mark + text.encode(self.encoding)
+        rest: Iterator[str] | None = checked(self, translations)
+        text = joined(self.pieces, None if list(translations) == self.texts else rest, language)
+        try:
+            return self.mark + text.encode(self.encoding)
+        except UnicodeEncodeError:  # of a catalogue that names an encoding without such letters
+            name = _DECLARED.search(text.encode("ascii", "replace"))
+            return (text[: name.start(1)] + "UTF-8" + text[name.end(1) :] if name else text).encode()
 
 
-def joined(pieces: Sequence[str | Segment], translations: Iterator[str]) -> str:
-    """The characters of pieces, with the next translation for each segment."""
-    return "".join(piece if isinstance(piece, str) else put(piece, next(translations)) for piece in pieces)
+def texts_of(pieces: Sequence[str | Segment]) -> list[str]:
+    """The texts of the segments among pieces, each before those of its attributes."""
+    found = (piece for piece in pieces if isinstance(piece, Segment))
+    return [one.text for piece in found for one in (piece, *piece.attributes)]
+
+
+def joined(pieces: Sequence[str | Segment], translations: Iterator[str] | None, language: str | None = None) -> str:
+    """The characters of pieces, with the next translations for each segment; None: as they stand."""
+
+    def shown(piece: str | Segment) -> str:
+        if isinstance(piece, Segment):
+            return piece.raw if translations is None else put(piece, translations)
+        return piece.renamed(language) if isinstance(piece, Language) else piece
+
+    return "".join(map(shown, pieces))
 
 
 def checked(document: Document, translations: Sequence[str]) -> Iterator[str]:
@@ -78,29 +112,36 @@ def checked(document: Document, translations: Sequence[str]) -> Iterator[str]:
     return iter(translations)
 
 
-def put(segment: Segment, translation: str) -> str:
-    """What stands in a document for a translation of a segment."""
-    return segment.raw if translation == segment.text and not segment.is_gap else segment.shown(translation)
+def put(segment: Segment, translations: Iterator[str]) -> str:
+    """What stands in a document for the next translations, of a segment and its attributes."""
+    new = [next(translations) for _ in (segment, *segment.attributes)]
+    is_same = new == [one.text for one in (segment, *segment.attributes)] and not segment.is_gap
+    return segment.raw if is_same else segment.shown(*new)
 
 
-def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[bytes, str], TextDocument]:
-    """The reader of bytes, by one of (characters, name): UTF-8, or what a byte order mark says.
+def decoded(read: Callable[..., Sequence[str | Segment]], *, is_catalogue: bool = False) -> Callable[..., TextDocument]:
+    """The reader of bytes, by one of (characters, name, options): UTF-8, or what the document itself says.
 
-    It raises DataError: the bytes are in another encoding, or too many.
+    A byte order mark says it, or else a declaration in its first 4,096 bytes: that of a catalogue always, that of a
+    page if the bytes are not UTF-8. It raises DataError: the bytes are in another encoding, or too many.
     """
 
-    def read_bytes(data: bytes, name: str) -> TextDocument:
+    def read_bytes(data: bytes, name: str, **options: bool) -> TextDocument:
         if len(data) > MOST:
             raise DataError(f"{name}: a document may have {MOST:,} bytes: got {len(data):,}")
-        mark, encoding = next(((mark, says) for mark, says in _MARKS if data.startswith(mark)), (b"", "utf-8"))
+        mark, encoding = next(((mark, says) for mark, says in MARKS if data.startswith(mark)), (b"", "utf-8"))
         zeros = data[:2].find(0)  # of a letter in two bytes
         likely = "WINDOWS-1252" if zeros < 0 else ("UTF-16BE", "UTF-16LE")[zeros]
         if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
             likely = "UTF-32"  # its mark begins as that of UTF-16 does
         rule = f"documents are UTF-8: `iconv -f {likely} -t UTF-8` converts one of that encoding"
+        if is_catalogue and not mark and (declared := _declared(data, {"charset": "ascii"})):  # as msginit leaves it
+            return TextDocument(read(declared[0], name, **options), b"", declared[1])
         try:
             text = data[len(mark) :].decode(encoding)
         except UnicodeDecodeError as error:
+            if declared := _declared(data, dict.fromkeys(_LATIN, "windows-1252")):
+                return TextDocument(read(declared[0], name, **options), b"", declared[1])
             at = len(mark) + error.start
             line = line_at(data[len(mark) : at].decode(encoding), at)
             place = f"{name}:{line}: byte {at} is not {encoding.upper()}"
@@ -108,9 +149,24 @@ def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[by
         if "\0" in text:
             place = f"{name}:{line_at(text, text.index(chr(0)))}"
             raise DataError(f"{place}: a document must not have a NUL character; {rule}")
-        return TextDocument(read(text, name), mark, encoding)
+        return TextDocument(read(text, name, **options), mark, encoding)
 
     return read_bytes
+
+
+def _declared(data: bytes, others: Mapping[str, str]) -> tuple[str, str] | None:
+    """The characters of a document in the encoding that it names, and that; None: it names none, or it is another.
+
+    `others`: names that are read as others.
+    """
+    named = _DECLARED.search(data, 0, 4096)
+    name = "" if named is None else named[1].decode("ascii").lower()
+    for encoding in () if name in ("punycode", "idna") else (others.get(name, name), name):  # those are of host names
+        with suppress(LookupError, ValueError):  # of no name, or of bytes that are none of it
+            text = data.decode(encoding)
+            if "\0" not in text and text.encode(encoding) == data:
+                return text, encoding
+    return None
 
 
 def line_at(text: str, at: int) -> int:
@@ -123,7 +179,7 @@ class Inline:
     """A text with markup inside, in which numbered tags stand for the markup."""
 
     _parts: list[tuple[str, str]] = field(default_factory=list)  # text, and how it stands in the document
-    _tags: dict[str, str] = field(default_factory=dict)  # tag -> markup
+    _tags: dict[str, Sequence[str | Segment]] = field(default_factory=dict)  # tag -> pieces of markup
     _open: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))  # name -> numbers
     _count: int = 0
 
@@ -141,8 +197,8 @@ class Inline:
         """Add a text, and how it stands in the document."""
         self._parts.append((text, raw))
 
-    def mark(self, raw: str, opens: str | None = None, closes: str | None = None) -> None:
-        """Add markup: the beginning or the end of an element of that name, or neither."""
+    def mark(self, markup: str | Sequence[str | Segment], opens: str | None = None, closes: str | None = None) -> None:
+        """Add markup, or its pieces: the beginning or the end of an element of that name, or neither."""
         if opens is not None:
             tag = f"<{self._count}>"
             self._open[opens].append(self._count)
@@ -151,26 +207,29 @@ class Inline:
         else:
             tag = f"<{self._count}/>"
         self._count += not tag.startswith("</")
-        self._tags[tag] = raw
-        self.add(tag, raw)
+        self._tags[tag] = [markup] if isinstance(markup, str) else markup
+        self.add(tag, joined(self._tags[tag], None))
 
     def segment(self, escape: Callable[[str], str] = str, lines: Callable[[str], str] | None = None) -> Segment:
         """The segment of what was added; `escape` makes text of a translation, and `lines` puts all on lines.
 
         A space of markup is NUL for `lines`, which breaks no line there; a document that has lines has no other NUL.
         """
-        tags = {tag: raw.replace(" ", "\0") if lines else raw for tag, raw in self._tags.items()}
+        tags, inside = dict(self._tags), list[Segment]()
+        for pieces in tags.values():
+            inside += [piece for piece in pieces if isinstance(piece, Segment)]
 
-        def shown(translation: str) -> str:
-            parts, at = "", 0
+        def shown(translation: str, *values: str) -> str:
+            parts, at, rest = "", 0, iter(values)
+            markup = {tag: joined(pieces, rest).replace(" ", "\0" if lines else " ") for tag, pieces in tags.items()}
             for match in NUMBERED.finditer(translation):  # a tag that ends one takes no number
-                if match[0] in tags:  # other numbers are no tags of the text
-                    parts += escape(translation[at : match.start()]) + tags[match[0]]
+                if match[0] in markup:  # other numbers are no tags of the text
+                    parts += escape(translation[at : match.start()]) + markup[match[0]]
                     at = match.end()
             parts += escape(translation[at:])
             return lines(parts).replace("\0", " ") if lines else parts
 
-        return Segment(self.raw, self.text, shown)
+        return Segment(self.raw, self.text, shown, attributes=inside)
 
     @property
     def has_words(self) -> bool:
@@ -186,7 +245,7 @@ def wrapped(text: str, ends: Sequence[str], begins_no_line: re.Pattern[str] | No
     """
     breaks = [
         one.span()
-        for one in re.finditer(r"\s+", text)
+        for one in re.finditer(r"[^\S\r\n]+", text)  # line breaks in it are those of code
         if not (begins_no_line and begins_no_line.match(text, one.end()))
     ]
     begins = [begin for begin, _ in breaks]

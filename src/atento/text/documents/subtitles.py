@@ -1,16 +1,17 @@
 """Subtitles: SubRip (.srt) and WebVTT (.vtt)."""
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from atento.errors import DataError
-from atento.text.documents.segments import Inline, Segment, wrapped
+from atento.errors import AtentoWarning, DataError, counted
+from atento.text.documents.segments import Inline, Language, Segment, wrapped
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
-_TIME = r"(?:\d+:)?\d+:\d\d[.,]\d{1,3}"
-_TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
+_TIME = r"(?:\d+:)?\d+:\d{1,2}[.,]\d{1,3}"
+_TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?!\d).*")
 _MARKUP = re.compile(r"<(/?)([A-Za-z]*)[^<>]*>|\{\\[^{}]*\}")
 _DASH = re.compile(rf"(?:{_MARKUP.pattern}|\s)*[-–—•]+\s*")  # of a speaker, behind tags
 _VOICE = re.compile(r"\s*<v[\s.]")  # of WebVTT
@@ -19,21 +20,38 @@ _Line = tuple[str, str]  # its text and its end
 
 def read_srt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a SubRip file. Raises DataError: a subtitle has no times; says the line."""
-    return [piece for number, block in _blocks(text) for piece in _cues(block, name, number, ",")]
+    return _subtitles(list(_blocks(text)), name, ",")
 
 
 def read_vtt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a WebVTT file. Raises DataError: its first line is not WEBVTT, or a subtitle has no times."""
-    pieces: list[str | Segment] = []
     if not re.match(r"WEBVTT(?:[ \t\r\n]|\Z)", text):
         raise DataError(f"{name}:1: the first line must be WEBVTT: got {text.partition(chr(10))[0][:20]!r}")
-    for number, block in _blocks(text):
-        if number == 1:  # the header, which a line of times also ends
-            end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))
-            pieces += [_raw(block[:end]), *(_cues(block[end:], name, 1 + end, ".") if block[end:] else ())]
-            continue
-        kept = re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0])
-        pieces += [_raw(block)] if kept else _cues(block, name, number, ".")
+    blocks = list(_blocks(text))
+    _, block = blocks.pop(0)
+    end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))  # a line of times ends the header
+    header = re.split(r"(?m)(?<=^Language:)([ \t]*)([\w-]+)", _raw(block[:end]))
+    pieces = [Language(part) if number % 3 == 2 else part for number, part in enumerate(header)]
+    return [*pieces, *_subtitles([(1 + end, block[end:])] * (end < len(block)) + blocks, name, ".")]
+
+
+def _subtitles(blocks: list[tuple[int, list[_Line]]], name: str, sign: str) -> list[str | Segment]:
+    """The pieces of blocks. One without times behind a subtitle goes on with its text, which a blank line has cut."""
+    pieces, loose, begun = list[str | Segment](), list[int](), False
+    for number, block in blocks:
+        if sign == "." and re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0]):
+            pieces.append(_raw(block))
+        elif begun and block[0][0].strip() and not any("-->" in line for line, _ in block):
+            head = block[0][0].strip().isdigit()  # a number without times
+            pieces += [_raw(block[:head]), *_texts(block[head:])]
+            loose.append(number)
+        else:
+            pieces += _cues(block, name, number, sign)
+            begun = begun or bool(block[0][0].strip())
+    if loose:
+        found = counted(len(loose), "text stands behind a blank line", "texts stand behind a blank line")
+        said = f"{name}:{loose[0]}: {found}, without times: taken for the rest of the subtitle before"
+        warnings.warn(said, AtentoWarning, stacklevel=2)
     return pieces
 
 
@@ -74,14 +92,17 @@ def _cue(block: list[_Line], name: str, number: int, sign: str) -> list[str | Se
             f"{name}:{number + min(head, len(block)) - 1}: a subtitle must have a line of times, such as "
             f"00:00:01{sign}000 --> 00:00:02{sign}000: got {block[min(head, len(block)) - 1][0][:60]!r}"
         )
-    lines = block[head:]
-    parts = list[list[_Line]]()  # of several speakers, each behind a dash or a voice
+    return [_raw(block[:head]), *_texts(block[head:])]
+
+
+def _texts(lines: list[_Line]) -> list[str | Segment]:
+    """The pieces of some lines of text: one segment a speaker, whose text is behind a dash or a voice."""
+    parts, pieces = list[list[_Line]](), list[str | Segment]()
     for line in lines:
         begins = _DASH.match(line[0]) or _VOICE.match(line[0])
         parts += [[line]] if begins or not parts else []
         if parts[-1][-1] is not line:
             parts[-1].append(line)
-    pieces: list[str | Segment] = [_raw(block[:head])]
     for part in parts:
         dash = _DASH.match(part[0][0])
         if dash is not None:

@@ -1,46 +1,62 @@
-"""Word documents (.docx): paragraphs of the text, headers, footers and notes; every other byte of a part stays."""
+"""Word documents (.docx): paragraphs of the text, headers, footers and notes; every other byte of a part stays.
+
+Which parts these are, relationships of the package say (ECMA-376, part 2), or else types of content.
+"""
 
 import io
+import posixpath
 import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 from xml.parsers import expat
 
 from atento.errors import DataError
 from atento.limits import refuse_swelling
-from atento.text.documents.segments import MOST, Segment, checked, joined
+from atento.text.documents.segments import MARKS, MOST, Language, Segment, checked, joined, texts_of
 from atento.text.documents.word_paragraphs import Paragraph
 
-_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
+_MAIN = re.compile(r"(?:officeDocument|(?:wordprocessingml\.(?:document|template)|ms-word\..*)\.main\+xml)\Z", re.I)
+_TEXTS = re.compile(r"(?:header|footer|footnotes|endnotes|comments|styles)(?:\+xml)?\Z")
+"""Ends of the types of relationships and of content of the main part, and of others with texts or a language."""
+_NAMES = re.compile(r"word/(?:header\d*|footer\d*|footnotes|endnotes|comments|styles)\.xml")  # where nothing says it
+_WORD = re.compile(
+    r"http://(?:schemas\.openxmlformats\.org/wordprocessingml/2006|purl\.oclc\.org/ooxml/wordprocessingml)/main "
+)
+_LANG = re.compile(r"(<(?:[^\s<>:/]+:)?lang\b[^<>]*?\s(?:[^\s<>:=]+:)?val\s*=\s*[\"'])([\w-]+)")
 _OLD = b"\xd0\xcf\x11\xe0"  # of the container that encrypted documents and .doc files have
 _DEPTH = 500  # of elements
 
 
 @dataclass(frozen=True)
 class WordDocument:
-    """A Word document: the bytes of its archive, and the pieces of each part that has text."""
+    """A Word document: the bytes of its archive, and encoding and pieces of each part that has text or a language."""
 
     data: bytes
-    parts: dict[str, list[str | Segment]]
+    parts: dict[str, tuple[str, list[str | Segment]]]
 
     @property
     def texts(self) -> list[str]:
         """See `Document`."""
-        return [piece.text for pieces in self.parts.values() for piece in pieces if isinstance(piece, Segment)]
+        return [text for _, pieces in self.parts.values() for text in texts_of(pieces)]
 
-    def written(self, translations: Sequence[str]) -> bytes:
+    def written(self, translations: Sequence[str], language: str | None = None) -> bytes:
         """See `Document`."""
-        if list(translations) == self.texts:
+        if list(translations) == self.texts and language is None:
             return self.data
         out, rest = io.BytesIO(), checked(self, translations)
         with zipfile.ZipFile(io.BytesIO(self.data)) as old, zipfile.ZipFile(out, "w") as new:
             for part in old.infolist():
                 content = old.read(part)
                 if part.filename in self.parts:
-                    content = joined(self.parts[part.filename], rest).encode("utf-8")
+                    encoding, pieces = self.parts[part.filename]
+                    text = joined(pieces, rest)
+                    if language is not None:
+                        text = _LANG.sub(lambda found: found[1] + Language(found[2]).renamed(language), text)
+                    content = text.encode(encoding)
                 new.writestr(part, content, part.compress_type)  # with the name, time and flags of the old one
         return out.getvalue()
 
@@ -61,12 +77,76 @@ def read_word(data: bytes, name: str) -> WordDocument:
             if any(info.flag_bits & 1 for info in infos):  # of the ZIP format: encrypted
                 raise DataError(f"{name}: is encrypted: save it without a password")
             refuse_swelling(name, [(f"its part {one.filename}", one.file_size, one.compress_size) for one in infos])
-            if "word/document.xml" not in archive.namelist():
-                raise DataError(f"{name}: is no Word document: it has no part word/document.xml")
-            texts = {one.filename: archive.read(one) for one in infos if _PARTS.fullmatch(one.filename)}
+            names = _Package(archive, name).parts()
+            texts = {one.filename: archive.read(one) for one in infos if one.filename in names}
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OSError) as error:
         raise DataError(f"{name}: is no Word document: {error}") from None
-    return WordDocument(data, {part: _Reader(content, f"{name}: {part}").pieces() for part, content in texts.items()})
+    parts = dict[str, tuple[str, list[str | Segment]]]()
+    for part, content in texts.items():
+        encoding = next((encoding for mark, encoding in MARKS if content.startswith(mark)), "utf-8")
+        try:
+            content = content.decode(encoding).encode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}: {part} cannot be read: {error}") from None
+        parts[part] = encoding, _Reader(content, f"{name}: {part}").pieces()
+    return WordDocument(data, parts)
+
+
+@dataclass(frozen=True)
+class _Package:
+    """An archive whose parts are named by relationships."""
+
+    archive: zipfile.ZipFile
+    name: str
+
+    def parts(self) -> set[str]:
+        """The names of the parts that have texts. Raises DataError: there is no main part of a Word document."""
+        known = {one.lower(): one for one in self.archive.namelist()}  # names of parts differ by more than case
+
+        def places(found: Iterator[tuple[str, str]], kinds: re.Pattern[str]) -> list[str]:
+            return [known[place.lower()] for kind, place in found if kinds.search(kind) and place.lower() in known]
+
+        main = [*places(self._related(""), _MAIN), *places(self._typed(), _MAIN)]
+        main += [known[one] for one in ("word/document.xml",) if one in known and not main]
+        if not main:
+            raise DataError(
+                f"{self.name}: is no Word document: no relationship and no name says which part is its text"
+            )
+        if not any(b"wordprocessingml" in self.archive.read(one)[:65536].replace(b"\0", b"") for one in main):
+            raise DataError(f"{self.name}: is no Word document: its part {main[0]} is another kind of document")
+        others = [*places(self._related(main[0]), _TEXTS), *places(self._typed(), _TEXTS)]
+        return {*main, *(others or filter(_NAMES.fullmatch, known.values()))}
+
+    def _related(self, part: str) -> Iterator[tuple[str, str]]:
+        """Type and target of each relationship of a part, "" the package."""
+        folder, file = posixpath.split(part)
+        for values in self._rows(posixpath.join(folder, "_rels", f"{file}.rels")):
+            if values.get("TargetMode") != "External":
+                yield (
+                    values.get("Type", ""),
+                    posixpath.normpath(posixpath.join("/", folder, values.get("Target", "")))[1:],
+                )
+
+    def _typed(self) -> Iterator[tuple[str, str]]:
+        """Type of content and name of each part that has one of its own."""
+        for values in self._rows("[Content_Types].xml"):
+            yield values.get("ContentType", ""), values.get("PartName", "").lstrip("/")
+
+    def _rows(self, part: str) -> list[dict[str, str]]:
+        """The attributes of the elements of a part; none if there is no such part."""
+        rows, parser = list[dict[str, str]](), expat.ParserCreate()
+        parser.StartElementHandler = lambda _, values: rows.append(values)
+        parser.StartDoctypeDeclHandler = lambda *_: _no_doctype(f"{self.name}: {part}")
+        if part in self.archive.namelist():
+            try:
+                parser.Parse(self.archive.read(part), True)
+            except expat.ExpatError as error:
+                raise DataError(f"{self.name}: {part} cannot be read: {error}") from None
+        return rows
+
+
+def _no_doctype(place: str) -> NoReturn:
+    raise DataError(f"{place} declares entities, which no Word document does")
 
 
 class _Reader:
@@ -75,18 +155,17 @@ class _Reader:
     def __init__(self, content: bytes, place: str) -> None:
         self.content, self.place = content, place
         self.segments: list[tuple[int, int, Segment]] = []  # with where each begins and ends
-        self._open: list[Paragraph] = []  # only to refuse what is no UTF-8
+        self._open: list[Paragraph] = []
         self._depth = 0
-        self._parser = expat.ParserCreate("utf-8")
+        self._parser = expat.ParserCreate("utf-8", " ")  # names of elements are with their namespaces
         self._parser.StartElementHandler, self._parser.EndElementHandler = self._begin, self._end
-        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._parser.StartDoctypeDeclHandler = lambda *_: _no_doctype(place)
 
     def pieces(self) -> list[str | Segment]:
         """The pieces of the part. Raises DataError: it is no XML, has entities, or is nested too deep."""
         try:
             self._parser.Parse(self.content, True)  # finds the segments
-            self.content.decode("utf-8")
-        except (expat.ExpatError, UnicodeDecodeError) as error:
+        except expat.ExpatError as error:
             raise DataError(f"{self.place} cannot be read: {error}") from None
         pieces, at = list[str | Segment](), 0
         for start, end, segment in sorted(self.segments, key=lambda found: found[0]):
@@ -95,20 +174,20 @@ class _Reader:
                 at = end
         return [*pieces, self.content[at:].decode("utf-8")]
 
-    def _doctype(self, *_: object) -> None:
-        raise DataError(f"{self.place} declares entities, which no Word document does")
-
     def _begin(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > _DEPTH:
             raise DataError(f"{self.place} has more than {_DEPTH} elements inside one another")
+        tag = _WORD.sub("w:", tag)
         if tag == "w:p":
             self._open.append(Paragraph())
         elif self._open:
-            self._open[-1].begin(tag, attributes, self._parser.CurrentByteIndex)
+            values = {_WORD.sub("w:", name): value for name, value in attributes.items()}
+            self._open[-1].begin(tag, values, self._parser.CurrentByteIndex)
 
     def _end(self, tag: str) -> None:
         self._depth -= 1
+        tag = _WORD.sub("w:", tag)
         if tag != "w:p":
             if self._open:
                 self._open[-1].end(tag, self._parser.CurrentByteIndex, self.content)

@@ -9,9 +9,14 @@ from itertools import groupby
 
 from atento.text.documents.segments import Segment
 
-_TEXT = re.compile(rb"<w:t(?:\s[^<>]*)?>([^<>]*)</w:t>")
+_TEXT = re.compile(rb"<[^\s<>/]+(?:\s[^<>]*)?>([^<>]*)</[^<>]+>")  # of an element that is known to be one
+_PREFIX = rb"((?:[^\s<>:/]+:)?)"
+_RUN = re.compile(rb"<" + _PREFIX + rb"r\b")
+_RUN_END = re.compile(rb"</" + _PREFIX + rb"r\s*>")
 _TAG = re.compile(rb"<(?:[^\"'<>]|\"[^\"]*\"|'[^']*')*+>")
-_UNSEEN = re.compile(rb"<w:(?:lang|noProof)\b[^<>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>")  # of a formatting
+_UNSEEN = re.compile(  # of a formatting
+    rb"<%s(?:lang|noProof)\b[^<>]*/>|<%srPr>\s*</%srPr>|<%srPr/>" % ((_PREFIX.replace(b"((", b"(?:("),) * 4)
+)
 _BREAKS = ("w:br", "w:tab", "w:cr")  # what follows is a text of its own
 _MOST_BOXES = 50  # inside one another
 _GONE = ("w:del", "w:moveFrom")  # what was deleted, or stands elsewhere
@@ -183,6 +188,7 @@ class _Writer:
     """Writes runs one after another, and the boxes around them."""
 
     content: bytes
+    prefix: bytes  # of the names of elements, such as "w:"
     style: _Style
     in_run: bool
     out: list[bytes] = field(default_factory=list)
@@ -192,12 +198,12 @@ class _Writer:
         """End and begin what is needed for something of a style, in a run or beside runs."""
         stays = style.box is self.style.box
         if self.in_run and not (in_run and stays and style.seen == self.style.seen):
-            self.out.append(b"</w:r>")
+            self.out.append(b"</%sr>" % self.prefix)
             self.in_run = False
         if not stays:
             self.out += [self._edge(self.style.box, begins=False), self._edge(style.box, begins=True)]
         if in_run and not self.in_run:
-            self.out.append(b"<w:r>" + style.properties)
+            self.out.append(b"<%sr>" % self.prefix + style.properties)
             self.in_run = True
         self.style = style
 
@@ -210,7 +216,9 @@ class _Writer:
         if not again:
             return self.content[box.start : box.head] if begins else self.content[box.tail : box.end]
         found = _TAG.match(self.content, box.start)
-        return b"" if not box.tag or found is None else found[0] if begins else f"</{box.tag}>".encode()
+        if not box.tag or found is None:
+            return b""
+        return found[0] if begins else b"</%s>" % re.split(rb"[\s/>]", found[0][1:], maxsplit=1)[0]
 
     def put(self, style: _Style, raw: bytes, *, in_run: bool = True) -> None:
         """Write something of a style."""
@@ -244,17 +252,20 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
     if not is_clear or not any(letter.isalpha() for letter in _NUMBERED.sub("", text)):
         return None
     (start, before), (end, after) = _first(content, items[0]), _last(content, items[-1])
+    run = _RUN.match(content, items[0].run)
+    prefix = run[1] if run is not None else b"w:"
 
     def shown(translation: str) -> str:
         edges = {(box.start, begins) for (style, _), begins in ((before, True), (after, False)) if (box := style.box)}
-        writer = _Writer(content, *before, ends=edges)
+        writer = _Writer(content, prefix, *before, ends=edges)
         placed = list(_placed(translation, base, tags))
         for (style, what), (following, behind) in zip(placed, [*placed[1:], (base, "")]):
             if isinstance(what, str):
                 next_box = following.box if isinstance(behind, str) else behind.style.box
                 if not what.strip() and style.box is None and writer.style.box is next_box:
                     style = _Style(style.properties, next_box)  # a space in a link
-                writer.put(style, b'<w:t xml:space="preserve">' + escape(what, quote=False).encode() + b"</w:t>")
+                words = escape(what, quote=False).encode()
+                writer.put(style, b'<%st xml:space="preserve">%s</%st>' % (prefix, words, prefix))
                 continue
             box = writer.style.box if what.style.box is writer.style.box else style.box  # where it was, if it is open
             writer.put(_Style(what.properties, box), content[what.start : what.end], in_run=what.run >= 0)
@@ -309,7 +320,8 @@ def _first(content: bytes, item: _Item) -> tuple[int, tuple[_Style, bool]]:
 
 def _last(content: bytes, item: _Item) -> tuple[int, tuple[_Style, bool]]:
     """Where writing ends, as `_first`."""
-    if not content.startswith(b"</w:r>", item.end):
+    run_end = _RUN_END.match(content, item.end)
+    if run_end is None:
         return item.end, (item.style, True)
-    end, box = item.end + len(b"</w:r>"), item.style.box
+    end, box = run_end.end(), item.style.box
     return (box.end if box and box.tail == end else end), (_Style(b"", box if box and box.tail != end else None), False)
