@@ -1,5 +1,6 @@
 """How a run ends and what it keeps: best, stopped early, averaged; and what a person sees of it meanwhile."""
 
+import itertools
 import json
 import os
 import pty
@@ -68,6 +69,49 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
     assert len(set(scores.values())) > 1
     assert find_model(place / "run").name == f"step-{first:08d}"
     assert f"best validation score {best:.2f} at step {first}" in done.stderr
+
+
+@pytest.fixture
+def chinese(place: Path) -> list[str]:
+    """A toy translation into Chinese, and its keys."""
+    sides = (
+        [("I", "我"), ("you", "你")],
+        [("read", "读"), ("buy", "买"), ("see", "看")],
+        [("books", "书"), ("fish", "鱼")],
+    )
+    rows = [
+        f"{who} {does} new {what} today\t{wer}今天{tut}新的{was}\n"
+        for (who, wer), (does, tut), (what, was) in itertools.product(*sides)
+    ]
+    for name in ("train.tsv", "valid.tsv"):
+        (place / name).write_text("".join(rows), encoding="utf-8")
+    size = ["network.d_model=32", "tokenizer.kind=character", "decoding.max_new_tokens=10", "network.dropout=0"]
+    train = ["training.validate_every=15", "training.checkpoint_every=15", "training.learning_rate=1e-2"]
+    return [*size, *train, "training.steps=90", "training.keep=1", "data.folder=."]
+
+
+@pytest.mark.parametrize("metrics", ["[bleu, chrf]", "[{bleu: {tokenize: 13a}}, chrf]"])
+def test_a_translator_into_chinese_is_loaded_at_its_best(
+    server: ForkServer, place: Path, chinese: list[str], metrics: str
+) -> None:
+    """A first metric that is 0 throughout leaves the choice to the next, or the loss, and neither ends the run."""
+    given = [*TINY, *chinese, f"metrics={metrics}", "training.early_stop=2", "training.average=2", "--out", "run"]
+    done = server.run(*given, cwd=place)
+    assert done.status == 0, done.stderr
+    found = events(place / "run", "valid")
+    by = "chrf" if "13a" in metrics else "bleu"
+    scores = {event["step"]: event[by] for event in found}
+    best = max(scores.values())
+    assert scores[15] < best and best > 90, scores
+    loaded = find_model(place / "run")
+    if loaded.parent.name == "checkpoints":
+        assert scores[int(loaded.name[5:])] == best
+    else:
+        assert [state(loaded)["score"], *state(loaded)["ties"]][0 if by == "bleu" else 1] >= best
+    still = "warning: bleu was 0 in all" in done.stderr
+    assert still == (by != "bleu") and [event["bleu"] > 50 for event in found][-1] == (by == "bleu")
+    shown = server.run("runs", "show", "run", "--json", cwd=place)
+    assert scores[json.loads(shown.stdout)["best"]["step"]] == best
 
 
 def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
@@ -174,7 +218,7 @@ def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path
     here = place / "run"
     scored = state(find_model(here))["score"]
     for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
-        path = average_run(here, 2, score=lambda _, score=score: score).path
+        path = average_run(here, 2, score=lambda _, score=score: [score]).path
         assert (find_model(here) == path) == chosen, score
     average_run(here, 2)  # not scored: never the best
     assert find_model(here).parent.name == "checkpoints"

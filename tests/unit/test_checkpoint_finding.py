@@ -11,15 +11,28 @@ import pytest
 import torch
 
 from atento.errors import CheckpointError
-from atento.storage.catalogue import is_in_use, list_checkpoints
-from atento.storage.checkpoint import best, clean, newest, save_checkpoint
+from atento.storage.catalogue import is_in_use, list_checkpoints, select_checkpoint
+from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
 
 
-def save(folder: Path, step: int, score: float | None = None, run_id: str = "r", fill: float | None = None) -> Path:
+def save(
+    folder: Path,
+    step: int,
+    score: float | None = None,
+    run_id: str = "r",
+    fill: float | None = None,
+    ties: tuple[float, ...] = (),
+) -> Path:
     """A small checkpoint whose every weight is the step (or `fill`)."""
     weights = {"w": torch.full((30,), float(step) if fill is None else fill)}
     return save_checkpoint(
-        folder, step, config={"d_model": 8}, weights=weights, optimizer={}, state={"score": score}, run_id=run_id
+        folder,
+        step,
+        config={"d_model": 8},
+        weights=weights,
+        optimizer={},
+        state={"score": score, "ties": list(ties)},
+        run_id=run_id,
     )
 
 
@@ -50,6 +63,18 @@ def test_newest_of_nothing_is_none(tmp_path: Path) -> None:
     assert newest(tmp_path / "absent") is None
     (tmp_path / "step-00000001").mkdir()
     assert newest(tmp_path, rename_damaged=False) is None
+
+
+def test_of_equal_scores_the_next_ones_decide(tmp_path: Path) -> None:
+    """Then the earliest; retention keeps that one, and an average that is better in a later score wins."""
+    for step, ties in enumerate([(13.0, -2.0), (99.0, -0.2), (99.0, -0.1), (99.0, -0.1), (50.0, 0.0)], start=1):
+        save(tmp_path / "checkpoints", step, score=0.0, ties=ties)
+    assert best(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-00000003"
+    assert retain(tmp_path / "checkpoints", 1) == [1, 2, 4] and steps(tmp_path / "checkpoints") == [5, 3]
+    save(tmp_path / "averaged", 5, score=0.0, ties=(99.0, -0.1))
+    assert select_checkpoint(tmp_path) == (tmp_path / "checkpoints" / "step-00000003", "best")
+    save(tmp_path / "averaged", 5, score=0.0, ties=(99.0, -0.09))
+    assert select_checkpoint(tmp_path) == (tmp_path / "averaged" / "step-00000005", "averaged")
 
 
 def test_newest_and_best_of_one_run(tmp_path: Path) -> None:

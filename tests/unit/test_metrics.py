@@ -1,5 +1,6 @@
 """Metrics of text: hand-computed values, what is refused, intervals and the paired test (spec row I1, contract)."""
 
+import importlib.util
 import math
 import subprocess
 import sys
@@ -8,10 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.errors import UsageError
+from atento.errors import AtentoWarning, MissingPartError, UsageError
 from atento.metrics import METRICS, bleu, chrf, exact_match, metric_named, paired_test, ter
 
 CAT = ["o gato está no tapete"], ["o gato está sentado no tapete"]
+SCRIPTS = {  # two lines each, and the tokenizer of BLEU without packages for Japanese and Korean
+    "Latin": ("13a", "Leio um livro novo todos os dias.", "O gato dorme perto da janela agora."),
+    "Cyrillic": ("13a", "Я читаю новую книгу каждый день.", "Кошка сейчас спит возле окна."),
+    "Greek": ("13a", "Διαβάζω ένα νέο βιβλίο κάθε μέρα.", "Η γάτα κοιμάται τώρα στο παράθυρο."),
+    "Arabic": ("13a", "أقرأ كتابا جديدا كل يوم.", "القطة تنام الآن قرب النافذة."),
+    "Hebrew": ("13a", "אני קורא ספר חדש כל יום.", "החתול ישן עכשיו ליד החלון."),
+    "Devanagari": ("13a", "मैं हर दिन एक नई किताब पढ़ता हूँ।", "बिल्ली अभी खिड़की के पास सोती है।"),
+    "Tamil": ("13a", "நான் தினமும் ஒரு புதிய புத்தகம் படிக்கிறேன்.", "பூனை இப்போது ஜன்னல் அருகே தூங்குகிறது."),
+    "Georgian": ("13a", "მე ყოველდღე ვკითხულობ ახალ წიგნს.", "კატას ახლა ფანჯარასთან სძინავს ტკბილად."),
+    "Han": ("zh", "我每天读一本新书。", "猫现在睡在窗户旁边。"),
+    "Han and Latin": ("zh", "我用 LibreOffice 写一封新的信。", "猫在 Python 里睡觉。"),
+    "Kana": ("char", "わたしは毎日あたらしい本を読みます。", "ねこは今、窓のそばで寝ています。"),
+    "Hangul": ("char", "나는 매일 새 책을 읽는다.", "고양이가 지금 창가에서 잔다."),
+    "Thai": ("char", "ฉันอ่านหนังสือใหม่ทุกวัน", "แมวกำลังนอนอยู่ข้างหน้าต่าง"),
+    "Lao": ("char", "ຂ້ອຍອ່ານປຶ້ມໃໝ່ທຸກມື້", "ແມວກຳລັງນອນຢູ່ຂ້າງປ່ອງຢ້ຽມ"),
+    "Khmer": ("char", "ខ្ញុំអានសៀវភៅថ្មីរាល់ថ្ងៃ", "ឆ្មាកំពុងដេកនៅក្បែរបង្អួច"),
+    "Myanmar": ("char", "ကျွန်တော်နေ့တိုင်းစာအုပ်အသစ်ဖတ်သည်", "ကြောင်သည်ယခုပြတင်းပေါက်နားတွင်အိပ်နေသည်"),
+    "Tibetan": ("char", "ང་ཉིན་ལྟར་དེབ་གསར་པ་ཀློག་གི་ཡོད།", "ཞི་མི་ད་ལྟ་སྒེའུ་ཁུང་འགྲམ་ལ་གཉིད་ཉལ།"),
+}
 
 
 def test_bleu_of_the_notes_pair_by_hand() -> None:
@@ -40,6 +60,45 @@ def test_identical_text_is_perfect_even_where_it_is_short() -> None:
     assert score.per_sentence() == pytest.approx([100, 100])  # the three words have no 4-gram to miss
     assert chrf(texts, texts).value == pytest.approx(100)
     assert ter(texts, texts).value == 0 and exact_match(texts, texts).value == 100
+
+
+@pytest.mark.parametrize("name", [name for name, row in METRICS.items() if row.outputs in ("texts", "answers")])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_equal_lines_are_at_the_best_in_every_script(script: str, name: str) -> None:
+    """And lines that lack a part of a sentence are neither at the best nor at nothing, but for exact matches."""
+    tokenizer, *lines = SCRIPTS[script]
+    best = 100 if METRICS[name].better == "higher" else 0
+    score = metric_named(name)(lines, lines)
+    assert score.value == pytest.approx(best), (script, score.settings)
+    if name == "bleu" and not (script in ("Kana", "Hangul") and "mecab" in score.settings):
+        assert f"tok:{tokenizer}|" in score.settings
+    if name != "exact-match":
+        cut = [line[: len(line) * 3 // 4] for line in lines]
+        assert 0 < metric_named(name)(cut, lines).value < 100
+
+
+def test_the_tokenizer_is_sacrebleus_for_the_script_of_the_references() -> None:
+    """A name in another script changes nothing; an option holds; MeCab that is not installed is said."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    right, guess = list(SCRIPTS["Han"][1:]), ["我每天读一本旧书。", "猫现在睡在桌子旁边。"]
+    assert bleu(guess, right).value == pytest.approx(BLEU(tokenize="zh").corpus_score(guess, [right]).score)
+    assert bleu(right, right, tokenize="13a").value == 0
+    assert (
+        "tok:13a"
+        in bleu(
+            ["The ship Shinkai (しんかい 深海) dives deep."] * 2, ["The ship Shinkai (しんかい) dives."] * 2
+        ).settings
+    )
+    assert "tok:tercom" in ter(["a 中 b c"], ["a 中 b d"]).settings and "tok:char" in ter(right, right).settings
+    if importlib.util.find_spec("MeCab") is None:
+        with pytest.raises(MissingPartError, match=r"needs pip install 'sacrebleu\[ja\]'"):
+            bleu(right, right, tokenize="ja-mecab")
+
+
+def test_references_too_short_for_bleu_are_warned_of() -> None:
+    with pytest.warns(AtentoWarning, match="no reference has more than 2 words by the tokenizer 13a"):
+        assert bleu(["bom dia"], ["bom dia"]).value == 0
 
 
 def test_ter_counts_edits_by_the_reference_word() -> None:

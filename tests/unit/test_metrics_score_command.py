@@ -48,6 +48,16 @@ def test_one_line_with_the_settings(files: Path) -> None:
     assert run("exact-match", "out.pt", "ref.pt", "ref2.pt").stdout == "exact match 100.00 nrefs:2|case:mixed\n"
 
 
+def test_the_tokenizer_by_the_script_and_by_an_option(files: Path) -> None:
+    (files / "out.zh").write_text("我每天读一本新书。\n", encoding="utf-8")
+    assert run("bleu", "out.zh", "out.zh").stdout.startswith("BLEU 100.00 nrefs:1|case:mixed|eff:no|tok:zh|")
+    assert "tok:char" in run("bleu", "out.zh", "out.zh", "--tokenize", "char").stdout
+    with pytest.raises(UsageError, match="--tokenize has no effect on chrf"):
+        run("chrf", "out.zh", "out.zh", "--tokenize", "char")
+    with pytest.raises(UsageError, match="unknown BLEU tokenizer 'chars'"):
+        run("bleu", "out.zh", "out.zh", "--tokenize", "chars")
+
+
 def test_columns_of_tables(files: Path) -> None:
     """One table or several, beside files of lines; messages name lines of the file."""
     lines = {name: (files / name).read_text(encoding="utf-8").splitlines() for name in ("out.pt", "ref.pt")}

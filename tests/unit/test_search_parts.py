@@ -1,5 +1,6 @@
 """The parts of a search: its space, its draws, its rungs, what its keys explain, and where a run pauses."""
 
+import json
 import math
 from fractions import Fraction
 from itertools import islice
@@ -12,6 +13,7 @@ from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError, UsageError
 from atento.inspection.figures.score_panels import Panel, Point, scores_svg
 from atento.inspection.figures.svg import axis_ticks
+from atento.metrics.metric_table import quality
 from atento.runs.search.result import RungScore, SearchResult, Trial, importance
 from atento.runs.search.search_folder import differences, open_search
 from atento.runs.search.search_strategies import drawn, grid, rungs_of, trials_of
@@ -180,6 +182,26 @@ def test_the_best_trial_is_a_finished_one_by_the_direction_of_the_metric() -> No
     text = str(result("bleu")).splitlines()
     assert text[1].split() == ["trial-0002", "3", "9", "1", "s", "finished", "2"] and text[-1].split()[-1] == "25%"
     assert all(Trial.from_dict(trial.to_dict()) == trial for trial in result("bleu").trials)
+
+
+def test_of_equal_trials_the_next_score_decides() -> None:
+    ties = {1: (13.0, -2.0), 2: (99.0, -0.2), 3: (99.0, -0.1), 4: (99.0, -0.1)}
+    trials = [Trial(number, {"a": 1}, "finished", "bleu", 0.0, ties=of) for number, of in ties.items()]
+    found = SearchResult(Path("x"), "random", "bleu", trials, {})
+    assert [trial.number for trial in found.ranked] == [3, 4, 2, 1]
+    assert Trial.from_dict(json.loads(json.dumps(trials[0].to_dict()))).quality == [0.0, 13.0, -2.0]
+    old = {name: value for name, value in trials[0].to_dict().items() if name != "ties"}
+    assert Trial.from_dict(old).quality == [0.0]  # of an earlier version
+
+
+def test_the_validation_scores_that_decide() -> None:
+    """In the order of the recipe, errors turned round; one that is missing or no number is the worst."""
+    names = ("ter", "chrf", "nll")
+    assert quality({"nll": 2.0, "chrf": 30.0, "ter": 70.0, "loss": 9.0}, names) == (-70.0, 30.0, -2.0)
+    assert quality({"nll": 2.0, "ter": math.inf}, names) < quality({"nll": 9.0, "chrf": 0.0, "ter": 1e9}, names)
+    assert quality({"ter": 1.0, "chrf": math.nan, "nll": 1.0}, names) < quality(
+        {"ter": 1.0, "chrf": 0.0, "nll": 9.0}, names
+    )
 
 
 def test_a_changed_search_is_refused_with_the_difference(tmp_path: Path) -> None:

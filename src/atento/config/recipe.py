@@ -16,6 +16,7 @@ from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
+from atento.metrics.metric_table import options_by_name
 
 Column = int | str
 # The fields of records that a source may have columns for.
@@ -353,8 +354,15 @@ class Recipe:
     """Length of training, batches, optimizer, validation and checkpoints."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """How outputs are generated in validation, and by default when the model is used."""
-    metrics: tuple[str, ...] = ("bleu", "chrf")
-    """Metrics of validation and test. The first one, or the loss if there is none, decides which checkpoint is best."""
+    metrics: tuple[str | dict[str, dict[str, str]], ...] = ("bleu", "chrf")
+    """Metrics of validation and test, by name, or with options: `{bleu: {tokenize: zh}}`. The first one decides which
+    checkpoint is best, of equal scores the next one, and at last the loss.
+    """
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The validation scores that decide which checkpoint is best, the first one first."""
+        return (*options_by_name(self.metrics), "nll")
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, object]:

@@ -5,10 +5,13 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from unicodedata import category
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import precision_recall_f1, summed
 from atento.metrics.score import Score, check_pairs
+from atento.metrics.text import is_spaceless, with_characters_apart
 from atento.nfc import tag_of
 
 ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
@@ -20,7 +23,8 @@ Answers = Sequence[str] | Sequence[Sequence[str]]
 def squad(predictions: Sequence[str], references: Answers, *, language: str = "en", version: str = "2.0") -> Score:
     """F1 and exact match of SQuAD, 0-100: the words that an answer has in common with the nearest right one.
 
-    Case, the punctuation of ASCII, the articles of the language and white space do not count.
+    Case, the punctuation of ASCII, the articles of the language and white space do not count. Where most right answers
+    are in a script without spaces, each character of such a script is a word, and no punctuation counts.
 
     Args:
         predictions: the answers; "" says that the text has none.
@@ -45,10 +49,10 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
     if not re.fullmatch(r"[a-z]{2,3}", code):
         raise UsageError(f"`language` must be a code such as en: got {language!r}")
     articles = ARTICLES.get(code, ())
-    rows = []
-    for number, (prediction, answers) in enumerate(zip(predictions, _answers(predictions, references)), 1):
-        answer_text = normalized(prediction, articles)
-        right = [normalized(answer, articles) for answer in answers]
+    rows, every = [], _answers(predictions, references)
+    characters = is_spaceless(chain(*every))
+    for number, (prediction, answers) in enumerate(zip(predictions, every), 1):
+        answer_text, *right = (normalized(text, articles, characters=characters) for text in (prediction, *answers))
         if version == "2.0":
             # as the official script: what is empty without articles is no answer
             right = [answer for answer in right if answer] or [""]
@@ -66,7 +70,7 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
         if total[5]:
             parts |= {"exact_match_answerable": 100 * total[3] / total[5], "f1_answerable": 100 * total[4] / total[5]}
         parts["exact_match_unanswerable"] = 100 * (total[0] - total[3]) / unanswerable  # right ones among those alone
-    settings = f"version:{version}|articles:{code if articles else 'none'}|case:lc"
+    settings = f"version:{version}|articles:{code if articles else 'none'}|case:lc{'|tok:char' if characters else ''}"
     return Score("SQuAD F1", _mean_f1(total), parts, settings, rows, _mean_f1)
 
 
@@ -76,9 +80,14 @@ def squad_exact(predictions: Sequence[str], references: Answers, **options: str)
     return replace(score, name="SQuAD exact match", value=score.parts["exact_match"], combine=_mean_exact)
 
 
-def normalized(text: str, articles: Sequence[str]) -> str:
-    """The words of an answer that count: in lower case, without punctuation and articles, with single spaces."""
+def normalized(text: str, articles: Sequence[str], *, characters: bool = False) -> str:
+    """The words of an answer that count: in lower case, without punctuation and articles, with single spaces.
+
+    With `characters` each character of scripts without spaces is a word, and punctuation is that of Unicode.
+    """
     text = text.lower().translate(_PUNCTUATION)
+    if characters:
+        text = with_characters_apart("".join(sign for sign in text if not category(sign).startswith("P")))
     if articles:
         text = re.sub(rf"\b(?:{'|'.join(articles)})\b", " ", text)
     return " ".join(text.split())

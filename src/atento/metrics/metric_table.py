@@ -1,8 +1,12 @@
 """The metrics by name: what each scores, and which way is better."""
 
-from collections.abc import Callable, Sequence
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
+from types import MappingProxyType
 from typing import Literal
 
 from atento.errors import UsageError, nearest
@@ -12,9 +16,8 @@ from atento.metrics.calibration import calibration_error
 from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report, subset_accuracy
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.learned_table import LEARNED, learned_name
-from atento.metrics.output_kinds import Outputs
 from atento.metrics.rouge import rouge, rouge_n
-from atento.metrics.score import Score
+from atento.metrics.score import Outputs, Score
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
 from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
@@ -76,6 +79,21 @@ def lower_is_better(name: str) -> bool:
     return name == "nll" or (name in METRICS and METRICS[name].better == "lower")
 
 
+def options_by_name(metrics: Iterable[str | Mapping[str, Mapping[str, str]]]) -> dict[str, Mapping[str, str]]:
+    """The options of each metric by its name, in their order, from names and mappings of names to options."""
+    items = ({item: {}} if isinstance(item, str) else item for item in metrics)
+    return {name: options for item in items for name, options in item.items()}
+
+
+def quality(scores: Mapping[str, float], names: Sequence[str]) -> tuple[float, ...]:
+    """Validation scores in the order in which they decide what is best, each so that higher is better.
+
+    One that is missing or not finite is the worst.
+    """
+    values = (signed(name, scores.get(name, math.nan)) for name in names)
+    return tuple(value if math.isfinite(value) else -sys.float_info.max for value in values)  # JSON has no infinity
+
+
 def signed(name: str, value: float) -> float:
     """A validation score so that higher is better, and back again."""
     return 0.0 - value if lower_is_better(name) else value  # of 0 not -0.0
@@ -100,6 +118,15 @@ def _of_a_model(name: str, predictions: Sequence[str], references: Sequence[str]
     raise UsageError(f"{name} is computed by a model: atento.tasks.learned_metrics.learned_metric loads it")
 
 
-def metric_named(name: str) -> Callable[..., Score]:
-    """The function of the metric of that name. Raises UsageError: as `row_named`."""
-    return row_named(name).score
+def metric_named(name: str, options: Mapping[str, str] = MappingProxyType({})) -> Callable[..., Score]:
+    """The function of the metric of that name, with options that are texts.
+
+    Raises:
+        UsageError: as `row_named`, or the metric has no such option.
+    """
+    score = row_named(name).score
+    for option in options:
+        known = [one.name for one in signature(score).parameters.values() if one.annotation in (str, str | None)]
+        if option not in known:
+            raise UsageError(f"the metric {name} has no option {option!r}{nearest(option, known) if known else ''}")
+    return partial(score, **options) if options else score

@@ -1,6 +1,5 @@
 """ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum, with words of any script (docs/notes.md#i2)."""
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,14 +9,12 @@ from importlib import import_module
 
 from atento.errors import MissingPartError, UsageError, nearest
 from atento.metrics.score import Score
-from atento.metrics.text import References, reference_streams
+from atento.metrics.text import References, Split, reference_streams, split_words
 from atento.nfc import nfc
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SIDES = ("precision", "recall", "f")
 PARTS = tuple(f"{kind}_{side}" for kind in KINDS for side in SIDES)
-
-Split = Callable[[str], list[str]]
 
 
 def rouge(
@@ -32,7 +29,7 @@ def rouge(
         predictions: the texts.
         references: a list of texts, or a list of reference sets.
         tokenize: "unicode": a word is a run of letters, marks and digits of any script, in lower case and NFC; of
-            scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) a character with its marks is one.
+            scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) a character with its marks.
             "rouge-score": the tokenizer of that package, for equal numbers; only a to z and 0 to 9 are parts of words,
             so "ação" is "a" and "o", and "é" is no word. On ASCII text both agree.
         stem: "none"; "porter", for English, as in that package; "portuguese" (Snowball). Stemmers need nltk.
@@ -124,31 +121,9 @@ class _AsciiOnly(dict[int, int]):
 _ROUGE_SCORE = _AsciiOnly(_ASCII)
 
 
-# Letters and marks of scripts that write no spaces between words: Thai, Lao, Burmese, Khmer; ideographs, Hiragana and
-# Katakana with what stands between them as a letter (the iteration mark, the long vowel).
-_SPACELESS = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u104c-\u109f\ua9e0-\ua9fe\uaa60-\uaa7f\u1780-\u17d3"
-    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af"
-)
-_CHARACTER = re.compile(f"[{_SPACELESS}]")
-
-
 def unicode_words(text: str) -> list[str]:
     """Runs of letters, marks and digits, in lower case and NFC; single characters in scripts without spaces."""
-    words = nfc(text.lower()).translate(_UNICODE)
-    spaceless = not words.isascii() and _CHARACTER.search(words) is not None  # ASCII has no such letters
-    return (_with_characters_apart(words) if spaceless else words).split()
-
-
-def _with_characters_apart(text: str) -> str:
-    """The text with spaces around each character of a script without spaces; marks stay with what they stand on."""
-    pieces, behind = [], False  # behind a character of such a script
-    for letter in text:
-        alone, mark = _CHARACTER.match(letter) is not None, unicodedata.category(letter).startswith("M")
-        pieces.append(f" {letter}" if (alone or behind) and not mark else letter)
-        behind = alone or (behind and mark)
-    return "".join(pieces)
+    return split_words(nfc(text.lower()).translate(_UNICODE))
 
 
 def rouge_score_words(text: str) -> list[str]:

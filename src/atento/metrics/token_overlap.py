@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from atento.metrics.rouge import PARTS, rouge, sides_of
 from atento.metrics.score import Score
-from atento.metrics.text import References, bleu, reference_streams
+from atento.metrics.text import References, Split, bleu, is_spaceless, reference_streams, split_words
 
 
 def token_f1(predictions: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
     """Token F1, 0-100: the F-score of the words that a prediction and its reference have in common, in any order.
 
-    Words are separated by white space. With several references the best one counts. Two texts without words agree, as
+    Words are separated by white space, and where the references are in a script without spaces each character of such a
+    script is one. With several references the best one counts. Two texts without words agree, as
     in the SQuAD script. The score is the mean over texts.
 
     Args:
@@ -26,13 +28,15 @@ def token_f1(predictions: Sequence[str], references: References, *, lowercase: b
         UsageError: the lengths differ, or there is nothing to score.
     """
     streams = reference_streams(predictions, references)
+    characters = is_spaceless(chain(*streams))
+    split = split_words if characters else str.split
     rows = []
     for prediction, *answers in zip(predictions, *streams):
-        best = max((_pair(prediction, answer, lowercase) for answer in answers), key=lambda sides: sides[2])
+        best = max((_pair(prediction, answer, lowercase, split) for answer in answers), key=lambda sides: sides[2])
         rows.append([*best, 1.0])
     total = [sum(column) for column in zip(*rows)]
     parts = {name: 100 * part / len(rows) for name, part in zip(("precision", "recall", "f1"), total)}
-    settings = f"nrefs:{len(streams)}|case:{'lc' if lowercase else 'mixed'}|tok:space"
+    settings = f"nrefs:{len(streams)}|case:{'lc' if lowercase else 'mixed'}|tok:{'char' if characters else 'space'}"
     return Score("token F1", _mean_f1(total), parts, settings, rows, _mean_f1)
 
 
@@ -47,7 +51,7 @@ def f1_bleu_rouge(
     Args:
         predictions: the texts.
         references: a list of texts, or a list of reference sets.
-        tokenize: tokenizer of ROUGE, as in `rouge`; BLEU has its default.
+        tokenize: tokenizer of ROUGE, as in `rouge`; that of BLEU goes by the script of the references.
         stem: stemmer of ROUGE, as in `rouge`.
 
     Returns:
@@ -80,10 +84,10 @@ def harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-def _pair(prediction: str, reference: str, lowercase: bool) -> tuple[float, float, float]:
+def _pair(prediction: str, reference: str, lowercase: bool, split: Split) -> tuple[float, float, float]:
     if lowercase:
         prediction, reference = prediction.lower(), reference.lower()
-    ours, theirs = Counter(prediction.split()), Counter(reference.split())
+    ours, theirs = Counter(split(prediction)), Counter(split(reference))
     if not ours and not theirs:
         return 1.0, 1.0, 1.0
     return sides_of((ours & theirs).total(), ours.total(), theirs.total())  # the smaller count of each word

@@ -24,6 +24,7 @@ from atento.metrics.ngrams import (
     words,
 )
 from atento.metrics.rouge import word_finder
+from atento.metrics.text import is_spaceless, sacrebleu_tokenizer, split_words
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -157,11 +158,14 @@ class EmbeddingUtility:
 # The utilities -------------------------------------------------------------------------------------------------------
 
 
-def bleu_utility(*, tokenize: str = "13a", lowercase: bool = False, max_order: int = 4) -> NGramUtility:
-    """Sentence BLEU with effective order and "exp" smoothing (sacrebleu's `BLEU(effective_order=True)`), over 100."""
+def bleu_utility(*, tokenize: str | None = None, lowercase: bool = False, max_order: int = 4) -> NGramUtility:
+    """Sentence BLEU with effective order and "exp" smoothing (sacrebleu's `BLEU(effective_order=True)`), over 100.
+
+    Without `tokenize` the tokenizer goes by the script of the texts, as in `atento.metrics.bleu`.
+    """
 
     def tokens(texts: Texts) -> Tokens:
-        metric = _sacrebleu(tokenize, lowercase)
+        metric = _sacrebleu(tokenize or sacrebleu_tokenizer(texts), lowercase)
         # the preprocessing of sacrebleu; tests compare with its public results
         return words([metric._preprocess_segment(text).split() for text in texts])
 
@@ -198,7 +202,11 @@ def rouge_utility(kind: str = "L", *, tokenize: str = "unicode", stem: str = "no
 
 def token_f1_utility() -> NGramUtility:
     """The token F1 of a pair, as in `atento.metrics.token_f1`, divided by 100."""
-    return NGramUtility(lambda texts: words([text.split() for text in texts]), 1, _token_f1)
+
+    def tokens(texts: Texts) -> Tokens:
+        return words([*map(split_words if is_spaceless(texts) else str.split, texts)])
+
+    return NGramUtility(tokens, 1, _token_f1)
 
 
 def embedding_utility(embed: Callable[[list[str]], object]) -> EmbeddingUtility:

@@ -1,6 +1,6 @@
 """Start a new run at a checkpoint of another run: `--from RUN@STEP`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atento.config.reading.loading import load_recipe
@@ -99,6 +99,6 @@ def begin_at(run: Run, point: BranchPoint) -> None:
         raise UsageError(f"--from {point.name}: `training.steps` must be above {point.step}: got {run.steps}")
     restore(run, point.path, continues=False)
     progress = run.progress
-    progress.score, progress.score_step, progress.best, progress.best_step = None, -1, None, 0
-    progress.stale, progress.finished, progress.seconds, progress.zero_at = 0, False, 0.0, Progress().zero_at
+    begun = {"step", "interval", "noise", "loss_scale", "skipped", "skipped_in_row", "splits"}
+    run.progress = replace(Progress(), **{name: getattr(progress, name) for name in begun})
     save(run)

@@ -8,7 +8,7 @@ from atento.config.reading.loading import dump_recipe, recipe_values
 from atento.config.tables.tasks import TASKS
 from atento.data.records.splits import Split
 from atento.errors import DataError, counted
-from atento.metrics.metric_table import signed
+from atento.metrics.metric_table import quality, signed
 from atento.models.load import read_model
 from atento.networks import parameter_count
 from atento.networks.adapters import without_effect
@@ -114,15 +114,15 @@ def _average(setup: Setup, run: Run) -> None:
     """Average the last checkpoints, and score the average on the validation data, if there are any."""
     valid, network, name = setup.data.valid, setup.network, run.score_name
 
-    def score(weights: dict[str, torch.Tensor]) -> float:
-        """Return the validation score of other weights; the network's own are restored."""
+    def score(weights: dict[str, torch.Tensor]) -> tuple[float, ...]:
+        """Return the validation scores of other weights; the network's own are restored."""
         assert valid is not None
         # cloned, for the tensors of a state are the network's own
         original = {key: value.clone() for key, value in network.state_dict().items()}
         network.load_state_dict(weights)
         scores = validation_scores(network, setup.tokenizer, valid, setup.recipe)
         network.load_state_dict(original)
-        return signed(name, scores[name])
+        return quality(scores, run.deciding)
 
     averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
     score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"

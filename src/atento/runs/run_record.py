@@ -10,7 +10,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.errors import CheckpointError, UsageError, counted, similar_file
 from atento.limits import read_plain_text
-from atento.metrics.metric_table import signed
+from atento.metrics.metric_table import quality, signed
 from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
 from atento.storage.manifest import read_json, read_manifest
 from atento.training.journal import read_journal
@@ -19,19 +19,24 @@ _NO_SCORES = ("event", "step", "seconds", "note")
 
 
 class Scored(NamedTuple):
-    """A value of the run's metric, and the step that it belongs to."""
+    """A value of the run's metric, the step that it belongs to, and what decides between equal values."""
 
     step: int
     value: float
+    ties: tuple[float, ...] = ()
 
 
 class InUse(NamedTuple):
-    """The checkpoint that `load` takes of the run: best, last or averaged; `score` is None if it was not validated."""
+    """The checkpoint that `load` takes of the run: best, last or averaged; `score` is None if it was not validated.
+
+    `ties` decide between equal scores, each so that higher is better.
+    """
 
     word: str
     path: Path
     step: int
     score: float | None
+    ties: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class RunRecord:
     @property
     def metric(self) -> str:
         """The validation score that decides which checkpoint is best: the recipe's first metric, else nll."""
-        return self.recipe.metrics[0] if self.recipe.metrics else "nll"
+        return self.recipe.deciding[0]
 
     @property
     def step(self) -> int:
@@ -83,9 +88,11 @@ class RunRecord:
 
     @property
     def best(self) -> Scored | None:
-        """The best validation; the earliest of equal ones."""
-        points = [Scored(*point) for point in self.curve(self.metric, "valid")]
-        return max(points, key=lambda point: (signed(self.metric, point.value), -point.step), default=None)
+        """The best validation; the earliest of those that are equal in all that decides."""
+        valid = [e for e in self.events if e["event"] == "valid" and isinstance(e.get(self.metric), int | float)]
+        event = max(valid, key=lambda event: (quality(event, self.recipe.deciding), -event["step"]), default=None)
+        ties = () if event is None else quality(event, self.recipe.deciding)[1:]
+        return None if event is None else Scored(int(event["step"]), float(event[self.metric]), ties)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -122,7 +129,7 @@ class RunRecord:
             "vocabulary": self.network.get("vocab_size"),
             "parameters": self.facts.get("parameters"),
             "metric": self.metric,
-            "best": None if best is None else best._asdict(),
+            "best": None if best is None else {"step": best.step, "value": best.value},
             "in_use": None
             if used is None
             else {"word": used.word, "checkpoint": used.path.name, "step": used.step, "score": used.score},
@@ -151,16 +158,16 @@ def read_run(folder: Path) -> RunRecord:
     recipe = load_recipe(folder / "recipe.yaml", environment={}).recipe
     journal = folder / "metrics.jsonl"
     events = read_journal(journal) if journal.exists() else []
-    metric = recipe.metrics[0] if recipe.metrics else "nll"
+    metric = recipe.deciding[0]
     selected = select_checkpoint(folder)
     used, network = None, {}
     if selected is not None:
         manifest = read_manifest(selected.path)
-        score = read_json(selected.path, manifest, STATE).get("score")
+        state = read_json(selected.path, manifest, STATE)
+        score = state.get("score")
         network = read_json(selected.path, manifest, "config.json").get("network", {})
-        used = InUse(
-            selected.kind, selected.path, manifest.step, None if score is None else signed(metric, float(score))
-        )
+        score = None if score is None else signed(metric, float(score))
+        used = InUse(selected.kind, selected.path, manifest.step, score, tuple(state.get("ties", ())))
     every = list_checkpoints(folder / "checkpoints")
     names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.bad*"))
     return RunRecord(

@@ -13,7 +13,7 @@ from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.splits import Split
 from atento.errors import MissingPartError, RecipeError
 from atento.metrics import Score
-from atento.metrics.metric_table import signed
+from atento.metrics.metric_table import quality, signed
 from atento.runs.prepare import Data, read_data, training_labels
 from atento.runs.simple_learners import learners_of
 from atento.splitmix import permutation
@@ -34,10 +34,10 @@ class Baseline:
     seconds: float  # what it took to fit and to score
 
     def best(self, split: str) -> tuple[str, Scores]:
-        """The learner with the best score in the first metric, and its scores."""
+        """The learner with the best score in the first metric, of equal ones in the next, and its scores."""
         learners = self.scores[split]
-        metric = next(iter(next(iter(learners.values()))))
-        name = max(learners, key=lambda name: signed(metric, learners[name][metric].value))
+        values = {name: {metric: score.value for metric, score in of.items()} for name, of in learners.items()}
+        name = max(learners, key=lambda name: quality(values[name], [*values[name]]))
         return name, learners[name]
 
     def to_dict(self) -> dict[str, object]:
@@ -139,7 +139,7 @@ def with_usual_metrics(loaded: LoadedRecipe, train: Split) -> LoadedRecipe:
     The models of learned metrics are loaded here, before anything is computed.
     """
     recipe, spec = loaded.recipe, TASKS[loaded.recipe.task]
-    load_learned(recipe.metrics)
+    load_learned(recipe.deciding)
     if not (spec.plain_metrics or spec.scored_metrics) or not loaded.origins["metrics"].startswith("task "):
         return loaded
     metrics = usual_metrics(spec, training_labels(recipe, train), train.columns)

@@ -13,7 +13,7 @@ import numpy as np
 from atento.data.records.judged_documents import judged_documents, pairs_of
 from atento.data.records.splits import Split
 from atento.errors import MissingPartError, install_hint
-from atento.metrics.output_kinds import Outputs
+from atento.metrics.score import Outputs
 from atento.text.sentences import split_sentences
 
 Predict = Callable[[Split], Sequence[object]]

@@ -122,7 +122,7 @@ def choose_metrics(setup: Setup) -> None:
     """
     setup.loaded = with_usual_metrics(setup.loaded, setup.data.train)
     held_out = {"valid": setup.data.valid, "test": setup.data.test}
-    check_metrics(setup.recipe.task, setup.recipe.metrics, held_out)
+    check_metrics(setup.recipe.task, setup.recipe.deciding[:-1], held_out)
 
 
 def inherit_keys(setup: Setup) -> None:
@@ -348,7 +348,7 @@ def open_run(setup: Setup) -> Run:
         updater=updater,
         batches=setup.batches,
         validate=None if valid is None else partial(validation_scores, network, tokenizer, valid, recipe, share),
-        score_name=recipe.metrics[0] if recipe.metrics else "nll",
+        deciding=recipe.deciding,
         model_config=model_config(
             recipe,
             network_to_dict(saved_config(setup.config, recipe, setup.initial)),

@@ -28,7 +28,7 @@ class AveragedCheckpoint:
 
 
 def average_run(
-    run: Path, last: int, *, score: Callable[[dict[str, Tensor]], float] | None = None
+    run: Path, last: int, *, score: Callable[[dict[str, Tensor]], Sequence[float]] | None = None
 ) -> AveragedCheckpoint:
     """Average the weights of the last checkpoints of a run into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
 
@@ -38,7 +38,8 @@ def average_run(
 
     Args:
         last: how many checkpoints.
-        score: validates the averaged weights, so that `select_checkpoint` can select them.
+        score: validates the averaged weights, so that `select_checkpoint` can select them: the score, then those that
+            decide between equal ones.
 
     Raises UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
@@ -53,9 +54,9 @@ def average_run(
         for name, value in (newest if path == paths[0] else load_checkpoint(path)).weights.items():
             total[name] = value.double() if name not in total else total[name] + value.double()  # in float64
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
-    mean_score = None if score is None else score(weights)
+    mean_score, *ties = [None] if score is None else score(weights)
     files = {path.name: read_plain(path) for path in newest.path.iterdir() if not is_own(path.name)}
-    state = {"score": mean_score, "averaged": [path.name for path in paths]}
+    state = {"score": mean_score, "ties": ties, "averaged": [path.name for path in paths]}
     with torch.no_grad():
         path = save_checkpoint(
             run / "averaged",

@@ -52,15 +52,15 @@ def select_checkpoint(run: Path) -> SelectedCheckpoint | None:
     if path is None:
         return None
     averaged = newest(run / "averaged", rename_damaged=False, reported=reported)
-    if averaged is not None and _score(averaged) > _score(path):
+    if averaged is not None and _quality(averaged) > _quality(path):
         return SelectedCheckpoint(averaged, "averaged")
     return SelectedCheckpoint(path, "last" if scored is None else "best")
 
 
-def _score(path: Path) -> float:
-    """The score of a verified checkpoint; minus infinity where it has none."""
-    score = read_json(path, read_manifest(path), STATE).get("score")
-    return float(score) if isinstance(score, int | float) else float("-inf")
+def _quality(path: Path, manifest: Manifest | None = None) -> list[float]:
+    """The score of a verified checkpoint and what decides between equal ones; empty where it has none."""
+    state = read_json(path, manifest or read_manifest(path), STATE)
+    return [state["score"], *state.get("ties", [])] if isinstance(state.get("score"), int | float) else []
 
 
 def newest(
@@ -91,23 +91,24 @@ def newest(
 def best(
     folder: Path, *, run_id: str | None = None, rename_damaged: bool = True, reported: set[Path] | None = None
 ) -> Path | None:
-    """The checkpoint with the highest `score` in its state, the earliest of equals; None where none has a score.
+    """The checkpoint with the highest `score` in its state; None where none has a score.
 
+    Of equal scores the highest `ties` decide, one after another; the earliest of those that are equal in all.
     Manifests and states are verified, and the whole content of the selected checkpoint alone. The arguments are those
     of `newest`.
     """
     reported = set() if reported is None else reported
-    scored: list[tuple[float, CheckpointFolder]] = []
+    scored: list[tuple[list[float], int, CheckpointFolder]] = []
     for item in list_checkpoints(folder, run_id):
         try:
-            score = read_json(item.path, item.manifest or verify(item.path), STATE).get("score")
+            quality = _quality(item.path, item.manifest or verify(item.path))
         except CheckpointError as error:
             _skip(item.path, error, rename_damaged, reported)
             continue
-        if isinstance(score, int | float):
-            scored.append((score, item))
-    scored.sort(key=lambda pair: (-pair[0], pair[1].step))  # the highest first, of equals the earliest
-    selected = _first_valid([item for _, item in scored], rename_damaged, reported)
+        if quality:
+            scored.append((quality, -item.step, item))
+    scored.sort(key=lambda one: one[:2], reverse=True)  # the highest first, of equals the earliest
+    selected = _first_valid([item for *_, item in scored], rename_damaged, reported)
     return selected.path if selected else None
 
 

@@ -1,4 +1,4 @@
-"""Predictions and references of `atento score`, read by what a metric scores (`atento.metrics.output_kinds`)."""
+"""Predictions and references of `atento score`, read by what a metric scores (`atento.metrics.score`)."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from atento.data.files.conll import sentences_in
 from atento.data.files.source_lines import display_name, open_binary, read_lines, read_text
 from atento.data.records.doubtful_names import SEPARATOR
 from atento.errors import DataError, UsageError, counted
-from atento.metrics.output_kinds import Outputs
+from atento.metrics.score import Outputs
 from atento.metrics.tag_schemes import entities, respelled
 
 _COLUMNS = (*FORMATS["conll"].endings, *FORMATS["conllu"].endings)

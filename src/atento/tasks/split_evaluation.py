@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from atento.data.records.splits import Split, subset
 from atento.errors import AtentoWarning
 from atento.metrics import Score, metric_named
 from atento.metrics.learned_table import learned_name
+from atento.metrics.metric_table import options_by_name
 from atento.networks.interface import Network
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
@@ -42,6 +43,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
 
 _BATCH_TOKENS = 2048
+Metrics = Sequence[str | Mapping[str, Mapping[str, str]]]  # names, or mappings of names to options
 
 
 def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Split) -> Batches:
@@ -126,7 +128,7 @@ def scored(
     model: TaskModel,
     task: str,
     split: Split,
-    metrics: Sequence[str],
+    metrics: Metrics,
     options: Mapping[str, Any] = MappingProxyType({}),
     *,
     more: Sequence[Sequence[object]] = (),
@@ -137,6 +139,7 @@ def scored(
     Args:
         model: a model, in training or loaded.
         task: a task whose outputs metrics score.
+        metrics: their names, or mappings of names to options.
         options: those of a call that writes.
         more: further right outputs of each record. Without them, a model of several prefixes also has the scores of the
             records of each, as `METRIC[PREFIX]`.
@@ -203,7 +206,7 @@ def prefixes_of(recipe: Recipe) -> list[str]:
 
 
 def scores_by_prefix(
-    outputs: Sequence[Any], gold: Sequence[object], metrics: Sequence[str], split: Split, prefixes: Sequence[str]
+    outputs: Sequence[Any], gold: Sequence[object], metrics: Metrics, split: Split, prefixes: Sequence[str]
 ) -> dict[str, Score]:
     """Score the records of each prefix on their own, as `METRIC[PREFIX]`; none if fewer than two prefixes occur.
 
@@ -237,19 +240,19 @@ def sources_of(split: Split, prefixes: Sequence[str]) -> Sequence[str] | None:
 def metric_scores(
     outputs: Sequence[Any],
     gold: Sequence[object],
-    metrics: Sequence[str],
+    metrics: Metrics,
     language: str | None = None,
     sources: Sequence[str] | None = None,
 ) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.
     Raises UsageError: an unknown metric, or sources that a learned one needs are missing.
     """
-
-    def scorer(name: str) -> Callable[..., Score]:
+    scores = {}
+    for name, options in options_by_name(metrics).items():
         learned = learned_name(name) if ":" in name else None
-        return partial(kept_metric(*learned).of_records, sources=sources) if learned else metric_named(name)
-
-    return {name: scorer(name)(outputs, gold, **metric_options(name, language)) for name in metrics}
+        score = partial(kept_metric(*learned).of_records, sources=sources) if learned else metric_named(name, options)
+        scores[name] = score(outputs, gold, **metric_options(name, language))
+    return scores
 
 
 def usual_metrics(spec: TaskSpec, labels: Collection[str], columns: Collection[str] = ()) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atento.data.batches.batch import Part
 from atento.errors import AtentoError, TrainingError, TrainingStopped, counted
-from atento.metrics.metric_table import signed
+from atento.metrics.metric_table import quality
 from atento.storage.catalogue import newest
 from atento.training.allocator import FreedMemory, is_out_of_memory, return_freed_memory
 from atento.training.losses import Sums
@@ -161,19 +161,37 @@ def validate(run: Run) -> None:
     for written in (event | scores, *(event | {"event": "sample", "number": n} | sample for n, sample in numbered)):
         run.journal.append(written)
         run.reporter.event(written)
-    score = signed(run.score_name, scores[run.score_name])
+    _warn_of_still_metrics(run, scores)
+    score, *progress.ties = quality(scores, run.deciding)
     # the checkpoint of this step has no score then
-    progress.score, progress.score_step = score if math.isfinite(score) else None, progress.step
+    progress.score, progress.score_step = score if math.isfinite(scores[run.score_name]) else None, progress.step
     if progress.score is None:
         return
-    if progress.best is None or progress.score > progress.best:
-        progress.best, progress.best_step, progress.stale = progress.score, progress.step, 0
+    if progress.best is None or (score, progress.ties) > (progress.best, progress.best_ties):
+        progress.best, progress.best_ties = score, progress.ties
+        progress.best_step, progress.stale = progress.step, 0
         return
     progress.stale += 1
     if run.config.early_stop and progress.stale >= run.config.early_stop:
         tried = counted(progress.stale, "validation")
         run.reporter.line(f"step {progress.step}: no better {run.score_name} in {tried}; stopping early")
         progress.finished = True
+
+
+def _warn_of_still_metrics(run: Run, scores: Mapping[str, float]) -> None:
+    """Warn once of metrics that are the same in all validations; with patience, before it ends the run."""
+    progress, metrics = run.progress, {name: scores[name] for name in run.deciding[:-1]}
+    before = progress.still if progress.validations else metrics
+    progress.still = {name: n for name, n in before.items() if metrics[name] == n and math.isfinite(n)}
+    progress.validations += 1
+    told = min(4, run.config.early_stop or 4) + 1
+    if progress.validations == told or (progress.step == run.steps and 1 < progress.validations < told):
+        for name, value in progress.still.items():
+            others = ", ".join(other for other in run.deciding if other not in progress.still)
+            run.reporter.line(
+                f"warning: {name} was {value:g} in all {progress.validations} validations: it tells no checkpoint from "
+                f"another, and {others} decides which is best"
+            )
 
 
 def _samples(run: Run) -> list[dict[str, str]]:

@@ -33,10 +33,14 @@ class Progress:
     step: int = 0  # updates done
     # score of the last validation, higher is better; None: no validation, or a score that is not finite
     score: float | None = None
+    ties: list[float] = field(default_factory=list)  # its further scores, which decide between equal ones
     score_step: int = -1  # step of that validation
     best: float | None = None  # best score so far
+    best_ties: list[float] = field(default_factory=list)  # the further scores of the best validation
     best_step: int = 0  # step of the best score
     stale: int = 0  # validations since the best score
+    validations: int = 0  # how many there were
+    still: dict[str, float] = field(default_factory=dict)  # metrics that had the same score in all of them, and which
     finished: bool = False  # whether training has ended, by its steps or by early stopping
     seconds: float = 0.0  # time spent in training, without the time between two commands
     interval: dict[str, Sums] = field(default_factory=dict)  # summed losses since the last train event, by head
@@ -67,7 +71,7 @@ class Run:
     updater: Updater  # takes the optimizer steps
     batches: Batches  # the training data
     validate: Validate | None  # returns the validation scores by name; None: there is no validation data
-    score_name: str  # the validation score that decides which checkpoint is best
+    deciding: tuple[str, ...]  # the validation scores that decide which checkpoint is best, the first one first
     model_config: Mapping[str, object]  # content of `config.json`
     # files saved with each checkpoint, by name: the tokenizer's, and card and licence of the initial model
     model_files: Mapping[str, bytes]
@@ -83,6 +87,11 @@ class Run:
     # time (`time.monotonic`) at which `progress.seconds` was last brought up to date
     seconds_counted_at: float = field(default_factory=time.monotonic)
     seconds_of_writing: float = 0.0  # of the last checkpoint; 0: there is none yet
+
+    @property
+    def score_name(self) -> str:
+        """The first of the scores that decide."""
+        return self.deciding[0]
 
     @property
     def checkpoints(self) -> Path:

@@ -232,5 +232,5 @@ def _about(folder: Path) -> dict[str, object]:
         steps = planned_steps(recipe, read_object(inside(folder, "env.json")))
     except (AtentoError, OSError):
         return {}
-    metric = recipe.metrics[0] if recipe.metrics else "nll"
+    metric = recipe.deciding[0]
     return {"task": recipe.task, "metric": metric, "batch_tokens": recipe.training.batch_tokens, "steps": steps}

@@ -48,6 +48,15 @@ Scheme = Annotated[
         autocompletion=words("IOB1", "IOB2", "BIOES", "BILOU"),
     ),
 ]
+Tokenize = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What splits words: 13a, intl, zh, char, ja-mecab, ko-mecab or none of bleu; tercom or char of ter; "
+        "unicode or rouge-score of rouge. By the script of the references if not given.",
+        autocompletion=words("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none", "tercom", "unicode"),
+    ),
+]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help="Articles that squad leaves out: en or pt.")]
 Columns = Annotated[bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")]
 Column = Annotated[
@@ -134,6 +143,7 @@ def score(
     positive: Positive = None,
     scheme: Scheme = None,
     language: Language = None,
+    tokenize: Tokenize = None,
     columns: Columns = False,
     column: Column = None,
     reading: Reading = None,
@@ -144,7 +154,7 @@ def score(
 ) -> None:
     """Score outputs against references. Item N of the hypotheses belongs to item N of every reference file."""
     gates, source = parse_gates(fail_under), learned.source
-    options = {"average": average, "positive": positive, "scheme": scheme, "language": language}
+    options = {"average": average, "positive": positive, "scheme": scheme, "language": language, "tokenize": tokenize}
     given = {name: value for name, value in options.items() if value is not None} | learned.given()
     row = _row(metric, len(references or ()), given)
     right_names = [*(references or ()), *([] if source is None else [source])]

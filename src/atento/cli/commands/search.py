@@ -73,7 +73,7 @@ def search(
     best, folder = result.best, shlex.quote(str(result.folder))
     assert best is not None
     equal = sum(trial.state == best.state and trial.score == best.score for trial in result.trials)
-    first = f" (the first of {equal} with this score)" if equal > 1 else ""
+    first = f" (of {equal} with this score, by the next ones)" if equal > 1 else ""
     lines = [
         f"best: {best.name}{first}, {result.metric} {best.score:.6g} at step {best.step:,}",
         f"picture: {folder}/search.html",

@@ -22,7 +22,7 @@ from atento.config.tables.task_spec import TaskSpec
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
 from atento.errors import RecipeError, UsageError, counted, nearest
 from atento.metrics.learned_table import LEARNED
-from atento.metrics.metric_table import METRICS, row_named
+from atento.metrics.metric_table import METRICS, metric_named, options_by_name
 
 SPLITS = ("train", "valid", "test")
 
@@ -152,20 +152,24 @@ def _check_metrics(recipe: Recipe, reader: Reader) -> None:
     position = reader.positions.get("metrics", "metrics")
     outputs = TASKS[recipe.task].outputs
     known = [name for name, metric in METRICS.items() if metric.scores(outputs)]
-    for number, name in enumerate(recipe.metrics):
+    if {} in recipe.metrics:
+        raise RecipeError(f"{position}: metrics: a mapping names a metric and its options: got an empty one")
+    named = [name for item in recipe.metrics for name in options_by_name([item])]
+    for number, name in enumerate(named):
         if outputs is None:
             raise RecipeError(
                 f"{position}: task {recipe.task} has no outputs that metrics score (its validation reports nll and "
                 f"perplexity): got {name!r}"
             )
-        if outputs == "texts" and name.partition(":")[0] in LEARNED:  # NAME:FOLDER
-            try:
-                row_named(name)
-            except UsageError as error:
-                raise RecipeError(f"{position}: {error}") from None
-        elif name not in known:
+        if not (outputs == "texts" and name.partition(":")[0] in LEARNED) and name not in known:  # NAME:FOLDER
             raise RecipeError(f"{position}: unknown metric {name!r}{nearest(name, known)}")
-        if name in recipe.metrics[:number]:
+        try:
+            score = metric_named(name, options := options_by_name(recipe.metrics)[name])
+            if options and outputs in ("texts", "answers"):
+                score(["a"], ["a"])  # refuses an unknown value
+        except UsageError as error:
+            raise RecipeError(f"{position}: {error}") from None
+        if name in named[:number]:
             raise RecipeError(f"{position}: metrics names {name!r} twice")
 
 

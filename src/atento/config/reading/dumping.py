@@ -89,7 +89,7 @@ def recipe_schema() -> dict[str, object]:
                     if items:
                         arm["items"] = {"anyOf": [*items, element]}
                     if arm is part:  # a single value is a list of one
-                        short += [*items, element]
+                        short += [*items, *element.get("anyOf", [element])]
             if short:
                 default = {"default": part.pop("default")} if "default" in part else {}
                 definition["properties"][key] = {"anyOf": [*short, *arms], **default}

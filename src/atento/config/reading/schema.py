@@ -325,7 +325,8 @@ def _leaf(node: Node, hint: object, path: str) -> Any:
     try:
         return _adapter(hint).validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        # the deepest: of a union, what is wrong inside the alternative that fits
+        first = max(error.errors(include_url=False, include_context=False), key=lambda one: len(one["loc"]))
     for step in first["loc"]:  # down to the item at fault; labels of unions are skipped
         if isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
             node, path = node.value[step], dotted(path, step)

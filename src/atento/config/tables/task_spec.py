@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from atento.config.tables.head_kinds import HeadName
 from atento.config.tables.verbs import VERBS
-from atento.metrics.output_kinds import Outputs
+from atento.metrics.score import Outputs
 
 Kind = Literal["text", "class", "number", "classes", "words", "tags", "spans"]
 """Of a field; `atento.data.records.values` has their values."""

@@ -28,6 +28,7 @@ class Outcome:
     metric: str | None = None  # name of the score
     # its best validation score, or that of its averaged checkpoint, if it is better; None: it failed
     score: float | None = None
+    ties: tuple[float, ...] = ()  # what decides between equal scores, each so that higher is better
     # `step`, `steps`: its last step, and the number of its steps
     step: int = 0
     steps: int | None = None
@@ -129,9 +130,11 @@ def _read(folder: Path, finished: bool) -> Outcome:
     """Return the outcome of a trial that trained, from its run folder."""
     record = read_run(folder)
     used, best = record.in_use, record.best
-    score = used.score if finished and used is not None and used.score is not None else best and best.value
-    if score is None:
+    if finished and used is not None and used.score is not None:
+        score, ties = used.score, used.ties
+    elif best is not None:
+        score, ties = best.value, best.ties
+    else:
         return Outcome(error=f"it has no finite validation score ({record.metric})")
-    return Outcome(
-        finished, record.metric, score, record.step, record.steps, record.seconds, record.test if finished else None
-    )
+    test = record.test if finished else None
+    return Outcome(finished, record.metric, score, ties, record.step, record.steps, record.seconds, test)

@@ -43,6 +43,7 @@ class Trial:
     rungs: list[RungScore] = field(default_factory=list)  # its score at the end of each rung
     test: Mapping[str, float] | None = None  # its test scores by name, if it has finished
     error: str | None = None  # why it failed, as one sentence
+    ties: Sequence[float] = ()  # what decides between equal scores, each so that higher is better
 
     @property
     def name(self) -> str:
@@ -53,10 +54,15 @@ class Trial:
         """Return the trial as plain data, as `results.jsonl` has it."""
         return {"trial": self.name, **asdict(self), "rungs": [rung._asdict() for rung in self.rungs]}
 
+    @property
+    def quality(self) -> list[float]:
+        """The score and what decides between equal ones, each so that higher is better; empty: it has no score."""
+        return [] if self.score is None else [signed(self.metric or "", self.score), *self.ties]
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Trial":
         """Build a trial from the result of `to_dict`."""
-        known = {name: data[name] for name in cls.__dataclass_fields__}
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(**known | {"rungs": [RungScore(**rung) for rung in data["rungs"]]})
 
 
@@ -80,7 +86,7 @@ class SearchResult:
             key=lambda trial: (
                 trial.state != "finished",
                 -trial.step if trial.state == "dropped" else 0,
-                math.inf if trial.score is None else -signed(self.metric or "", trial.score),
+                [-value for value in trial.quality] or [math.inf],
                 trial.number,
             ),
         )

@@ -11,7 +11,6 @@ from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.reading.schema import as_node
 from atento.errors import AtentoError, RecipeError, TrainingStopped, UsageError, counted
 from atento.limits import path_of
-from atento.metrics.metric_table import signed
 from atento.runs.search.process import Outcome, Trainer, run_trial
 from atento.runs.search.result import RungScore, SearchResult, Trial, importance_of
 from atento.runs.search.search_folder import (
@@ -218,15 +217,10 @@ class _Search:
 
     def _promoted(self, alive: list[Trial], count: int) -> list[Trial]:
         """Return the best trials in their order; the others are dropped, unless they have finished."""
-        better = sorted(alive, key=lambda trial: (-self._quality(trial), trial.number))
+        better = sorted(alive, key=lambda trial: ([-value for value in trial.quality], trial.number))
         for trial in better[count:]:
             trial.state = "finished" if trial.state == "finished" else "dropped"
         return sorted(better[:count], key=lambda trial: trial.number)
-
-    def _quality(self, trial: Trial) -> float:
-        """The score of a trial, higher is better."""
-        assert trial.score is not None
-        return signed(self.metric or "", trial.score)
 
     @property
     def metric(self) -> str | None:
@@ -266,11 +260,11 @@ class _Search:
     def _record(self, trial: Trial, rung: Rung, outcome: Outcome) -> None:
         assert outcome.score is not None
         trial.state = "finished" if outcome.finished else "paused"
-        trial.metric, trial.score = outcome.metric, outcome.score
+        trial.metric, trial.score, trial.ties = outcome.metric, outcome.score, outcome.ties
         trial.step, trial.steps, trial.seconds, trial.test = outcome.step, outcome.steps, outcome.seconds, outcome.test
         trial.rungs.append(RungScore(str(rung.share), outcome.step, outcome.score))
         write_results(self.folder, self.trials)
-        best = max((trial for trial in self.trials if trial.score is not None), key=self._quality)
+        best = max((trial for trial in self.trials if trial.score is not None), key=lambda trial: trial.quality)
         self.reporter.line(
             f"{trial.name}: {trial.metric} {trial.score:.6g} at step {trial.step:,}; best so far {best.name}, "
             f"{best.score:.6g}"
