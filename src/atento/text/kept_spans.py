@@ -4,35 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 
+from atento.text.found_spans import CLOSING, SPANS, found_in
 from atento.text.glossary import has_spaces
-from atento.text.markup_tags import TAG, halves, pairs_of
+from atento.text.markup_tags import pairs_of
 
-_OF_ADDRESS = r"(?>\([^\s<>()]*\)|[^\s<>])"
-# keycaps; symbols; signs that U+FE0F makes symbols; with colours, joiners and the letters of flags
-EMOJI = (
-    "(?:(?:[0-9#*]\ufe0f?\u20e3|(?:[\U0001f000-\U0001faff\u231a\u231b\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa]"
-    "|[\u00a9\u00ae\u203c-\u3299]\ufe0f)[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)+)"
-)
-_KINDS = {
-    "tag": TAG,
-    # a bracket at its end is of it where its other half is
-    "address": rf"(?:(?:https?|ftp)://|www\.){_OF_ADDRESS}*(?:\([^\s<>()]*+\)|[^\s<>.,;:!?)\"'»”\]])"
-    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
-    "placeholder": r"\{\{[^{}]*+\}\}|\{%[^{}%]*+%\}|\{\w++\s*+,(?:[^{}]++|\{[^{}]*+\})*+\}|[$%#]?\{[^{}\s]*+\}|%%"
-    r"|%(?:\d++\$|\([\w.]++\))?[-+0]*\d*(?:\.\d++)?(?:ll|l|h|z)?[sdiufFgGeExXcpr@](?![A-Za-z])|&(?:[A-Za-z]++|#\d++|#x[0-9A-Fa-f]++);",
-    "emoji": EMOJI,
-    # with its signs, and with letters, as in 1980s and 2h30, but for 3rd, which is another word elsewhere
-    "number": r"(?<![\w.,])(?:[$€£¥₹] ?)?+\d++(?:[.,:/-]\d++)*+(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+"
-    r"(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
-}
-_SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _DIGITS = re.compile(r"\d+")
-_JOINED = re.compile(rf"\d[.,:/-]?(?:{TAG})+[.,:/-]?\d")  # numbers that would be one without the tags between them
-_AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
-_CLOSING = ".,;:!?)»”…]。！？，、；："
 _MARKS = tuple(".,;:!?…。！？，、；：")
 _ENDS = tuple(".!?…。！？")  # of a sentence
 Part = tuple[int, int, float]  # begin, end and weight of a word of an output, or of a place in it
@@ -46,14 +25,16 @@ class Span:
         kind: "tag", "address", "placeholder", "emoji" or "number".
         text: as it stands.
         at: where it was in the text without the spans.
-        before, after: whether a space, or nothing, stood there.
+        before, after: the blanks that stood there, and a space at an end of the text; None: it touched a letter.
+        is_half: whether it is a tag that begins or ends an element around words, or without its other half.
     """
 
     kind: str
     text: str
     at: int
-    before: bool
-    after: bool
+    before: str | None
+    after: str | None
+    is_half: bool
 
 
 @dataclass(frozen=True)
@@ -88,28 +69,25 @@ class Kept:
     def of(cls, text: str, *, tags_only: bool = False) -> "Kept":
         """Take the spans out of a text, or its tags alone."""
         spans, bare, at = list[Span](), "", 0
-        tags_only = tags_only and not _JOINED.search(text)
-        for match in _SPANS.finditer(text):
-            kind = str(match.lastgroup)
-            if tags_only and kind != "tag":
-                continue
-            start, end = match.span()
-            # brackets and quotation marks around a span go with it
-            while kind != "tag" and at < start and text[start - 1 : start] + text[end : end + 1] in _AROUND:
-                start, end = start - 1, end + 1
-            bare += text[at:start]
-            before = start == 0 or text[start - 1].isspace()
-            after = end == len(text) or text[end].isspace()
-            spans.append(Span(kind, text[start:end], len(bare), before, after))
-            at = end
-            gap = bare[-1:].isspace() or not bare  # without the span two spaces would meet
-            if gap and (after or text[at : at + 1] in _CLOSING) and kind != "tag":
-                if after:
-                    at += len(text[at:]) - len(text[at:].lstrip())
-                elif bare:
-                    bare, number = bare[:-1], len(spans)
-                    while (number := number - 1) >= 0 and spans[number].at > len(bare):  # those before it too
-                        spans[number] = replace(spans[number], at=len(bare))
+        for found in found_in(text, tags_only=tags_only):
+            bare += text[at : found.start]
+            first, at, last = found.start, found.end, found.end
+            while first > 0 and text[first - 1].isspace():
+                first -= 1
+            while last < len(text) and text[last].isspace():
+                last += 1
+            before = _beside(text[first : found.start], text[first - 1 : first])
+            after = _beside(text[at:last], text[last : last + 1])
+            spans.append(Span(found.kind, text[found.start : at], len(bare), before, after, found.is_half))
+            is_gap = (bare[-1:].isspace() or not bare) and not found.is_half  # without it two spaces would meet
+            if before is after is None and not found.is_half:  # without it two words would be one
+                bare += " "
+            elif is_gap and after:
+                at = last
+            elif is_gap and bare and text[at] in CLOSING:
+                bare, number = bare[:-1], len(spans)
+                while (number := number - 1) >= 0 and spans[number].at > len(bare):  # those before it too
+                    spans[number] = replace(spans[number], at=len(bare))
         bare += text[at:]
         lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0  # spaces left in front
         return cls(text, tuple(replace(span, at=max(0, span.at - lead)) for span in spans), bare[lead:])
@@ -119,14 +97,15 @@ class Kept:
 
         A number with letters may be other words, but has no further digits.
         """
+        source = self.bare if all(span.kind == "tag" for span in self.spans) else self.text
         there, digits = _items(output), {*_DIGITS.findall(output)}
-        longer = digits - {*_DIGITS.findall(self.text)}
+        longer = digits - {*_DIGITS.findall(source)}
         return all(
             not any(one in other for one in {*_DIGITS.findall(item)} - digits for other in longer)
             if re.match(r"\d[^a-z]*[A-Za-z]", item)
             else there[item] == count
-            for item, count in _items(self.text).items()
-        )
+            for item, count in _items(source).items()
+        ) and all(output.count(row) >= count for row, count in _rows(source).items())
 
     def joined(self, output: str, links: Sequence[Link]) -> str:
         """A translation of `bare` with the spans set by its alignment.
@@ -167,12 +146,11 @@ class Kept:
             if number in tags:
                 continue
             span, own = self.spans[number], [path for (first, last), path in found.items() if first < number < last]
-            is_half = span.kind == "tag" and any(halves(span.text))
-            place = max(place, low) if is_half else place
+            place = max(place, low) if span.is_half else place
             for start, end, _ in max(own, key=len, default=()):  # what stands in a pair stays in it
                 place = min(max(place, start), end)
             around = [path for path in found.values() if path[-1][0] < place < path[-1][1] and path not in own]
-            if is_half:
+            if span.is_half:
                 place = low = max([place, *(path[-1][1] for path in around)])
                 around = []
             keys.append(((*max(own + around, key=len, default=()), (place, place, number)), place, number))
@@ -180,7 +158,7 @@ class Kept:
 
     def _pairs(self) -> list[tuple[int, int]]:
         """The numbers of the spans that are an opening tag and its closing one, the inner pairs first."""
-        tags = [number for number, span in enumerate(self.spans) if span.kind == "tag"]
+        tags = [number for number, span in enumerate(self.spans) if span.is_half]
         return [(tags[first], tags[last]) for first, last in pairs_of(self.spans[number].text for number in tags)]
 
     def _in_sentence(self, span: Span, output: str, place: int) -> int:
@@ -200,19 +178,17 @@ class Kept:
         before = [link for link in links if link.source_end <= span.at]  # words before the span
         nearest_after = min((link.source_start for link in after), default=None)
         nearest_before = max((link.source_end for link in before), default=None)
-        if span.text.endswith("/>") and span.after and not span.before and nearest_before is not None:
-            gap = self.bare[nearest_before : span.at]
-            if not gap.strip(_CLOSING):  # it stands right behind the word, as the mark of a note does
-                end = max(link.end for link in before if link.source_end == nearest_before)
-                return end + len(output[end:]) - len(output[end:].lstrip(_CLOSING)) if gap else end
-        # nothing but spaces is between the span and the word behind it
-        touches_word = nearest_after is not None and not self.bare[span.at : nearest_after].strip()
-        if touches_word or (nearest_before is None and nearest_after is not None):
+        left = None if nearest_before is None else self.bare[nearest_before : span.at]
+        right = None if nearest_after is None else self.bare[span.at : nearest_after]
+        is_behind = span.after and not span.before and not span.is_half  # as the mark of a note stands behind a word
+        touches_word = right is not None and not right.strip()  # nothing but spaces is between
+        if left is not None and (not touches_word or (is_behind and not left.strip(CLOSING))):
+            return _past(output, max(link.end for link in before if link.source_end == nearest_before), left)
+        if right is not None:
             place = min(link.start for link in after if link.source_start == nearest_after)
             is_end = span.text.startswith("</") and not self.bare[span.at - 1].isspace()  # it stands behind a word
-            return len(output[:place].rstrip()) if is_end else place
-        if nearest_before is not None:
-            return max(link.end for link in before if link.source_end == nearest_before)
+            ahead = len(output) - _past(output[::-1], len(output) - place, right[::-1])
+            return len(output[:place].rstrip()) if is_end else ahead
         place = round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion, in no word
         inside = re.compile(r"(?<=\w)\w+").match(output, place)
         return place if inside is None else inside.end()
@@ -246,6 +222,23 @@ def _meets(part: Sequence[float], others: Sequence[Sequence[float]]) -> bool:
     return any(other[0] < part[1] and part[0] < other[1] for other in others)
 
 
+def _past(output: str, place: int, gap: str) -> int:
+    """A place behind the marks of a gap, as far as an output has them there."""
+    for mark in re.findall(r"[^\w\s]", gap):
+        behind = len(output) - len(output[place:].lstrip())
+        if output[behind : behind + 1] != mark:
+            break
+        place = behind + 1
+    return place
+
+
+def _beside(blanks: str, letter: str) -> str | None:
+    """The blanks between a span and a letter, a space at an end of the text; None: it touches the letter."""
+    if not letter:
+        return blanks or " "
+    return None if not blanks and has_spaces(letter) else blanks
+
+
 def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int]:
     """Begin and end of the word nearest to a place in an output that no link has; the place twice if there is none."""
     words = [match.span() for match in re.finditer(r"\w+", output)]
@@ -256,15 +249,21 @@ def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int
 def _items(text: str) -> Counter[str]:
     """How often each span that is no tag stands in a text; the sign of a number stands behind it, without a space."""
     items = Counter[str]()
-    for match in _SPANS.finditer(text):
+    for match in SPANS.finditer(text):
         signs = re.sub(r"[\w.,:/-]|\s", "", match[0]) if match.lastgroup == "number" else ""
         items[match[0].strip(signs + "\u00a0\u202f ") + signs if signs else match[0]] += match.lastgroup != "tag"
     return +items
 
 
+def _rows(text: str) -> Counter[str]:
+    """How often several spans stand in a text, with nothing but marks between."""
+    rows = (one for one in found_in(text) if one.parts > 1 and one.kind not in ("tag", "number"))
+    return Counter(text[one.start : one.end] for one in rows)
+
+
 def has_words(text: str) -> bool:
     """Whether a text has a letter, of any script, outside of what a translation must not change."""
-    return any(char.isalpha() for char in text) and any(char.isalpha() for char in _SPANS.sub("", text))
+    return any(char.isalpha() for char in text) and any(char.isalpha() for char in SPANS.sub("", text))
 
 
 def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
@@ -275,10 +274,16 @@ def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
         found = [span for _, span in group]
         parts, rest = parts + output[at:place], output[place:]
         has_item = any(span.kind != "tag" for span in found)  # a word of its own, between spaces
-        text = "".join(" " * (n > 0 and found[n - 1].after) + span.text for n, span in enumerate(found))
-        if parts and not parts[-1].isspace() and (found[0].before or (has_item and has_spaces(parts[-1]))):
-            text = " " + text
-        if rest and not rest[0].isspace() and (found[-1].after or (has_item and has_spaces(rest[0]))):
-            text += " " * (rest[0] not in _CLOSING)
+        text = found[0].text
+        for one, span in pairwise(found):
+            text += (one.after or ("" if one.is_half or span.is_half else span.before) or "") + span.text
+        before, after = found[0].before, found[-1].after
+        if before or after or (before is after is None and not found[0].is_half):
+            parts, place = parts.rstrip(), place + len(rest) - len(rest.lstrip())  # its own blanks, in place of others
+            rest = output[place:]
+        if parts and not parts[-1].isspace():
+            text = (before or " " * bool(before == "" and has_item and has_spaces(parts[-1]))) + text
+        if rest and not rest[0].isspace() and rest[0] not in CLOSING:
+            text += after or " " * bool(after == "" and has_item and has_spaces(rest[0]))
         parts, at = parts + text, place
     return parts + output[at:]

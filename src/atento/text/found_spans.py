@@ -1,0 +1,133 @@
+"""Where a text has what a translation must not change: tags, placeholders, addresses, numbers and emoji.
+
+What stands side by side, with nothing but marks and blanks between, is one span, which keeps them: `{a}, {b}`.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from atento.text.markup_tags import TAG, halves, pairs_of
+from atento.text.placeholders import PLACEHOLDER
+
+_OF_ADDRESS = r"(?>\([^\s<>()]*\)|[^\s<>])"
+# keycaps; symbols; signs that U+FE0F makes symbols; with colours, joiners and the letters of flags
+EMOJI = (
+    "(?:(?:[0-9#*]\ufe0f?\u20e3|(?:[\U0001f000-\U0001faff\u231a\u231b\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa]"
+    "|[\u00a9\u00ae\u203c-\u3299]\ufe0f)[\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+)+)"
+)
+_KINDS = {
+    "tag": TAG,
+    # a bracket at its end is of it where its other half is
+    "address": rf"(?:(?:https?|ftp)://|www\.){_OF_ADDRESS}*(?:\([^\s<>()]*+\)|[^\s<>.,;:!?)\"'»”\]])"
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
+    "placeholder": PLACEHOLDER,
+    "emoji": EMOJI,
+    # with its signs, and with letters, as in 1980s and 2h30, but for 3rd, which is another word elsewhere
+    "number": r"(?<![\w.,])(?:[$€£¥₹] ?)?+\d++(?:[.,:/-]\d++)*+(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+"
+    r"(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
+}
+SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
+_JOINED = re.compile(rf"\d[.,:/-]?(?:{TAG})+[.,:/-]?\d")  # numbers that would be one without the tags between them
+_AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''", "（）", "「」", "《》")
+CLOSING = ".,;:!?)»”…]。！？，、；："
+_SIGNS = frozenset("#@~^*+=/\\|_$-\u200e\u200f\u061c\u2066\u2067\u2068\u2069")  # that belong to what they touch
+_UNITS = frozenset("%‰°²³")  # behind it
+_APART = re.compile(r"\w|[.!?…](?=\s)|[。！？]")  # between two spans that are not one
+_LIST = re.compile(r"[,;]\s|[、，；]|\A\s+\Z")  # between a number and something else
+
+
+@dataclass(frozen=True)
+class Found:
+    """A span of a text.
+
+    Attributes:
+        kind: "tag", "address", "placeholder", "emoji" or "number": what it begins with.
+        start, end: where it stands.
+        is_half: whether it is a tag that begins or ends an element around words, or without its other half.
+        parts: how many things it joins.
+    """
+
+    kind: str
+    start: int
+    end: int
+    is_half: bool = False
+    parts: int = 1
+
+
+def found_in(text: str, *, tags_only: bool = False) -> list[Found]:
+    """The spans of a text, or its tags alone, with those between them; in linear time.
+
+    A pair of tags around nothing but spans and marks is one; of tags alone, one around a number is so if it touches
+    what stands before it, or begins with a bracket, as the mark of a note does, since words may depend on a number.
+    Signs that touch a span, and brackets and quotation marks around it, belong to it.
+    """
+    tags_only, matches = tags_only and not _JOINED.search(text), list(SPANS.finditer(text))
+    kinds = [str(match.lastgroup) for match in matches]
+    words = [0, *accumulate(any(map(str.isalnum, text[a.end() : b.start()])) for a, b in pairwise(matches))]
+    numbers = [0, *accumulate(kind == "number" for kind in kinds)]
+    tags, around, within = [n for n, kind in enumerate(kinds) if kind == "tag"], set[int](), [0] * len(kinds)
+    for pair in pairs_of(matches[n][0] for n in tags):
+        first, last = tags[pair[0]], tags[pair[1]]
+        start, inside = matches[first].span()
+        is_note = text[max(0, start - 1) : start].strip() != "" or text[inside] in "[("
+        if words[first] == words[last] and (is_note or not tags_only or numbers[first] == numbers[last]):
+            within[first] += 1
+            within[last] -= 1
+        else:
+            around |= {first, last}
+    groups, depth = list[tuple[int, int]](), 0  # the first and last match of each
+    for number, step in enumerate(within):
+        if depth:
+            groups[-1] = (groups[-1][0], number)
+        elif kinds[number] == "tag" or not tags_only:
+            groups.append((number, number))
+        depth += step
+    out, last = list[Found](), -1
+    for place, (first, final) in enumerate(groups):
+        is_half = first == final and kinds[first] == "tag" and (first in around or any(halves(matches[first][0])))
+        one = Found(kinds[first], matches[first].start(), matches[final].end(), is_half, 1 + final - first)
+        high = matches[groups[place + 1][0]].start() if place + 1 < len(groups) else len(text)
+        one = _widened(text, one, out[-1].end if out else 0, high, numbers[final + 1] > numbers[first])
+        if out and last + 1 == first and _are_joined(text, out[-1], one):
+            low, one = out[-2].end if len(out) > 1 else 0, replace(out.pop(), end=one.end, parts=2)
+            one = _widened(text, one, low, high)
+        out.append(one)
+        last = final
+    return out
+
+
+def _are_joined(text: str, one: Found, other: Found) -> bool:
+    """Whether two spans are one, with what stands between them."""
+    gap = text[one.end : other.start]
+    is_list = "number" in (one.kind, other.kind) and _LIST.search(gap)
+    return not (one.is_half or other.is_half or is_list or _APART.search(gap))
+
+
+def _widened(text: str, found: Found, low: int, high: int, has_number: bool = False) -> Found:
+    """A span with signs that touch it, brackets and quotation marks around it, and the letters of H<sub>2</sub>O."""
+    start, end = found.start, found.end
+    if found.is_half:
+        return found
+    if (
+        found.kind == "tag"
+        and has_number
+        and low < start
+        and end < high
+        and text[start - 1].isalnum()
+        and text[end].isalnum()
+    ):
+        while low < start and text[start - 1].isalnum():
+            start -= 1
+        while end < high and text[end].isalnum():
+            end += 1
+    first, last = start, end
+    while low < first and text[first - 1] in _SIGNS:
+        first -= 1
+    while last < high and (text[last] in _SIGNS or text[last] in _UNITS):
+        last += 1
+    start = start if low < first and not (text[first - 1].isspace() or text[first - 1] in "([«“‘\"'（「《") else first
+    end = end if last < high and not (text[last].isspace() or text[last] in CLOSING + "’\"'）」》") else last
+    while low < start and end < high and text[start - 1] + text[end] in _AROUND:
+        start, end = start - 1, end + 1
+    return replace(found, start=start, end=end)
