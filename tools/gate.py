@@ -1,11 +1,13 @@
-"""Runs the gate (format, lint, types, tests) and ends with how long each tier of it took."""
+"""Runs the gate (format, lint, types, tests, some as on older processors), and says how long each tier of it took."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,6 +26,24 @@ PYTEST = [*WORKERS, "-n", "2", "--dist", "worksteal", "--durations=40"]
 # One thread a worker. Bytecode is written even where the environment forbids it: the tests start many interpreters.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 MEMORY = Path("/dev/shm")  # the tests sync many small files
+# What computes runs again as on processors with less, in processes of their own: PyTorch, oneDNN and MKL read these
+# variables when they are loaded. AVX2 without AVX-512 is what most processors of the last ten years have.
+OLDER: dict[str, dict[str, str]] = {
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "default": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+}
+if platform.machine().lower() not in ("x86_64", "amd64"):
+    OLDER = {}
+# One setting on each core: some 65 seconds of processor time each, where two minutes are the limit.
+# `tests/unit/test_gate.py` says what must be here.
+NUMERICAL = (
+    *("unit/test_precision.py", "unit/test_attention_kernels.py", "unit/test_attention_blocked.py"),
+    *("unit/test_narrow_attention.py", "unit/test_networks_fast.py", "unit/test_networks_reading.py"),
+    *("unit/test_networks_state.py", "unit/test_packed_weights.py", "unit/test_int8_fixed_scales.py"),
+    *("unit/test_batch_proof.py", "unit/test_prefix_steps.py", "unit/test_decoding_exact.py"),
+    *("unit/test_gradient_sum.py", "unit/test_optimizers.py", "parity/test_attention.py"),
+    *("parity/test_networks.py", "parity/test_decoding.py", "parity/test_regression_parity.py"),
+)
 
 
 def place() -> Path | None:
@@ -32,7 +52,10 @@ def place() -> Path | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Stop at the first step that fails, and return its status. `arguments` are pytest's."""
+    """Stop at the first step that fails, and return its status.
+
+    `arguments` are pytest's: a choice by marks, and perhaps others; with these nothing runs as on older processors.
+    """
     begun, lines = time.monotonic(), []
     with tempfile.TemporaryDirectory(dir=place()) as folder:
         report, files = Path(folder) / "tests.xml", Path(folder) / "files"
@@ -47,20 +70,36 @@ def main(arguments: list[str]) -> int:
             name, status, took = together({"types": TYPES, "tests": tests})
             lines += [f"{one:<12}{seconds:>8.1f} s" for one, seconds in took.items()]
         lines += of_tests(report) if report.exists() else []
+        if not status and not arguments[2:]:
+            name, status, took = together({one: again(one, Path(folder), arguments) for one in OLDER}, Path(folder))
+            lines += [f"{one:<12}{took[one]:>8.1f} s {of_older(one, Path(folder))}" for one in OLDER if one in took]
+            if status:
+                print((Path(folder) / f"{name}.log").read_text(encoding="utf-8", errors="replace"))
     print("\nHow long each tier took (seconds of tests are summed over the workers):", *lines, sep="\n  ")
     print(f"  {'all':<12}{time.monotonic() - begun:>8.1f} s{f', {name} failed' if status else ''}")
     return status
 
 
-def begin(command: list[str]) -> "subprocess.Popen[bytes]":
-    """Start a program of the environment."""
-    return subprocess.Popen([BIN / command[0], *command[1:]], env={**os.environ, **ENVIRONMENT})
+def begin(command: list[str], log: Path | None = None) -> "subprocess.Popen[bytes]":
+    """Start a program of the environment; one with a log as on the processor that the log is named for."""
+    variables = {**os.environ, **ENVIRONMENT, **(OLDER[log.stem] if log else {})}
+    with log.open("wb") if log else nullcontext() as file:
+        return subprocess.Popen([BIN / command[0], *command[1:]], env=variables, stdout=file, stderr=file)
 
 
-def together(steps: dict[str, list[str]]) -> tuple[str, int, dict[str, float]]:
-    """Run steps beside one another; one that fails ends the others. Return its name and status, and the seconds."""
+def again(name: str, folder: Path, arguments: list[str]) -> list[str]:
+    """The command of the numerical tests as on an older processor, whose report goes into a folder."""
+    files = [f"tests/{file}" for file in NUMERICAL]
+    return ["pytest", f"--basetemp={folder / name}", *arguments, *files, f"--junitxml={folder / name}.xml"]
+
+
+def together(steps: dict[str, list[str]], logs: Path | None = None) -> tuple[str, int, dict[str, float]]:
+    """Run steps beside one another; one that fails ends the others. Return its name and status, and the seconds.
+
+    With a folder of logs each runs as on the processor that it is named for.
+    """
     started, took = time.monotonic(), dict[str, float]()
-    running = {name: begin(command) for name, command in steps.items()}
+    running = {name: begin(command, logs and logs / f"{name}.log") for name, command in steps.items()}
     while running:
         for name, process in [*running.items()]:
             if (status := process.poll()) is not None:
@@ -82,6 +121,14 @@ def of_tests(report: Path) -> list[str]:
         tier = case.get("classname", "").removeprefix("tests.").partition(".")[0]
         seconds.setdefault(tier, []).append(float(case.get("time", 0)))
     return [f"  {tier:<10}{sum(each):>8.1f} s in {len(each)} tests" for tier, each in sorted(seconds.items())]
+
+
+def of_older(name: str, folder: Path) -> str:
+    """How many tests ran again, and under which variables."""
+    cases = [*ElementTree.parse(folder / f"{name}.xml").iter("testcase")] if (folder / f"{name}.xml").exists() else []
+    ran = sum(case.find("skipped") is None for case in cases)
+    variables = " ".join(f"{key}={value}" for key, value in OLDER[name].items())
+    return f"in {ran} tests again, {len(cases) - ran} skipped, with {variables}"
 
 
 if __name__ == "__main__":

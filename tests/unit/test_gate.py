@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -120,6 +121,57 @@ def test_steps_run_together_and_one_that_fails_ends_the_others() -> None:
     assert (name, status, set(took)) == ("", 0, {"a", "b"})
     name, status, took = gate.together({"types": [python, "-c", "raise SystemExit(3)"], "tests": wait})
     assert (name, status, set(took)) == ("types", 3, {"types"}) and took["types"] < 50
+
+
+# Tests that ask for a feature of the processor and do not run again without it, each with its reason.
+NOT_AGAIN = {
+    "integration/test_convert_engines.py": "ONNX Runtime reads none of the variables",
+    "unit/test_convert_ctranslate2.py": "nor does CTranslate2",
+}
+FEATURE = re.compile(r"\b(cpu_features|best_precision|has_\w+_products|has_tiles)\b")
+COMPUTING = ("attention", "networks", "inference", "decoding", "training")  # rooms of the library
+
+
+def test_what_runs_again_as_on_older_processors_has_what_depends_on_them() -> None:
+    gate, tests = module(ROOT / "tools" / "gate.py"), ROOT / "tests"
+    texts = {file: (tests / file).read_text(encoding="utf-8") for file in gate.NUMERICAL}
+    for file in tests.glob("*/test_*.py"):
+        if FEATURE.search(file.read_text(encoding="utf-8")) and file.name != "test_gate.py":
+            name = str(file.relative_to(tests))
+            assert (name in texts) != (name in NOT_AGAIN), f"{name}: to gate.NUMERICAL, or to NOT_AGAIN with a reason"
+    for room in COMPUTING:
+        assert any(f"atento.{room}" in text for text in texts.values()), room
+    for part in ("bfloat16", "int8", "optimizer", "backward()", "transformers.", "company"):
+        assert any(part in text for text in texts.values()), part
+
+
+def test_a_part_runs_again_as_on_an_older_processor(tmp_path: Path) -> None:
+    """In a process that has the variables when torch is imported; the line at the end says how many ran, and how."""
+    gate = module(ROOT / "tools" / "gate.py")
+    test = """
+import os, pytest, torch
+def test_it():
+    assert torch.backends.cpu.get_cpu_capability() == os.environ["ATEN_CPU_CAPABILITY"].upper()
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+@pytest.mark.skip
+def test_that_is_not_for_it(): ...
+def test_{0}(): assert os.environ["ATEN_CPU_CAPABILITY"] == "{0}"
+"""
+    for name in gate.OLDER:
+        (tmp_path / f"test_{name}.py").write_text(test.format(name), encoding="utf-8")
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "tests")}
+    gate.ENVIRONMENT |= alone
+    steps = {name: ["pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / f"test_{name}.py")] for name in gate.OLDER}
+    steps = {name: [*words, f"--junitxml={tmp_path / name}.xml"] for name, words in steps.items()}
+    failed, status, took = gate.together(steps, tmp_path)
+    assert (failed, status) == ("", 0) and set(took) == set(gate.OLDER)
+    for name, variables in gate.OLDER.items():
+        told = gate.of_older(name, tmp_path)
+        assert told.startswith("in 2 tests again, 1 skipped, with ")
+        assert dict(one.split("=") for one in told.split(" with ")[1].split()) == variables
+        assert "2 passed, 1 skipped" in (tmp_path / f"{name}.log").read_text(encoding="utf-8")
+    command = gate.again("any", tmp_path, ["-m", "not slow"])
+    assert command[0] == "pytest" and f"tests/{gate.NUMERICAL[0]}" in command and "not slow" in command
 
 
 SOURCES = {
