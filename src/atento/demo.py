@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from atento.errors import counted
 from atento.inspection import alignment_error_rate
 from atento.metrics import METRICS
 from atento.model import Model, load
@@ -45,6 +46,7 @@ def show(record: dict[str, Any]) -> Iterator[str]:
     """Yield the results as lines of text, and the next commands."""
     run = record["run"]
     yield ""
+    yield f"after {counted(record['steps'], 'update')}:"
     for split, meaning in SPLITS.items():
         entry = record["splits"][split]
         scores = ", ".join(f"{name} {value:.1f}" for name, value in entry["scores"].items())

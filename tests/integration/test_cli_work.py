@@ -424,7 +424,8 @@ def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
     again = server.run("demo", "My dog sleeps.", "--out", "demo", *flags, "--json", cwd=here, env=small)
     assert again.status == 0 and "already finished" in again.stderr
     record = json.loads(again.stdout)
-    assert set(record) == {"run", "splits", "translations", "page"} and record["run"] == "demo"
+    assert set(record) == {"steps", "run", "splits", "translations", "page"}
+    assert (record["steps"], record["run"]) == (2, "demo") and "\nafter 2 updates:\n" in done.stdout
     score = record["splits"]["structures"]["scores"]["BLEU"]
     assert f"500 unseen structures (longer clauses, two adjectives): BLEU {score:.1f}, " in done.stdout
     own = record["translations"][-1]

@@ -2,13 +2,16 @@
 
 import json
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import atento
+from atento.cli.commands.demo import demo
 from atento.config.reading.loading import load_recipe
+from atento.demo import results
 from atento.errors import RecipeError
 from atento.runs.plans import minutes
 from atento.storage.catalogue import newest
@@ -106,6 +109,23 @@ def test_more_minutes_extend_a_run_at_the_rate_of_its_start(tmp_path: Path, at_a
     assert steps_of(run) == 4
     assert steps_of(train(run, {"training.minutes": 2})) == 10 and len(at_a_second) == 1
     assert atento.train(run, {"training.minutes": 3}).step == 16 and len(at_a_second) == 1
+
+
+def test_the_demo_has_as_many_updates_as_the_machine_takes_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The number is said before training, and beside the scores; the recipe's 1,200 are the most."""
+    monkeypatch.setattr(minutes, "_timed", lambda setup, budget: (budget / 3, 0.0))
+    monkeypatch.setattr("atento.demo.results", partial(results, count=4))
+    small = {"DATA__TRAIN__0__COUNT": "60", "DATA__VALID__0__COUNT": "3", "DATA__TEST__0__COUNT": "3"}
+    small |= {"TOKENIZER__VOCAB_SIZE": "340", "DECODING__BEAM": "1", "DECODING__MAX_NEW_TOKENS": "4"}
+    for name, value in small.items():
+        monkeypatch.setenv(f"ATENTO_{name}", value)
+    demo([], out=tmp_path / "demo", threads=1, precision="float32")
+    shown = capsys.readouterr()
+    assert "\nafter 3 updates:\n4 unseen combinations" in shown.out
+    assert "training.minutes 4: 3 updates at 80 s each, besides validations; the number is fixed" in shown.err
+    assert load_recipe("micro-world-en-pt", environment={}).recipe.training.steps == 1200
 
 
 def test_minutes_that_are_none() -> None:

@@ -304,8 +304,9 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
 
 
 def test_the_demo_shows_scores_translations_a_page_and_what_to_type_next(trained: TrainedRun) -> None:
-    lines = list(show(results(trained.folder, ["My own sentence."], count=4)))
+    lines = list(show({"steps": 1200, **results(trained.folder, ["My own sentence."], count=4)}))
     text = "\n".join(lines)
+    assert text.startswith("\nafter 1,200 updates:\n4 unseen")
     assert "4 unseen combinations (" in text and "4 unseen structures (" in text
     assert text.count("BLEU ") == text.count("chrF") == text.count("exact match ") == 2
     assert "  My own sentence.  →  " in text

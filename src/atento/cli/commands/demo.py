@@ -9,6 +9,8 @@ import typer
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed, running
 from atento.terminal import echo
 
+_MINUTES = 4.0  # of updates at most; start, scores and translations take one more on processors without AVX-512
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
@@ -21,7 +23,12 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder.")] = Path("runs/demo"),
     steps: Annotated[
-        int | None, typer.Option(min=1, envvar="ATENTO_DEMO_STEPS", help="Training steps; 1,200 if not given.")
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="ATENTO_DEMO_STEPS",
+            help="Training steps; if not given, 1,200, or as many as the machine takes in 4 minutes.",
+        ),
     ] = None,
     device: Device = "auto",
     precision: TrainingPrecision = None,
@@ -33,10 +40,10 @@ def demo(
     from atento.demo import results, show
     from atento.runs.train import train
 
-    overrides = {} if steps is None else {"training.steps": steps}
-    train("micro-world-en-pt", overrides, out=out, device=device, precision=precision, seed=seed, threads=threads)
+    overrides = {"training.minutes": _MINUTES} if steps is None else {"training.steps": steps}
+    run = train("micro-world-en-pt", overrides, out=out, device=device, precision=precision, seed=seed, threads=threads)
     with running(seed or 1, threads):
-        record = results(out, sentences or [], device=device)
+        record = {"steps": run.step, **results(out, sentences or [], device=device)}
     if as_json:
         echo(json.dumps(record, ensure_ascii=False))
         return
