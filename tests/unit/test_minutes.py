@@ -101,7 +101,10 @@ def test_whichever_is_reached_first(
     tmp_path: Path, at_a_second: list[float], changes: dict[str, Any], steps: int | None
 ) -> None:
     run = train(tmp_path / "run", {"training.minutes": 2} | changes)
-    assert steps_of(run) == steps or (steps is None and 1 <= steps_of(run) < 10)
+    reached = steps_of(run)
+    assert reached == steps or (steps is None and 1 <= reached < 10)
+    again = atento.train(RECIPE, {"training.minutes": 2} | changes, out=run, threads=1)
+    assert again.already_finished and again.step == reached and len(at_a_second) == 1
 
 
 def test_more_minutes_extend_a_run_at_the_rate_of_its_start(tmp_path: Path, at_a_second: list[float]) -> None:

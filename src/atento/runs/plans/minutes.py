@@ -41,7 +41,7 @@ def fix_updates(setup: Setup) -> None:
     # the steps before the branch take none of the time
     fitting = begin + max(1, int((60 * minutes - saved["seconds_before"]) / rate))
     steps = fitting if written is None else min(fitting, written)
-    setup.identity = {**setup.identity, "minutes": {**saved, "steps": steps}}
+    setup.identity = {**setup.identity, "minutes": {**saved, "steps": steps, "limited": steps < fitting}}
     if setup.replica.main:
         write_whole(setup.folder / "run.json", json.dumps(setup.identity, indent=2) + "\n")
     training = replace(setup.recipe.training, steps=steps, epochs=None)
@@ -63,7 +63,8 @@ def _written(setup: Setup, saved: Mapping[str, object] | None) -> int | None:
         return max(1, round(training.epochs * setup.batches.updates_per_epoch))
     if origin == "default" or origin.startswith("task "):
         return None
-    return None if saved is not None and saved.get("steps") == training.steps else training.steps
+    fixed = saved is not None and saved.get("steps") == training.steps and not saved.get("limited")
+    return None if fixed else training.steps
 
 
 def _timed(setup: Setup, budget: float) -> tuple[float, float]:
