@@ -1,4 +1,4 @@
-"""Translates real documents of packages and checks what comes back: `real_documents.py FOLDER [--gather] [--model M]`.
+"""Translates real documents of packages and checks what comes back: `python -m tools.real_documents FOLDER`.
 
 `--gather` fetches packages of PyPI, npm and Debian with pip, npm and apt-get into FOLDER, outside of the repository,
 and unpacks their documents there. Each document is then read, written without a change, and translated twice: by a

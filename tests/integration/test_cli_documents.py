@@ -32,9 +32,30 @@ def test_documents_stay_documents(server: ForkServer, tmp_path: Path) -> None:
     assert len(lines.stdout.splitlines()) == 4 and "](x.md)" not in lines.stdout
 
 
+def test_a_translated_document_names_its_language_and_what_else_is_asked(server: ForkServer, tmp_path: Path) -> None:
+    page = '<html lang="{}"><meta name=description content="{}"><p>{}</p></html>\n'
+    (tmp_path / "a.html").write_text(page.format("en", "The cat sleeps.", "The boy saw the dog."))
+    done = server.run("translate", MODEL, "a.html", "--attributes", cwd=tmp_path)
+    assert done.stdout == page.format("pt", "O gato dorme.", "O menino viu o cachorro."), done.stderr
+    done = server.run("translate", MODEL, "a.html", cwd=tmp_path)
+    assert done.stdout == page.format("pt", "The cat sleeps.", "O menino viu o cachorro.")
+    (tmp_path / "a.po").write_text('msgid ""\nmsgstr "Language: \\n"\n\nmsgid "The cat sleeps."\nmsgstr ""\n')
+    done = server.run("translate", MODEL, "a.po", "--mark-fuzzy", cwd=tmp_path)
+    assert done.stdout.endswith('"Language: pt\\n"\n\n#, fuzzy\nmsgid "The cat sleeps."\nmsgstr "O gato dorme."\n')
+    (tmp_path / "b.srt").write_text(SRT.replace("\r\nhigh", "\r\n\r\nhigh"), newline="")
+    done = server.run("translate", MODEL, "b.srt", cwd=tmp_path)
+    assert "b.srt:5: 1 text stands behind a blank line, without times" in done.stderr
+    (tmp_path / "b.html").write_text("<p>1</p>")
+    done = server.run("translate", MODEL, "b.html", cwd=tmp_path)
+    assert (done.status, done.stdout) == (0, "<p>1</p>")
+    assert done.stderr == "warning: b.html: no text to translate was found in it\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ("a.srt --attributes", "a.srt: `attributes` is for documents that end in .html"),
+        ("a.txt --mark-fuzzy", "--mark-fuzzy is for documents (.po)"),
         ("a.srt --json", "--json has no effect on a document: --lines reads a.srt as plain lines"),
         ("a.srt --stream", "--stream has no effect on a document"),
         ("a.srt --out b.txt", "--out must end in .srt: got 'b.txt'"),
@@ -69,5 +90,6 @@ def test_a_column_of_a_table_is_translated(server: ForkServer, tmp_path: Path) -
     (tmp_path / "b.txt").write_bytes("The café.\r\n".encode("windows-1252"))
     done = server.run("translate", MODEL, "b.txt", "--reading", "encoding=windows-1252", cwd=tmp_path)
     assert (done.status, len(done.stdout.splitlines()), done.stderr) == (0, 1, "")
-    refused(server.run("translate", MODEL, "b.txt", cwd=tmp_path), "`--reading encoding=windows-1252` of a command")
+    done = server.run("translate", MODEL, "b.txt", cwd=tmp_path)
+    assert done.status == 0 and 'b.txt: read with `encoding: "windows-1252"`' in done.stderr
     refused(server.run("translate", MODEL, "a.srt", "--columns", "en", cwd=tmp_path), "--columns is for .tsv, .csv")

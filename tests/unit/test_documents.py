@@ -484,7 +484,48 @@ def test_machine_translations_are_marked_for_a_second_look() -> None:
         read_document(b"", "a.srt", mark_fuzzy=True)
 
 
+ATTRIBUTES = [
+    (
+        ".html",
+        "<meta name=description content='A \"page\"'><meta name=viewport content='width=1'><meta property='og:title' content=Cats><p title='Tom &amp; I'>See <img src=a.png alt=cat> and <a href='b' TITLE=\"x > y\">this</a></p>"
+        "<p><img alt='a dog'><img alt=''></p><input placeholder=\"name\" value=kept><textarea placeholder='more'>kept</textarea><i translate=no title=kept>kept</i><b aria-label='go  on'>5</b><i title='&lt;0&gt; a'>6</i>",
+        ['A "page"', "Cats", "Tom & I", "See <0/> and <1>this</1>", "cat", "x > y", "a dog", "name", "more", "go on"],
+        "",
+    ),
+    (
+        ".md",
+        'A ![big \\[cat\\]](a.png "the title") and ![no][ref] <img alt="b c" src=d>\nx.\n\n![alone](e.png)\n\n![](f.png)\n\n[ref]: g\n',
+        ["A <0/> and <1/> <2/> x.", "big \\[cat\\]", "the title", "b c", "alone"],
+        'A ![A 1](a.png "A 2") and ![no][ref] <img alt="A 3" src=d>\nx.\n\n![A 4](e.png)\n\n![](f.png)\n\n[ref]: g\n',
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ending", "data", "texts", "written"), ATTRIBUTES)
+def test_texts_of_attributes_are_translated_if_asked(ending: str, data: str, texts: list[str], written: str) -> None:
+    plain = read_document(data.encode(), f"a{ending}")
+    document = read_document(data.encode(), f"a{ending}", attributes=True)
+    assert document.texts == texts and len(plain.texts) < len(texts)
+    assert document.written(document.texts) == plain.written(plain.texts) == data.encode()
+    if ending == ".md":
+        assert document.written([texts[0], "A 1", "A 2", "A 3", "A 4"]).decode().split() == written.split()
+        return
+    outputs = [text if "<0/>" in text else f"A {number}'\"" for number, text in enumerate(texts, 1)]
+    outputs[3] = "<1>isto</1> e <0/>"
+    new = document.written(outputs).decode()
+    said = [
+        "content='A 1&#39;&quot;'", 'content="A 2&#39;&quot;"', "<p title='A 3&#39;&quot;'>", 'TITLE="A 6&#39;&quot;">isto</a> e <img src=a.png alt="A 5&#39;&quot;"></p>',
+        "<img alt='A 7&#39;&quot;'><img alt=''>", 'placeholder="A 8&#39;&quot;" value=kept', "<textarea placeholder='A 9&#39;&quot;'>kept<", "title=kept>kept", "<b aria-label='A 10&#39;&quot;'>5</b><i title='&lt;0&gt; a'>6",
+    ]  # fmt: skip
+    assert [one for one in said if one not in new] == [], new
+    with pytest.raises(UsageError, match=r"a.srt: `attributes` is for documents that end in \.html"):
+        read_document(b"", "a.srt", attributes=True)
+
+
 NAMED = [  # a document, and the same as of Portuguese; the language of the other that is there
+    (".html", '<html class=x lang="{}" xml:lang=en-GB><p>a</p><i lang="fr"></i></html>', "en", "pt-BR"),
+    (".html", "<HTML LANG={}><p>a</p></html>", "pt-PT", "pt-PT"),
+    (".html", "<meta http-equiv=Content-Language content='{}'><p>a</p>", "en-US", "pt-BR"),
     (".vtt", "WEBVTT\nKind: captions\nLanguage: {}\n\n00:01.0 --> 00:02.0\na\n", "en", "pt-BR"),
     (".po", HEADER[:-1] + '"Language: {}\\n"\n\nmsgid "a"\nmsgstr ""\n', "", "pt_BR"),
     (".po", HEADER[:-1] + '"Language: {}\\n"\n\nmsgid "a"\nmsgstr ""\n', "de_AT", "pt_BR"),
@@ -500,7 +541,7 @@ def test_a_translation_names_its_language(ending: str, data: str, source: str, t
     assert document.written(["b"], None).decode().replace("b", "a", 1) == document.written(["b"]).decode().replace(
         "b", "a", 1
     )
-    assert document.written(["a"], "pt-BR").decode() == data.format(target)
+    assert document.written(["a"], "pt-BR").decode() == data.format(target).replace("en-GB", "pt-BR")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """`atento translate MODEL FILE.srt`: a document in place of lines."""
 
+import locale
+import re
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,12 @@ from atento.errors import UsageError
 
 
 def translate_document(
-    shared: LineOptions, model: str, options: dict[str, Any], out: Path | None, refused: Mapping[str, object]
+    shared: LineOptions,
+    model: str,
+    options: dict[str, Any],
+    out: Path | None,
+    refused: Mapping[str, object],
+    **reading: bool,
 ) -> None:
     """Translate the document in a file, and write it to a file, else to standard output.
 
@@ -23,6 +31,7 @@ def translate_document(
         options: of `Model.translations`.
         out: the file.
         refused: flags that have no effect on documents, with their values.
+        reading: the options of `read_document`.
 
     Raises UsageError: one of them is given, or `out` has another ending. DataError: the document is wrong; says where.
     """
@@ -44,11 +53,13 @@ def translate_document(
     elif ending == ".docx" and sys.stdout.isatty():
         raise UsageError("--out FILE.docx: a terminal shows no Word documents")
     with open_binary(Path(file), file) as stream:
-        document = read_document(stream.read(MOST + 1), file)  # one more shows that it is too large
+        document = read_document(stream.read(MOST + 1), file, **reading)  # one more shows that it is too large
     work = DocumentSentences(document)
+    if not work.sentences:
+        progress(f"warning: {file}: no text to translate was found in it")
     with shared.loaded(model) as loaded, show_batches("translate"):
         outputs = [rows[0].text for rows in loaded.translations(work.sentences, **{"protect": True, **options})]
-    written = work.written(outputs)
+    written = work.written(outputs, _language(model, options.get("target_language")))
     if out is None:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()
@@ -59,3 +70,21 @@ def translate_document(
     if isinstance(glossary, Glossary):
         kept = [is_kept for pair in zip(work.sentences, outputs) for is_kept in glossary.report(*pair).values()]
         progress(f"terms of the glossary: {len(kept)} met, {sum(kept)} kept")
+
+
+def _language(model: str, named: str | None) -> str | None:
+    """The code of the language that a model writes, such as "pt" or "pt-BR"; None: it is unknown.
+
+    It is that of the option, such as pt_XX or por_Latn, or else the last of two that end the name of the model.
+    """
+    pair = re.search(r"(?:^|[-_])([a-z]{2})[-_]([a-z]{2})$", Path(model).name)
+    if named is None:
+        is_pair = pair is not None and {*pair.groups()} <= locale.locale_alias.keys()
+        return pair[2] if pair is not None and is_pair else None
+    code, _, region = named.replace("_", "-").partition("-")
+    if len(code) == 3 and find_spec("langcodes") is not None:
+        from langcodes import standardize_tag
+
+        code = standardize_tag(code, macro=True)
+    is_region = re.fullmatch("[A-Z]{2}", region) is not None and region != "XX"
+    return (f"{code}-{region}" if is_region else code) if re.fullmatch("[a-z]{2,3}", code) else None

@@ -52,6 +52,15 @@ DocumentOut = Annotated[
 PlainLines = Annotated[
     bool, typer.Option("--lines", help="Read FILE as plain lines, also where its ending is that of a document.")
 ]
+Attributes = Annotated[
+    bool,
+    typer.Option(
+        "--attributes", help="Of pages and Markdown, also translate alt, title, placeholder, aria-label, descriptions."
+    ),
+]
+MarkFuzzy = Annotated[
+    bool, typer.Option("--mark-fuzzy", help="Of a .po file, mark each message that gets a translation as fuzzy.")
+]
 Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
 TracePage = Annotated[
     str | None,
@@ -100,6 +109,8 @@ def translate(
     protect: Protect = False,
     out: DocumentOut = None,
     lines: PlainLines = False,
+    attributes: Attributes = False,
+    mark_fuzzy: MarkFuzzy = False,
     stream: Stream = False,
     trace: TracePage = None,
 ) -> None:
@@ -107,7 +118,7 @@ def translate(
 
     A document (.srt .vtt .html .md .po .docx) stays one: its structure, times, styles and tags.
     """
-    from atento.text.documents import FORMATS, is_document
+    from atento.text.documents import FORMATS, OPTIONS, is_document
 
     languages = {"source_language": source_language, "target_language": target_language}
     named: dict[str, Any] = {key: name for key, name in languages.items() if name is not None}
@@ -131,8 +142,12 @@ def translate(
             "--trace": trace,
             "--n-best": request.options.get("n_best"),
         }
-        translate_document(shared, model, request.options, out, refused)
+        reading = {"attributes": attributes, "mark_fuzzy": mark_fuzzy}
+        translate_document(shared, model, request.options, out, refused, **reading)
         return
+    for flag, is_set in (("--attributes", attributes), ("--mark-fuzzy", mark_fuzzy)):
+        if is_set:
+            raise UsageError(f"{flag} is for documents ({', '.join(OPTIONS[flag[2:].replace('-', '_')])})")
     if out is not None:
         raise UsageError(f"--out is for documents ({', '.join(FORMATS)}): lines go to standard output")
     _run(request)

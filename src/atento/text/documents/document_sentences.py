@@ -58,8 +58,10 @@ class DocumentSentences:
         self._all = passages.sentences
         self.sentences = list(dict.fromkeys(passages.sentences))  # each is translated once
 
-    def written(self, translations: Sequence[str]) -> bytes:
+    def written(self, translations: Sequence[str], language: str | None = None) -> bytes:
         """The document with translations in place of the sentences: line breaks and spaces around lines stay.
+
+        It names `language` as its own, where it names one; None: that stays.
 
         A sentence whose translation is empty stays as it is.
 
@@ -70,7 +72,7 @@ class DocumentSentences:
         by_sentence = {old: new if new == old else _NOT_TEXT.sub(" ", new).strip() or old for old, new in rows}
         outputs = [by_sentence[sentence] for sentence in self._all]
         return self._document.written(
-            [self._text(text, pieces, outputs) for text, pieces in zip(self._document.texts, self._pieces)]
+            [self._text(text, pieces, outputs) for text, pieces in zip(self._document.texts, self._pieces)], language
         )
 
     def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:

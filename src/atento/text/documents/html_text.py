@@ -84,9 +84,19 @@ def _is_kept(attributes: str) -> bool:
     """Whether the attributes of a tag say that its element is not translated."""
     values: dict[str, str] = {}
     if "translate" in attributes.lower() or "class" in attributes.lower():
-        for name, value in ATTRIBUTES.findall(attributes):
-            values.setdefault(name.lower(), _unescaped(value[1:-1] if value[:1] in ("'", '"') else value))
+        values = {name: value for name, value, _, _ in reversed(attributes_of(attributes, 0, len(attributes)))}
     return values.get("translate", "").lower() == "no" or "notranslate" in values.get("class", "").split()
+
+
+def attributes_of(tag: str, begin: int, end: int) -> list[tuple[str, str, int, int]]:
+    """The attributes of a tag: name in lower case, value, and where that stands, without quotation marks."""
+    rows = list[tuple[str, str, int, int]]()
+    for found in ATTRIBUTES.finditer(tag, begin, end):
+        (first, last), sign = found.span(2), (found[2] or "")[:1]
+        if sign in ('"', "'") and sign:
+            first, last = first + 1, last - (last - first > 1 and tag[last - 1] == sign)
+        rows.append((found[1].lower(), _unescaped(tag[first:last]) if found[2] else "", first, last))
+    return rows
 
 
 def _end_of_raw(document: str, begin: int, tag: str) -> int:

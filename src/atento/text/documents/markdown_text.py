@@ -5,16 +5,20 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from html import escape
 from typing import Any
 
 from markdown_it.token import Token
 
 from atento.text.documents.markdown_marks import Mark, Parser
 from atento.text.documents.segments import Inline, Segment, wrapped
+from atento.text.documents.web_pages import has_letters, tag_pieces
 from atento.text.markup_tags import name_of
 
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEPT_LINE = re.compile(r"\[![\w-]+\][+-]?|:{3,}.*|(?:!!!|\?\?\?)\+? .*")  # of notes, in several dialects
+_IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*+)\]\([^\"]*?(?:\"((?:[^\"\\]|\\.)*+)\"\s*+)?\)")  # its text and title
 _BOX = re.compile(r"\[[ xX]\]\s+")  # of a task
 _BLOCK = re.compile(r"(?:[-+*#>]|={2,}|-{2,}|#{2,6}|\d{1,9}(?=[.)])[.)])(?=\s|\Z)|>|`{3}|~{3}")
 """What begins a list, a heading, a quotation or code where a line begins with it."""
@@ -23,14 +27,17 @@ _HEAD = re.compile(r"(?:\[\^[^\[\]\s]+\]|\*\[[^\[\]]+\]):\s+|:\s+(?=\S)")
 """What stands before a footnote, an abbreviation or a definition in the line where its text begins."""
 
 
-def read_markdown(text: str, name: str) -> list[str | Segment]:
-    """The pieces of a Markdown text, in the rules of CommonMark with tables; a head between lines --- stays."""
+def read_markdown(text: str, name: str, *, attributes: bool = False) -> list[str | Segment]:
+    """The pieces of a Markdown text, in the rules of CommonMark with tables; a head between lines --- stays.
+
+    `attributes`: whether texts and titles of images, and those of attributes of tags, are segments too.
+    """
     front = _FRONT.match(text)
     start = front.end() if front else 0  # behind the head
     lines = list(_LINES.finditer(text, start))
     pieces, at = list[str | Segment](), 0
     for slices, marks in _texts(lines, text[start:]):
-        for first, last, segment in _segments(text, slices, marks):
+        for first, last, segment in _segments(text, slices, marks, attributes):
             if first >= at:  # no place twice
                 pieces += [text[at:first], segment]
                 at = last
@@ -90,7 +97,9 @@ def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> 
     return slices
 
 
-def _segments(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> Iterator[tuple[int, int, Segment]]:
+def _segments(
+    text: str, slices: list[tuple[int, int]], marks: list[Mark], attributes: bool
+) -> Iterator[tuple[int, int, Segment]]:
     """The segments of some lines, each with where it begins and ends in the document."""
     words = "\n".join(text[start:end] for start, end in slices)
     begins = [0, *(match.end() for match in re.finditer("\n", words))]  # of the lines
@@ -119,21 +128,19 @@ def _segments(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> It
             between = [
                 text[place(at) : place(at + 1)] for at in newlines if at not in in_code
             ]  # such as a newline and "> "
-            segment = _segment(words[begin:last].replace("\n", " "), inside, text[first:stop], between)
+            segment = _segment(words[begin:last].replace("\n", " "), inside, text[first:stop], between, attributes)
             if segment is not None:
                 yield first, stop, segment
 
 
-def _segment(words: str, marks: list[Mark], raw: str, between: list[str]) -> Segment | None:
+def _segment(words: str, marks: list[Mark], raw: str, between: list[str], attributes: bool) -> Segment | None:
     """The segment of a text, which is translated as one and has as many lines again."""
     inline, at = Inline(), 0
     for mark in marks:
         inline.add(words[at : mark.start], words[at : mark.start])
-        inline.mark(mark.raw, mark.opens, mark.closes)
+        inline.mark(_pieces(mark.raw) if attributes else mark.raw, mark.opens, mark.closes)
         at = mark.end
     inline.add(words[at:], words[at:])
-    if not inline.has_words:
-        return None
 
     def lines(written: str) -> str:
         marker = None if _BLOCK.match(words) else _BLOCK.match(written)  # it would begin a list, or a heading
@@ -142,4 +149,20 @@ def _segment(words: str, marks: list[Mark], raw: str, between: list[str]) -> Seg
             written = f"{written[:place]}\\{written[place:]}"
         return wrapped(written, between, _BLOCK)
 
-    return replace(inline.segment(lines=lines), raw=raw)
+    made = replace(inline.segment(lines=lines), raw=raw)
+    return made if inline.has_words else made.of_attributes()
+
+
+def _pieces(mark: str) -> list[str | Segment]:
+    """The pieces of markup: texts of attributes of a tag, or text and title of an image."""
+    if mark.startswith("<"):
+        return tag_pieces(mark, partial(escape, quote=False), attributes=True)
+    pieces: list[str | Segment] = [mark]
+    image = _IMAGE.fullmatch(mark)
+    for number in (1, 2) if image is not None else ():
+        if image is not None and has_letters(image[number] or ""):
+            start, end = (at - len(mark) for at in image.span(number))  # behind the last piece's begin
+            rest = str(pieces.pop())
+            shown = partial(re.sub, r"(?<!\\)[\[\]\"]", r"\\\g<0>")
+            pieces += [rest[:start], Segment(image[number], image[number], shown), rest[end:]]
+    return pieces

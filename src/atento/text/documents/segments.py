@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from atento.errors import DataError, UsageError
@@ -46,6 +46,13 @@ class Segment:
     shown: Callable[..., str] = str
     is_gap: bool = False
     attributes: Sequence["Segment"] = ()
+
+    def of_attributes(self) -> "Segment | None":
+        """The segment of its attributes alone, of a text without words; None: it has none."""
+        if not self.attributes:
+            return None
+        first, *rest = self.attributes
+        return replace(self, text=first.text, shown=lambda *new: self.shown(self.text, *new), attributes=rest)
 
 
 class Document(Protocol):
@@ -229,13 +236,16 @@ class Inline:
             parts += escape(translation[at:])
             return lines(parts).replace("\0", " ") if lines else parts
 
-        return Segment(self.raw, self.text, shown, attributes=inside)
+        return Segment(self.raw, self.text, shown, attributes=inside if self._is_clear else ())
 
     @property
     def has_words(self) -> bool:
         """Whether there is a letter outside of the markup, and no text that looks like a numbered tag."""
-        is_clear = len(NUMBERED.findall(self.text)) == len(self._tags)
-        return is_clear and any(letter.isalpha() for letter in NUMBERED.sub("", self.text))
+        return self._is_clear and any(letter.isalpha() for letter in NUMBERED.sub("", self.text))
+
+    @property
+    def _is_clear(self) -> bool:
+        return len(NUMBERED.findall(self.text)) == len(self._tags)
 
 
 def wrapped(text: str, ends: Sequence[str], begins_no_line: re.Pattern[str] | None = None) -> str:
