@@ -227,12 +227,15 @@ def messages(data: bytes) -> Iterator[tuple[list[str], list[str]]]:
 
 def _times(data: bytes) -> Parts:
     """The blocks of a file of subtitles: times, settings, notes and identifiers stay; what pysubs2 reads, if it can."""
-    text, parts = _text_of(data), list[tuple[list[Any], str]]()
+    text, parts, begun = _text_of(data), list[tuple[list[Any], str]](), False
     for block in re.split(r"\n{2,}", text.replace("\r\n", "\n").replace("\r", "\n")):
         lines = block.splitlines()
         at = next((n for n, line in enumerate(lines) if "-->" in line), None)
+        if at is None and begun and not block.startswith(("NOTE", "STYLE", "REGION")):
+            at = -1  # the rest of the subtitle before
+        begun = begun or at is not None
         words = [] if at is None else lines[at + 1 :]
-        kept = [line.casefold() for line in lines] if at is None else lines[: at + 1]  # a rest of a subtitle
+        kept = lines if at is None else lines[: at + 1]
         parts.append(([*kept, len(words), *re.findall(r"<[^<>]*>|\{\\[^{}]*\}", " ".join(words))], " ".join(words)))
     if find_spec("pysubs2") is not None:
         import pysubs2
