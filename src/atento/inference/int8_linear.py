@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.inference.packed_linear import READ_WHOLE, Activation, activated, changed, has_int8_products
+from atento.inference.packed_linear import READ_WHOLE, Activation, WeightLinear, activated, changed, has_int8_products
 from atento.networks.int8_projection import Int8Projection
 from atento.precision import cpu_features
 
@@ -41,7 +41,7 @@ def codes_of(coded: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(coded.untyped_storage(), 0, coded.shape, coded.stride())
 
 
-class Int8Linear:
+class Int8Linear(WeightLinear):
     """Weights of 8 bits with one scale for each row of W; activations of 8 bits with one scale for all rows of a call.
 
     x (R,D) and the result are float32. Rows of one call share a scale, so the last digits of a row depend on the other
@@ -79,14 +79,6 @@ class Int8Linear:
             out: Tensor = self.product(x, self.packed, self.narrow)
         return activated(out, self.activation)
 
-    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """(R,D), (R,N) -> (R,N)."""
-        return self(x).add_(residual)
-
-    def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """(R,N), (R,D)."""
-        residual.add_(self(x))
-
     def unpacked(self) -> Tensor:
         """(N,D)."""
         weight: Tensor = torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
@@ -108,7 +100,7 @@ def _int8_product(activation: Activation) -> tuple[Callable[..., Tensor], Activa
     return torch.ops.quantized.linear_dynamic.default._op, activation
 
 
-class RowInt8Linear:
+class RowInt8Linear(WeightLinear):
     """Weights of 8 bits with one scale for each row of W; activations of 8 bits with a scale and a minimum for each
     row of x, so that rows do not depend on each other.
 
@@ -138,10 +130,6 @@ class RowInt8Linear:
         """(N,D)."""
         integers: Tensor = self.weight.to_dense().t()
         return integers * self.scales.unsqueeze(1)
-
-    def followed_by(self, activation: Activation) -> Self:
-        """As in `WeightLinear`."""
-        return changed(self, activation=activation)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""

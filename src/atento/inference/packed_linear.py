@@ -25,9 +25,11 @@ class PackedLinear(Protocol):
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """x (R,D), residual (R,N) -> x Wᵀ + b + residual (R,N)."""
+        return self(x).add_(residual)
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """Add x Wᵀ + b, for x (R,D), to residual (R,N) in its memory."""
+        residual.add_(self(x))
 
 
 class WeightLinear(PackedLinear, Protocol):
@@ -40,6 +42,7 @@ class WeightLinear(PackedLinear, Protocol):
 
     def followed_by(self, activation: Activation) -> Self:
         """One of the same memory, with that activation."""
+        return changed(self, activation=activation)
 
 
 def has_packed_products() -> bool:
@@ -76,7 +79,7 @@ def changed(linear: LinearT, **attributes: object) -> LinearT:
     return changed
 
 
-class PlainLinear:
+class PlainLinear(WeightLinear):
     """The equation as PyTorch computes it."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
@@ -86,21 +89,9 @@ class PlainLinear:
         """(R,D) -> (R,N)."""
         return activated(F.linear(x, self.weight, self.bias), self.activation)
 
-    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """(R,D), (R,N) -> (R,N)."""
-        return self(x).add_(residual)
-
-    def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """(R,N), (R,D)."""
-        residual.add_(self(x))
-
     def unpacked(self) -> Tensor:
         """(N,D)."""
         return self.weight.detach().contiguous()
-
-    def followed_by(self, activation: Activation) -> Self:
-        """As in `WeightLinear`."""
-        return changed(self, activation=activation)
 
 
 class OneDnnLinear:

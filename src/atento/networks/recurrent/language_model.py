@@ -70,22 +70,13 @@ class RecurrentLM(Network):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or the next tokens of a cached one.
+        """One forward pass, or the next tokens of a cached one; arguments and result as in `Decoder.forward`.
 
-        Args:
-            ids: (B,T) tokens; the output at position t predicts the token at t + 1.
-            token_mask: boolean (B,T), True = a real token; padding may be on either side and changes no state.
-                With a `state` it may also cover the tokens that were read before.
-            mask: None; a recurrent network reads from left to right.
-            state: from `begin()`; updated in place and returned.
-            random: the random numbers of dropout in training.
-            project: False leaves `logits` None.
-
-        Returns:
-            Output with hidden (B,T,D), logits (B,T,V) and state.
+        The output at position t predicts the token at t + 1. Padding may be on either side and changes no state. With a
+        `state`, `token_mask` may also cover the tokens that were read before.
 
         Raises:
-            CapabilityError: a mask is given.
+            CapabilityError: a mask is given; a recurrent network reads from left to right.
         """
         if mask is not None:
             description = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"

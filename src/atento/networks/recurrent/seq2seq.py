@@ -308,24 +308,12 @@ class RecurrentSeq2Seq(Network):
         random: Randomness | None = None,
         project: bool = True,
     ) -> Output:
-        """One forward pass, or one cached step of it.
+        """One forward pass, or one cached step of it; arguments and result as in `EncoderDecoder.forward`.
 
-        Args:
-            source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
-            target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
-                only the source is encoded, for heads on the encoder; `hidden` is then `encoded`.
-            source_token_mask: boolean (B,S), True = a real token, padding on either side.
-            target_token_mask: boolean (B,T), in the same way; with a `state`, it may also cover what was read before.
-            mask: None; a recurrent decoder has no mask to replace.
-            state: from `begin()`; updated in place and returned.
-            random: the random numbers of dropout in training.
-            project: False leaves `logits` None, for losses that do their own projection.
-
-        Returns:
-            Output with hidden (B,T,D), logits (B,T,V), encoded (B,S,D) and state.
+        Padding is on either side. With a `state`, `target_token_mask` may also cover what was read before.
 
         Raises:
-            CapabilityError: a mask is given.
+            CapabilityError: a mask is given; a recurrent decoder has none to replace.
         """
         if mask is not None:
             description = repr(mask) if isinstance(mask, Mask) else f"a {type(mask).__name__}"
