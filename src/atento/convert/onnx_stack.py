@@ -129,7 +129,9 @@ class GraphStack(nn.Module):
         for number, heads in positions.rotary[index]:
             rotary = positions.schemes[number]
             assert isinstance(rotary, Rotary)
-            angles = _angles(read.query_positions, self.rates[number])
+            # (L,R/2) or (B,L,R/2), in float32 as `transformers` has them
+            angles = read.query_positions.float().unsqueeze(-1) * self.rates[number]
+            angles = angles if read.query_positions.dim() == 1 else angles.unsqueeze(1)
             cos, sin = angles.cos() * rotary.scale, angles.sin() * rotary.scale
             rotation = Rotation(cos, sin, rotary.interleaved, _head_mask(attention.n_heads, heads))
             q, k = rotation(q), rotation(k)
@@ -210,12 +212,6 @@ def _rates(rotary: Rotary) -> Tensor:
     """The angles of each pair per position, (R/2,) float32."""
     rates = rotary.rates()
     return (rates if rotary.stretch is None else rotary.stretch.scaled(rates)).float()
-
-
-def _angles(positions: Tensor, rates: Tensor) -> Tensor:
-    """Positions (L,) or (B,L) -> angles (L,R/2) or (B,1,L,R/2), in float32 as `transformers` has them."""
-    angles = positions.float().unsqueeze(-1) * rates
-    return angles if positions.dim() == 1 else angles.unsqueeze(1)
 
 
 def _head_mask(n_heads: int, heads: tuple[int, ...] | None) -> Tensor | None:

@@ -148,16 +148,13 @@ class _Search:
                 return Exact(self.best, False, -self.open[0][0], self.read)
             self._branch(*heappop(self.open)[2:])  # the node with the highest bound
         if self.request.trace is not None:
-            self._record_open_nodes(self.request.trace)
+            # record the nodes that stayed open: the best continuation of each
+            for _, _, nodes, index, start in sorted(self.open, key=lambda entry: entry[:2]):
+                total = nodes.totals[index] + float(nodes.scores[index, start])
+                self._record(self.request.trace, nodes, index)
+                self.request.trace.candidate(0, int(nodes.tokens[index, start]), BOUND, total=total)
+            self.request.trace.stop(self.row, "nothing that was open could be better")
         return Exact(self.best, True, self.rank, self.read)
-
-    def _record_open_nodes(self, trace: Trace) -> None:
-        """Record the nodes that stayed open: the best continuation of each."""
-        for _, _, nodes, index, start in sorted(self.open, key=lambda entry: entry[:2]):
-            total = nodes.totals[index] + float(nodes.scores[index, start])
-            self._record(trace, nodes, index)
-            trace.candidate(0, int(nodes.tokens[index, start]), BOUND, total=total)
-        trace.stop(self.row, "nothing that was open could be better")
 
     def _score_to_beat(self) -> float:
         return self.rank + _TOLERANCE * max(1.0, abs(self.rank)) if self.rank > -inf else -inf

@@ -37,7 +37,11 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
     """
     network, started = run.updater.network, time.monotonic()
     run.seconds_counted_at = started
-    head = head_of_classes(network)
+    # the head that gives one label a text, or a word
+    name = next(head.name for head in network.config.heads if HEAD_KINDS[head.kind] in ("class", "tag"))
+    head = network.heads[name]
+    if not isinstance(head, LinearHead) or head.dense is not None:
+        raise UsageError(f"`init.classifier` needs a linear head: {name!r} has a layer before it")
     vectors, labels, weights = training_vectors(network, head, run.batches)
     if len(np.unique(labels)) < 2:
         raise DataError("the training data has only one label, so there is nothing to learn")
@@ -56,15 +60,6 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
     validate(run)
     run.progress.finished = True
     save(run)
-
-
-def head_of_classes(network: Network) -> LinearHead:
-    """Return the head that gives one label a text, or a word."""
-    name = next(head.name for head in network.config.heads if HEAD_KINDS[head.kind] in ("class", "tag"))
-    head = network.heads[name]
-    if not isinstance(head, LinearHead) or head.dense is not None:
-        raise UsageError(f"`init.classifier` needs a linear head: {name!r} has a layer before it")
-    return head
 
 
 @torch.inference_mode()

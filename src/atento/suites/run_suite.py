@@ -61,7 +61,9 @@ def glue(
     """
     suite = suite_named(table)
     rows = rows_named(suite, tasks)
-    numbers = _checked_seeds(seeds)
+    numbers = tuple(seeds)
+    if not numbers or len(set(numbers)) < len(numbers) or any(not isinstance(n, int) or n < 0 for n in numbers):
+        raise UsageError(f"`seeds` must be different whole numbers of 0 or more, at least one: got {list(numbers)}")
     files, missing = _found(rows, path_of(data, "data", "a folder"), tasks is not None)
     path = Path(model).expanduser()
     name = (path.resolve() if path.exists() else path).name
@@ -133,10 +135,3 @@ def _found(rows: Sequence[Row], folder: Path, requested: bool) -> tuple[list[Row
 
 def _expected(row: Row) -> str:
     return row.files[0].format(split=row.train[0])
-
-
-def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
-    numbers = tuple(seeds)
-    if not numbers or len(set(numbers)) < len(numbers) or any(not isinstance(n, int) or n < 0 for n in numbers):
-        raise UsageError(f"`seeds` must be different whole numbers of 0 or more, at least one: got {list(numbers)}")
-    return numbers

@@ -234,7 +234,15 @@ def windows_of(number: int, sentence: Pieces, room: int | None) -> Iterator[Wind
     if room is None or total <= room:
         yield Window(number, 0, total, 0, len(starts))
         return
-    begins = _begins(starts, total, room)
+    # the first id of each window: a word start, half a window behind the one before it or the nearest before that
+    begins = [0]
+    while begins[-1] + room < total:
+        half = bisect_right(starts, begins[-1] + room - room // 2) - 1
+        if half < 0 or starts[half] <= begins[-1]:
+            half = bisect_right(starts, begins[-1])  # a word longer than half a window
+        if half == len(starts):
+            break
+        begins.append(starts[half])
     first = 0
     for begin, following in zip(begins, [*begins[1:], total]):
         end = min(begin + room, total)
@@ -245,19 +253,6 @@ def windows_of(number: int, sentence: Pieces, room: int | None) -> Iterator[Wind
         if last > first:
             yield Window(number, begin, end, first, last)
         first = last
-
-
-def _begins(starts: Sequence[int], total: int, room: int) -> list[int]:
-    """The first id of each window: a word start, half a window behind the one before it or the nearest before that."""
-    begins = [0]
-    while begins[-1] + room < total:
-        half = bisect_right(starts, begins[-1] + room - room // 2) - 1
-        if half < 0 or starts[half] <= begins[-1]:
-            half = bisect_right(starts, begins[-1])  # a word longer than half a window
-        if half == len(starts):
-            break
-        begins.append(starts[half])
-    return begins
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[list[str]]:

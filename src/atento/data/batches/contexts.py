@@ -96,7 +96,11 @@ def context_windows(
         tokens = read[context]
         offsets.append(tokens.offsets)
         length = len(question.ids)
-        position = _context_position(template, length)  # in a row, behind the question and its special tokens
+        position = 0  # in a row, behind the question and its special tokens
+        for content, _ in template.pair:
+            if content == "B":
+                break
+            position += length if content == "A" else 1  # a special token is one
         named = f"{where(record)}: the question {questions[record][:_SHOWN]!r}"
         for start, end in _cuts(len(tokens.ids), length, template.added(True), longest, stride, named):
             rows.append(template.apply(question.ids, tokens.ids[start:end]))
@@ -146,12 +150,3 @@ def _cuts(
             f"it may have at most {MAX_WINDOWS:,}"
         )
     return [(start, min(start + room, length)) for start in starts]
-
-
-def _context_position(template: Template, question: int) -> int:
-    position = 0
-    for content, _ in template.pair:
-        if content == "B":
-            break
-        position += question if content == "A" else 1  # a special token is one
-    return position

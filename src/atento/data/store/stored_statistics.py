@@ -101,17 +101,6 @@ def _member(values: NDArray[np.uint64], ranked: NDArray[np.uint64]) -> NDArray[n
     return np.asarray(ranked[np.minimum(np.searchsorted(ranked, values), len(ranked) - 1)] == values)
 
 
-def token_lengths(store: TokenStore) -> NDArray[np.int64]:
-    """Return how many texts of the store have each number of tokens, from 0 on; omitted texts count."""
-    counts = np.zeros(1, dtype=np.int64)
-    for _, _, starts in store.shards():
-        of_shard = np.bincount(np.diff(starts.astype(np.int64)))
-        larger, smaller = sorted((counts, of_shard), key=len, reverse=True)
-        counts = larger.astype(np.int64)
-        counts[: len(smaller)] += smaller
-    return counts
-
-
 def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[str, Any]:
     """Return the statistics of the texts of a store, under the keys of `atento data stats`.
 
@@ -119,7 +108,13 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
         longest: `data.max_len`.
         n_special: special tokens of a text.
     """
-    counts = token_lengths(store)  # counts[n]: texts of n tokens
+    # how many texts of the store have each number of tokens, from 0 on; omitted texts count
+    counts = np.zeros(1, dtype=np.int64)
+    for _, _, starts in store.shards():
+        of_shard = np.bincount(np.diff(starts.astype(np.int64)))
+        larger, smaller = sorted((counts, of_shard), key=len, reverse=True)
+        counts = larger.astype(np.int64)
+        counts[: len(smaller)] += smaller
     ends = np.cumsum(counts)  # texts of n tokens or fewer
     total = int(ends[-1])
     # the smallest length that a share of the texts does not exceed: numpy's method "inverted_cdf"

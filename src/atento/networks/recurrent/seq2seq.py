@@ -174,24 +174,19 @@ class RecurrentDecoder(nn.Module):
         if depends_on_context and x.shape[1]:
             hidden, weights = self._step_by_step(x, state, token_mask, random)
         else:
-            hidden, weights = self._all_steps(x, state, token_mask, random)
+            # attention comes after the step, without input feeding: all states first, then all contexts
+            assert state.memory is not None
+            context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
+            inputs = torch.cat([x, context], dim=-1) if self.queries_before_step else x
+            states, state.layers = self.stack(inputs, state.layers, token_mask=token_mask, random=random)
+            weights = x.new_zeros(x.shape[0], x.shape[1], 0)  # (B,T,0), without attention
+            if self.attention is not None:
+                context, weights = self.attention(states, state.memory)
+            hidden, weights = self._join(states, x, context), weights
         if self.attention is not None:
             record_weights(self.attention, self.attention.kind, self.attention.layer, weights)
         state.length += x.shape[1]
         return hidden
-
-    def _all_steps(
-        self, x: Tensor, state: Seq2SeqState, token_mask: Tensor | None, random: Randomness | None
-    ) -> tuple[Tensor, Tensor]:
-        """For attention after the step without input feeding: all states first, then all contexts."""
-        assert state.memory is not None
-        context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
-        inputs = torch.cat([x, context], dim=-1) if self.queries_before_step else x
-        states, state.layers = self.stack(inputs, state.layers, token_mask=token_mask, random=random)
-        weights = x.new_zeros(x.shape[0], x.shape[1], 0)  # (B,T,0), without attention
-        if self.attention is not None:
-            context, weights = self.attention(states, state.memory)
-        return self._join(states, x, context), weights
 
     def _step_by_step(
         self, x: Tensor, state: Seq2SeqState, token_mask: Tensor | None, random: Randomness | None
