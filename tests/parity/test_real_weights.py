@@ -1,6 +1,8 @@
 """Real weights: a published sentence model out of an installed package, against sentence-transformers (C16, G8)."""
 
 import importlib.util
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -116,3 +118,26 @@ def test_g8_how_it_pools_survives_saving(model: Model, layout: str, exported: Pa
     np.testing.assert_array_equal(again.embed("O gato dorme."), model.embed("O gato dorme."))
     assert again.network.config == model.network.config
     assert again.tokenizer is not None and again.network.config.mask_id == again.tokenizer.mask_id
+
+
+@pytest.mark.parametrize(
+    "flags", [{"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}]
+)
+def test_flags_that_disagree_with_tokenizer_json_hold(flags: dict[str, bool], tmp_path: Path) -> None:
+    """As in the class that the settings name; the load report says so, and a copy has one rule."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "changed"
+    shutil.copytree(FOLDER, folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | flags))
+    some = ["naïve café AÇÃO", "日本語 text 漢字", *texts()[:3]]
+    wanted = SentenceTransformer(str(folder), device="cpu").encode(some, convert_to_numpy=True)
+    changed = atento.load(folder, device="cpu")
+    assert float(np.abs(changed.embed(some) - wanted).max()) <= 1e-5
+    assert float(np.abs(atento.load(FOLDER, device="cpu").embed(some) - wanted).max()) > 0.01
+    assert changed.load_report is not None
+    held = "tokenizer.json: normalizer (the class and the keys of tokenizer_config.json hold)"
+    assert changed.load_report.overruled == [held] and held in str(changed.load_report)
+    again = atento.load(changed.save(tmp_path / "again"), device="cpu")
+    assert float(np.abs(again.embed(some) - wanted).max()) <= 1e-5

@@ -166,9 +166,14 @@ def fine_tuned(
     tokenizer.pad_to(config.vocab_size, config.target_vocab_size)
     config = with_token_ids(config, initial, tokenizer)
     changes = rates_of(recipe)
-    if config.writing is not None:  # how its own outputs begin and end is not how those of the recipe's data do
-        writing = WritingConfig(config.writing.ends, suppressed=config.writing.suppressed, banned=config.writing.banned)
-        changes["writing"] = None if writing == WritingConfig() else writing
+    own = config.writing or WritingConfig()
+    first = own.first
+    if first is None and config.reads_source and not tokenizer.target.native:  # BART's `<s>`, as in theirs' labels
+        begin = tokenizer.target.template().single[0][0]
+        first = begin if isinstance(begin, int) and begin == tokenizer.target.specials.get("bos") else None
+    # how its own outputs end is not how those of the recipe's data do
+    writing = WritingConfig(own.ends, first, suppressed=own.suppressed, banned=own.banned)
+    changes["writing"] = None if writing == WritingConfig() else writing
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
     layers, mixed = (None, False) if init is None else (init.layers, init.layer_mix)

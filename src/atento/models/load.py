@@ -331,6 +331,10 @@ def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None
     """
     tokenizer = Tokenizer.load(files.path) if has_tokenizer(files.path) else None
     if tokenizer is not None:
+        if tokenizer.overruled and config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+            tokenizer = Tokenizer.load(files.path, by_class=False)  # as earlier versions read and trained it
+        if files.load_report is not None:
+            files.load_report.overruled = list(tokenizer.overruled)
         check_tokenizer(tokenizer, config, files.path)
     return tokenizer
 

@@ -326,7 +326,7 @@ def _rule_keys(writing: WritingConfig) -> dict[str, object]:
         "bad_words_ids": [list(ids) for ids in writing.banned],
         "renormalize_logits": writing.renormalized,
     }
-    return {name: value for name, value in data.items() if value not in (None, [], False)}
+    return {name: value for name, value in data.items() if value or (value == 0 and value is not False)}  # 0 is an id
 
 
 def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, object], dict[str, object]]:

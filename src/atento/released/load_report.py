@@ -15,6 +15,7 @@ class LoadReport:
     another tensor, differ from it here, and are loaded; `replaced` are tensors that another one replaces; `ignored`
     are tensors that released files hold although their network does not use them. `unread` are keys of `config.json`,
     or of another file that is named before the key, that nothing here reads and that may change what the model does.
+    `overruled` are rules and keys of the tokenizer's files that another of them overrules, each with what holds.
     `decoding` is the default decoding that the folder's generation settings give the model.
     """
 
@@ -27,6 +28,7 @@ class LoadReport:
     computed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    overruled: list[str] = field(default_factory=list)
     decoding: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -46,4 +48,6 @@ class LoadReport:
         if self.unread:
             where = "the folder's files" if any(": " in key for key in self.unread) else "config.json"
             parts.append(f"{counted(len(self.unread), 'key')} of {where} not read ({', '.join(self.unread)})")
+        if self.overruled:
+            parts.append(f"overruled: {', '.join(self.overruled)}")
         return "; ".join(parts)

@@ -5,17 +5,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from atento.errors import TokenizerError, nearest
 from atento.text.kinds import KINDS
+from atento.text.released.class_keys import class_rules, unheeded
+from atento.text.released.families import Sources, stated_tokens
 from atento.text.released.tokenizer_files import (
     FAMILIES,
-    class_tokens,
+    class_named,
+    class_settings,
     family_named,
     names_language,
     released_parts,
     template_for,
+    with_segments,
 )
 from atento.text.specials import SpecialTokens, Template, languages_of, template_of, token_of
 from atento.text.tokenizer_folder import (
@@ -30,8 +34,10 @@ from atento.text.tokenizer_folder import (
     read_settings,
     special_strings,
     specials_of,
+    vocabulary_of,
 )
 
+ADDED = "added_tokens.json"
 READS = "language"
 """Key of `tokenizer_config.json`, ours: the language whose token a source has, by name; it wins over `src_lang`."""
 MARKERS = "markers"
@@ -46,12 +52,13 @@ def has_tokenizer(directory: Path) -> bool:
     return any((directory / name).is_file() for name in names)
 
 
-def read_tokenizer(directory: Path, side: str = "") -> Parts:
+def read_tokenizer(directory: Path, side: str = "", *, by_class: bool = True) -> Parts:
     """Read `tokenizer.json`, of Atento or any in the Hugging Face layout; without one, the files of a released model.
 
     Args:
         directory: the folder.
         side: what the names of the files begin with, `TARGET` for those of a target side.
+        by_class: whether the class of the settings sets rules of `tokenizer.json`, as in transformers.
 
     Raises:
         TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
@@ -79,24 +86,33 @@ def read_tokenizer(directory: Path, side: str = "") -> Parts:
         model["type"] = "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else pieces
         text = json.dumps(data)
     config = read_settings(directory, files, side)
-    if implied := class_tokens(directory, config, data):  # stated from here on: a copy may lack the `config.json`
+    if implied := class_settings(directory, config, data):  # stated from here on: a copy may lack the `config.json`
         config |= implied
         files[CONFIG] = (json.dumps(as_settings(files) | implied, ensure_ascii=False, indent=2) + "\n").encode()
+    added = _added(directory, config, data, files) if by_class else []
+    data |= {"added_tokens": [*_listed(data), *added]} if added else {}
     specials = specials_of(data, config, directory)
+    native = isinstance(config.get("atento"), dict)
+    named = (class_named(directory, config, data) if by_class else None) or ""
     try:
         kind, lowercase = _kind(config.get("atento"), model.get("type"))
-        native = isinstance(config.get("atento"), dict)
-        family = None if native else family_named(directory, config)
-        by_settings = family is not None and names_language(family, specials)  # the settings say the language
-        template = (
-            template_for(str(family), config, specials) if by_settings else template_of(data.get("post_processor"))
-        )
-        if template is None:
-            template = Template() if native else _usual(directory, config, specials)
+        template, stated = _template(named, config, data, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
+    rules = class_rules(named, Sources(directory, config, {}), data)
+    if rules or added:
+        text = json.dumps(data | rules, ensure_ascii=False)
+        files[DEFINITION] = text.encode()  # a copy has one rule
+    other = [*rules, *(() if stated in (None, template) else ("post_processor",))]
+    tokens = [f"{DEFINITION}: {token['content']!r} (a token by {CONFIG} or {ADDED})" for token in added]
+    overruled = tokens + [f"{DEFINITION}: {part} (the class and the keys of {CONFIG} hold)" for part in other]
+    overruled += [f"{CONFIG}: {key} ({DEFINITION} holds)" for key in unheeded(config, data | rules, template)]
+    if not with_segments(directory, config):
+        template = template.in_one_segment()
+    family = None if native else family_named(directory, config)
     cut = _truncation_side(config, data)
-    parts = reading(Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=cut))
+    parts = Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=cut)
+    parts = reading(replace(parts, overruled=() if native else tuple(overruled)))
     return parts if side else _with_target_of(directory, parts)
 
 
@@ -128,15 +144,41 @@ def _kind(ours: object, model_type: object) -> tuple[str, bool]:
     return kind, lowercase
 
 
-def _usual(directory: Path, config: dict[str, object], specials: SpecialTokens) -> Template:
-    """The template of the family, if `tokenizer.json` has none; no special tokens for an unknown family."""
-    name = family_named(directory, config)
-    if name is None:
-        return Template()
-    try:
-        return template_for(name, config, specials)
-    except TokenizerError:  # it has no such tokens
-        return Template()
+def _added(
+    directory: Path, config: dict[str, object], data: dict[str, Any], files: dict[str, bytes]
+) -> list[dict[str, Any]]:
+    """The tokens that the other files add to those of `tokenizer.json`."""
+    if (directory / ADDED).is_file() and "added_tokens_decoder" not in config:
+        files[ADDED] = read_file(directory / ADDED)
+    ids, names = vocabulary_of(data["model"], directory), ("lstrip", "rstrip", "single_word", "normalized", "special")
+    known = {str(token.get("content")) for token in _listed(data) if isinstance(token, dict)}
+    stated = sorted(stated_tokens(Sources(directory, config, files)).items())
+    return [
+        {"id": ids.get(token.content, number), "content": token.content}
+        | {name: getattr(token, name) for name in names}
+        for number, token in stated
+        if token.content not in known
+    ]
+
+
+def _listed(data: dict[str, Any]) -> list[Any]:
+    listed = data.get("added_tokens")
+    return listed if isinstance(listed, list) else []
+
+
+def _template(
+    named: str, config: dict[str, object], data: dict[str, Any], specials: SpecialTokens
+) -> tuple[Template, Template | None]:
+    """The template of the class, if it has one of its own, else that of `tokenizer.json`; and the latter."""
+    stated = template_of(data.get("post_processor"))
+    own = FAMILIES[named].template if named in FAMILIES else "none"
+    if own not in ("flags", "none") and not (named == "albert" and data.get("post_processor")):
+        try:
+            return template_for(named, config, specials), stated
+        except TokenizerError:  # it has no such tokens
+            if names_language(named, specials):
+                raise
+    return stated or Template(), stated
 
 
 def reading(parts: Parts) -> Parts:

@@ -57,7 +57,7 @@ class Tokenizer:
             parts = Parts(definition, kind, specials, lowercase, native=True, files=files, template=Template())
         self._parts = parts
         self.family, self.native = parts.family, parts.native
-        self.truncation_side, self.markers = parts.truncation_side, parts.markers
+        self.truncation_side, self.markers, self.overruled = parts.truncation_side, parts.markers, parts.overruled
         self._template = parts.template
         self._target = None if parts.target is None else Tokenizer._of(parts.target)
         self.definition = definition
@@ -104,7 +104,7 @@ class Tokenizer:
         return cls(backend.to_str(pretty=True), kind, specials, lowercase=lowercase)
 
     @classmethod
-    def load(cls, directory: str | Path, *, markers: Sequence[str] = ()) -> "Tokenizer":
+    def load(cls, directory: str | Path, *, markers: Sequence[str] = (), by_class: bool = True) -> "Tokenizer":
         """Load a tokenizer folder.
 
         It has a `tokenizer.json`, of Atento or any in the Hugging Face layout, or the files of a released model:
@@ -115,13 +115,15 @@ class Tokenizer:
         Args:
             directory: the folder.
             markers: special tokens of it that texts may spell (`with_markers`); `save` keeps them.
+            by_class: whether the class that the settings name sets rules of `tokenizer.json` by its keys, as in
+                `transformers`; `overruled` names what it changed.
 
         Raises:
             TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
             UsageError: `directory` is not a path.
             MissingPartError: the files need the package `sentencepiece`, which is not installed.
         """
-        parts = read_tokenizer(path_of(directory, "directory", "a folder"))
+        parts = read_tokenizer(path_of(directory, "directory", "a folder"), by_class=by_class)
         try:
             return cls._of(with_markers(parts, markers))
         except TokenizerError as error:

@@ -120,7 +120,9 @@ def as_object(text: str, path: Path) -> dict[str, Any]:
 
 
 def read_settings(directory: Path, files: dict[str, bytes], side: str = "") -> dict[str, object]:
-    """The settings of `special_tokens_map.json` and `tokenizer_config.json`; empty if there is neither file.
+    """The settings of `tokenizer_config.json` and `special_tokens_map.json`; empty if there is neither file.
+
+    The second one wins, as in transformers, which reads it where the first one has no `added_tokens_decoder`.
 
     Args:
         directory: the folder.
@@ -131,11 +133,12 @@ def read_settings(directory: Path, files: dict[str, bytes], side: str = "") -> d
         TokenizerError: a file is malformed; the message names it.
     """
     settings: dict[str, object] = {}
-    for name in (MAP, CONFIG):  # the second one wins
+    for name in (CONFIG, MAP):
         path = directory / f"{side}{name}"
         if path.is_file():
             files[name] = read_file(path)
-            settings |= as_object(as_text(files[name], path), path)
+            stated = as_object(as_text(files[name], path), path)
+            settings |= stated if name == CONFIG or "added_tokens_decoder" not in settings else {}
     return settings
 
 
@@ -152,7 +155,7 @@ def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) ->
         TokenizerError: a declared token is not in the vocabulary, or a token of Atento is not at its fixed id.
     """
     ids: dict[str, int] = {}
-    vocabulary = _vocabulary(data["model"], where)
+    vocabulary = vocabulary_of(data["model"], where)
     added = data.get("added_tokens")
     for token in added if isinstance(added, list) else ():
         if isinstance(token, dict) and token.get("special") and isinstance(token.get("content"), str):
@@ -163,11 +166,19 @@ def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) ->
     for role, keys in _ROLE_KEYS.items():
         for key in keys:
             text = token_text(config.get(key))
-            if text is not None and role not in roles:
-                if text not in ids and text not in vocabulary:
-                    raise TokenizerError(f"the {role} token {text!r} of {where / CONFIG} is not in the vocabulary")
-                roles[role] = text
-                ids.setdefault(text, vocabulary.get(text, -1))
+            if text is None or (role in roles and text not in vocabulary):
+                continue
+            if text not in ids and text not in vocabulary:
+                raise TokenizerError(f"the {role} token {text!r} of {where / CONFIG} is not in the vocabulary")
+            roles.setdefault(role, text)
+            ids.setdefault(text, vocabulary.get(text, -1))
+    for key in ("additional_special_tokens", EXTRA, "model_specific_special_tokens"):  # a list, or by name
+        named = config.get(key) or ()
+        for text in map(
+            token_text, named.values() if isinstance(named, dict) else named if isinstance(named, list) else ()
+        ):
+            if text in vocabulary:
+                ids.setdefault(text, vocabulary[text])
     if "atento" in config:
         for expected, (role, text) in enumerate(STANDARD.items()):
             if roles.get(role) != text or ids.get(text) != expected:
@@ -204,7 +215,7 @@ def is_id(number: object) -> bool:
     return type(number) is int and 0 <= number < MOST_IDS
 
 
-def _vocabulary(model: dict[str, object], where: Path) -> dict[str, int]:
+def vocabulary_of(model: dict[str, object], where: Path) -> dict[str, int]:
     """The ids of the pieces of a `tokenizer.json`. Raises TokenizerError: a number that no token has."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
@@ -260,6 +271,7 @@ class Parts:
             none.
         truncation_side: the side at which texts that are too long are cut, "right" or "left".
         markers: the special tokens that texts may spell.
+        overruled: what one of the files says and another one overrules, with the one that holds.
     """
 
     definition: str
@@ -274,6 +286,7 @@ class Parts:
     family: str | None = None
     truncation_side: Literal["right", "left"] = "right"
     markers: tuple[str, ...] = ()
+    overruled: tuple[str, ...] = ()
 
 
 def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:

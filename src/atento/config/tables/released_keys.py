@@ -77,20 +77,22 @@ FILES: dict[str, Keys] = {
         computed=_names(
             """
             tokenizer_class bos_token eos_token unk_token sep_token pad_token cls_token mask_token
-            additional_special_tokens extra_special_tokens added_tokens_decoder model_max_length chat_template
+            additional_special_tokens extra_special_tokens model_specific_special_tokens added_tokens_decoder
+            model_max_length model_input_names chat_template
             add_bos_token add_eos_token add_prefix_space do_lower_case strip_accents tokenize_chinese_chars
             keep_accents split_by_punct extra_ids offset mask_token_sent src_lang language_codes separate_vocabs
             language legacy_behaviour
-            clean_up_tokenization_spaces split_special_tokens truncation_side markers atento
+            split_special_tokens truncation_side markers atento
             """
         ),
         harmless=_names(
             """
             name_or_path special_tokens_map_file tokenizer_file vocab_file merges_file auto_map use_fast backend
-            is_local local_files_only processor_class model_input_names padding_side padding pad_to_multiple_of
+            is_local local_files_only processor_class padding_side padding pad_to_multiple_of
             pad_token_type_id cls_token_type_id return_token_type_ids truncation truncation_strategy max_length max_len
-            stride model_specific_special_tokens add_prefix_space_char trim_offsets errors from_slow
-            do_basic_tokenize never_split spaces_between_special_tokens num_madeup_words use_default_system_prompt
+            stride add_prefix_space_char trim_offsets errors from_slow
+            clean_up_tokenization_spaces do_basic_tokenize never_split spaces_between_special_tokens num_madeup_words
+            use_default_system_prompt
             tgt_lang source_lang target_lang legacy vocab_type do_split
             sep add_special_tokens special_tokens spm_file source_spm target_spm
             """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
-from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.errors import DataError
@@ -121,21 +121,23 @@ class Denoising:
     layout: SequenceToSequence  # makes batches of sources and targets
     noise: Noise  # makes the sources
     template: Template  # special tokens around a source
+    begin: tuple[int, ...] = ()  # ids in front of a target
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return the number of tokens of each text, EOS included."""
-        return (store["ids"].lengths + 1).astype(np.float64)  # + EOS
+        """Return the number of tokens of each target, EOS included."""
+        return self.lengths(store)[1].astype(np.float64)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lengths of texts with special tokens, as sources without noise and as targets."""
-        return store["ids"].lengths + self.template.added(False), store["ids"].lengths + 1
+        lengths = store["ids"].lengths
+        return lengths + self.template.added(False), lengths + len(self.begin) + 1
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch draws other noise."""
         texts = [store["ids"][row].astype(np.int64) for row in rows.tolist()]
         noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)
         sources = [self.template.apply(ids.tolist())[0][:-1] for ids in noisy]  # the layout adds EOS
-        columns = {"source": Ragged(sources), "target": Ragged([ids.tolist() for ids in texts])}
+        columns = {"source": Ragged(sources), "target": Ragged([[*self.begin, *ids.tolist()] for ids in texts])}
         return self.layout.batch(MemoryStore(columns), np.arange(len(sources)), draw)
 
 
@@ -163,7 +165,8 @@ def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatch
     """
     network, tokenizer = preparation.network, preparation.tokenizer
     template = special_tokens_of(network, tokenizer)
-    room = preparation.longest - template.added(False)  # room without the special tokens
+    begin = begin_of_outputs(network)
+    room = preparation.longest - max(template.added(False), len(begin) + 1)  # room without the special tokens
     encoded = [sentence_numbers(tokenizer, text) for text in preparation.split["text"]]
     ids = preparation.pieces([text for text, _ in encoded], room)
     # cut exactly as `pieces` cuts the ids
@@ -172,6 +175,6 @@ def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatch
         raise DataError("no text is left: all are blank")
     shares = (config.option(name) for name in ("infilling", "mean_span", "deletion", "permutation", "rotation"))
     layout = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
-    objective = Denoising(layout, Noise(tokenizer.mask_id, *shares), template)
+    objective = Denoising(layout, Noise(tokenizer.mask_id, *shares), template, begin)
     store = MemoryStore({"ids": Ragged(ids), "sentence": Ragged(sentences)})
     return preparation.planned(store, objective, config.weight)

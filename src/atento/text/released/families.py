@@ -144,18 +144,22 @@ def bert(sources: Sources) -> Built:
     """
     path = sources.directory / "vocab.txt"
     vocabulary = listed(sources.files["vocab.txt"], path)
-    lowercase = bool(sources.flag("do_lower_case", True))
     unk = unknown(sources.config, "[UNK]", vocabulary, path)
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(
+    backend.normalizer = bert_normalizer(sources)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return Built(backend, "wordpiece", bool(sources.flag("do_lower_case", True)), mask_takes_space=False)
+
+
+def bert_normalizer(sources: Sources) -> normalizers.BertNormalizer:
+    """BERT's normalisation, with the settings of `bert`."""
+    return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(sources.flag("tokenize_chinese_chars", True)),
         strip_accents=sources.flag("strip_accents", None),
-        lowercase=lowercase,
+        lowercase=bool(sources.flag("do_lower_case", True)),
     )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    return Built(backend, "wordpiece", lowercase, mask_takes_space=False)
 
 
 def _vocabulary_and_merges(sources: Sources) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -202,7 +206,7 @@ def stated_tokens(sources: Sources) -> dict[int, AddedToken]:
         path = directory / "added_tokens.json"
         added = numbered(sources.files["added_tokens.json"], path, may_be_empty=True)  # BERTimbau's is `{}`
         for text, number in added.items():
-            stated.setdefault(number, AddedToken(text, normalized=False, special=False))
+            stated.setdefault(number, AddedToken(text, normalized=True, special=False))
     return stated
 
 

@@ -129,16 +129,10 @@ MODEL_TYPES = {
     "mistral": "llama",
 }
 _WITHOUT_DEFINITION = {"mbart": "mbart", "m2m_100": "m2m_100"}  # `model_type`s that have several tokenizers
-_STATED = {  # family -> class
-    "mbart": "MBartTokenizer",
-    "mbart50": "MBart50Tokenizer",
-    "camembert": "CamembertTokenizer",
-    "pegasus": "PegasusTokenizer",
-    "albert": "AlbertTokenizer",
-    "gemma": "GemmaTokenizer",
-    "mpnet": "MPNetTokenizer",
-}
+_BY_CLASS = ("mbart", "mbart50", "camembert", "pegasus", "albert", "gemma", "mpnet")  # files alone do not tell these
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
+_GENERIC_MODELS = ("mistral", "modernbert")  # which have the generic class, whatever their settings state
+_BY_ENDS = ("xlm-roberta", "camembert")  # whose classes put BOS and EOS around a text, whatever CLS and SEP are
 _FIRST_SOURCES = ("en_XX", "en", "eng_Latn")  # the source language where the settings name none
 
 
@@ -148,30 +142,62 @@ def family_named(directory: Path, config: Mapping[str, object]) -> str | None:
     return family if label else None
 
 
-def class_tokens(directory: Path, config: Mapping[str, object], definition: Mapping[str, object]) -> dict[str, object]:
-    """The special tokens of `tokenizer.json` that the settings leave to the class, as those of bert-base-uncased do."""
+def class_named(directory: Path, config: Mapping[str, object], definition: Mapping[str, object]) -> str | None:
+    """The family whose class makes the tokenizer in transformers; None: the generic one, with the file's own rules."""
+    stated, model_type = _stated(directory, config)
+    if "atento" in config or model_type in _GENERIC_MODELS:
+        return None
+    if stated == "Qwen2" or model_type in ("qwen2", "qwen3"):
+        return "qwen2"  # whose files are read as they are
+    family = _CLASSES.get(stated) if stated else MODEL_TYPES.get(str(model_type))
+    byte_level = '"ByteLevel"' in json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
+    return None if family == "llama" and (byte_level or not stated) else family
+
+
+def with_segments(directory: Path, config: Mapping[str, object]) -> bool:
+    """Whether a network is given the segments of a pair: by `model_input_names`, which a generic class has without."""
+    stated, names = _stated(directory, config)[0], config.get("model_input_names")
+    generic = stated in _GENERIC[1:] and "atento" not in config
+    return "token_type_ids" in names if isinstance(names, list) else not generic
+
+
+def class_settings(directory: Path, config: Mapping[str, object], definition: Mapping[str, object]) -> dict[str, str]:
+    """The class and the special tokens of `tokenizer.json` that the settings leave to the model.
+
+    Those of bert-base-uncased do.
+    """
     if "atento" in config or (isinstance(config.get("tokenizer_class"), str) and _class_of(config) in _GENERIC):
         return {}  # ours states all of its tokens, and a generic class has none
     family, added = family_named(directory, config), definition.get("added_tokens")
+    if family is None:
+        return {}
     tokens = [token for token in (added if isinstance(added, list) else ()) if isinstance(token, dict)]
     special = {text for token in tokens if token.get("special") and (text := token_text(token)) is not None}
-    implied = FAMILIES[family].tokens if family is not None else {}
-    return {key: text for key, text in implied.items() if key not in config and text in special}
+    stated = _class_of(config) or class_named(directory, config, definition) is None
+    implied = {} if stated else {"tokenizer_class": _class_for(family)}
+    return implied | {
+        key: text for key, text in FAMILIES[family].tokens.items() if key not in config and text in special
+    }
+
+
+def _class_for(family: str) -> str:
+    return f"{next(name for name, known in _CLASSES.items() if known == family)}Tokenizer"
+
+
+def _stated(directory: Path, config: Mapping[str, object]) -> tuple[str, object]:
+    """The class that the settings of a folder name, or its `config.json` ("" if neither), and its `model_type`."""
+    path = directory / "config.json"
+    model = as_object(as_text(read_file(path), path), path) if path.is_file() else {}
+    return _class_of(config) or _class_of(model), model.get("model_type")
 
 
 def _label(directory: Path, config: Mapping[str, object]) -> tuple[str, str | None]:
     """The name that the files give the tokenizer ("" if none), and the family of that name."""
-    name = _class_of(config)
+    name, model_type = _stated(directory, config)
     if name not in _GENERIC:
         return name, _CLASSES.get(name)
-    path = directory / "config.json"
-    if path.is_file():
-        model = as_object(as_text(read_file(path), path), path)
-        if (stated := _class_of(model)) not in _GENERIC:
-            return stated, _CLASSES.get(stated)
-        model_type = model.get("model_type")
-        if isinstance(model_type, str) and model_type != "atento":  # models of Atento may have the files of any family
-            return model_type, MODEL_TYPES.get(model_type)
+    if isinstance(model_type, str) and model_type != "atento":  # models of Atento may have the files of any family
+        return model_type, MODEL_TYPES.get(model_type)
     return "", None
 
 
@@ -232,7 +258,7 @@ def template_for(name: str, config: Mapping[str, object], specials: SpecialToken
     """
     family = FAMILIES[name]
     ids = {role: specials.ids[text] for role, text in specials.roles.items()}
-    for role in ("cls", "sep"):
+    for role in ("cls", "sep") if name not in _BY_ENDS else ():
         number = specials.ids.get(token_text(config.get(f"{role}_token")) or "")
         if number is not None:
             ids[role] = number
@@ -243,7 +269,7 @@ def template_for(name: str, config: Mapping[str, object], specials: SpecialToken
     if source and language is None and family.template.startswith("language"):
         raise TokenizerError(f"`src_lang` must be a language of the tokenizer: got {source!r}")
     row = family.template
-    if row == "language" and config.get("legacy_behaviour"):  # of NLLB, as first released
+    if name == "nllb" and config.get("legacy_behaviour"):  # as first released
         row = "language-last"
     if row == "flags":
         bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))
@@ -274,8 +300,8 @@ def released_parts(directory: Path, config: dict[str, object], files: dict[str, 
     for file in (*family.files, "added_tokens.json"):
         if (directory / file).is_file():
             files[file] = read_file(directory / file)
-    if name in _STATED and not _class_of(config):  # where the files alone do not tell the family
-        stated = as_settings(files) | {"tokenizer_class": _STATED[name]}
+    if name in _BY_CLASS and not _class_of(config):
+        stated = as_settings(files) | {"tokenizer_class": _class_for(name)}
         files[CONFIG] = (json.dumps(stated, ensure_ascii=False, indent=2) + "\n").encode()
     if family.read is not None:
         sources = families.Sources(directory, {**family.tokens, **config}, files)

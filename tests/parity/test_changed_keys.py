@@ -1,0 +1,387 @@
+"""Each key of a released folder's tokenizer files, changed in turn in a small folder of each family, beside theirs.
+
+A value is what transformers makes of it, or stands in `BY_DESIGN` with the reason; a key that the tables list as one
+that changes nothing changes nothing there; one that they list as computed changes something in some family.
+"""
+
+import json
+import math
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
+
+import tokenizers
+import torch
+import transformers as hf
+from tokenizers import models, pre_tokenizers, trainers
+
+import atento
+from atento.config.tables.released_keys import FILES
+from atento.errors import TokenizerError
+from atento.tasks.classification import classifications
+from atento.text.tokenizer import Tokenizer
+from released_folders import TEXTS, _byte_level, _wordpiece
+from test_tokenizer_families import FAIRSEQ, modernbert, mpnet, unigram
+
+pytestmark = pytest.mark.parity
+CONFIG, MAP, DEFINITION, ADDED = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "added_tokens.json",
+)
+SOME = [
+    *TEXTS[:3],
+    "  a menina  viu o cão ",
+    "AÇÃO, Coração e ``Avó''!",
+    "não 漢字kanji x\r\ny <x> <extra>",
+    "o gato , a ave . o n't",
+    "",
+]
+
+
+def _bytes_of_bpe() -> dict[str, Any]:
+    """Llama's pieces: BPE over characters that falls back to bytes."""
+    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
+    front = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=front, show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    data = json.loads(backend.to_str())["model"]
+    return {"vocab": data["vocab"], "merges": [tuple(merge) for merge in data["merges"]]}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a family's tokenizer is made, the `model_type` beside it, and parts of `tokenizer.json` that are others."""
+
+    make: Callable[[], Any]
+    model_type: str
+    other: dict[str, Any] = field(default_factory=dict)
+
+
+CASED = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": False,
+    "lowercase": False,
+}
+LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+ALBERT, CAMEMBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
+LAYOUTS = {
+    "bert": Layout(lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert"),
+    "bert, generic class": Layout(modernbert, "bert"),
+    "bert, other rules": Layout(
+        lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", {"normalizer": CASED, "post_processor": None}
+    ),
+    "bert, generic class, other rules": Layout(modernbert, "bert", {"normalizer": CASED, "post_processor": None}),
+    "distilbert": Layout(lambda: hf.DistilBertTokenizer(vocab=_wordpiece().get_vocab()), "distilbert"),
+    "mpnet": Layout(mpnet, "mpnet"),
+    "modernbert": Layout(modernbert, "modernbert"),
+    "roberta": Layout(lambda: hf.RobertaTokenizer(**_byte_level([*FAIRSEQ, "<mask>"])), "roberta"),
+    "bart": Layout(lambda: hf.BartTokenizer(**_byte_level([*FAIRSEQ, "<mask>"])), "bart"),
+    "gpt2": Layout(lambda: hf.GPT2Tokenizer(**_byte_level(["<|endoftext|>"])), "gpt2"),
+    "qwen2": Layout(lambda: hf.Qwen2Tokenizer(**_byte_level(["<|endoftext|>"])), "qwen2"),
+    "albert": Layout(lambda: hf.AlbertTokenizer(vocab=unigram(ALBERT)), "albert"),
+    "deberta-v2": Layout(
+        lambda: hf.DebertaV2Tokenizer(vocab=unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"]), unk_id=3), "deberta-v2"
+    ),
+    "xlm-roberta": Layout(lambda: hf.XLMRobertaTokenizer(vocab=[*unigram(FAIRSEQ), ("<mask>", 0.0)]), "xlm-roberta"),
+    "camembert": Layout(
+        lambda: hf.CamembertTokenizer(vocab=[*unigram([*CAMEMBERT, "<unk>NOTUSED"]), ("<mask>", 0.0)]), "camembert"
+    ),
+    "t5": Layout(lambda: hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"]), extra_ids=5), "t5"),
+    "mbart": Layout(lambda: hf.MBartTokenizer(vocab=unigram(FAIRSEQ), src_lang="en_XX"), "mbart"),
+    "mbart50": Layout(lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX"), "mbart"),
+    "nllb": Layout(lambda: hf.NllbTokenizer(**_byte_level(FAIRSEQ), src_lang="eng_Latn"), "m2m_100"),
+    "pegasus": Layout(
+        lambda: hf.PegasusTokenizer(vocab=unigram(["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk>"])), "pegasus"
+    ),
+    "llama": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama"),
+    "llama, ByteLevel alone": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {"post_processor": LEVEL}),
+    "gemma": Layout(lambda: hf.GemmaTokenizer(**_bytes_of_bpe()), "gemma"),
+}
+PIECE = "piece"  # stands for a piece of the vocabulary that is in none of the texts
+_TOKENS = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+_LISTS = ("additional_special_tokens", "extra_special_tokens")
+# key -> values that a file may have in place of its own
+VALUES: dict[str, dict[str, list[Any]]] = {
+    CONFIG: {
+        "tokenizer_class": [None, "PreTrainedTokenizerFast", "TokenizersBackend"],
+        **{key: [PIECE, None] for key in _TOKENS},
+        **{key: [[PIECE]] for key in _LISTS},
+        "added_tokens_decoder": ["new"],
+        "model_max_length": [5],
+        "chat_template": ["{{ messages[0].content }}"],
+        "add_bos_token": [True, False],
+        "add_eos_token": [True, False],
+        "add_prefix_space": [True, False, None],
+        "do_lower_case": [True, False],
+        "strip_accents": [True, False, None],
+        "tokenize_chinese_chars": [True, False],
+        "keep_accents": [True, False],
+        "split_by_punct": [True, False],
+        "extra_ids": [3],
+        "offset": [0],
+        "mask_token_sent": [None],
+        "src_lang": ["ro_RO", "fra_Latn"],
+        "language_codes": ["m2m100"],
+        "separate_vocabs": [True],
+        "language": ["pt_XX", "por_Latn"],
+        "legacy_behaviour": [True],
+        "clean_up_tokenization_spaces": [True, False],
+        "split_special_tokens": [True],
+        "truncation_side": ["left"],
+        "markers": [[PIECE]],
+        "atento": [{"kind": "unigram", "lowercase": False}],
+        "name_or_path": ["other"],
+        "special_tokens_map_file": ["other.json"],
+        "tokenizer_file": ["other.json"],
+        "vocab_file": ["other.txt"],
+        "merges_file": ["other.txt"],
+        "auto_map": [{"AutoTokenizer": None}],
+        "use_fast": [False],
+        "backend": ["tokenizers"],
+        "is_local": [True],
+        "local_files_only": [True],
+        "processor_class": ["Processor"],
+        "model_input_names": [["input_ids"]],
+        "padding_side": ["left"],
+        "padding": [True],
+        "pad_to_multiple_of": [8],
+        "pad_token_type_id": [3],
+        "cls_token_type_id": [2],
+        "return_token_type_ids": [True],
+        "truncation": [True],
+        "truncation_strategy": ["only_first"],
+        "max_length": [3],
+        "max_len": [3],
+        "stride": [1],
+        "model_specific_special_tokens": [{"other_token": PIECE}],
+        "add_prefix_space_char": [True],
+        "trim_offsets": [False],
+        "errors": ["ignore"],
+        "from_slow": [True],
+        "do_basic_tokenize": [False],
+        "never_split": [["gato"]],
+        "spaces_between_special_tokens": [False],
+        "num_madeup_words": [3],
+        "use_default_system_prompt": [True],
+        "tgt_lang": ["ro_RO"],
+        "source_lang": ["en"],
+        "target_lang": ["pt"],
+        "legacy": [True, False],
+        "vocab_type": ["spm"],
+        "do_split": [False],
+        "sep": [" "],
+        "add_special_tokens": [True],
+        "special_tokens": [["gato"]],
+        "spm_file": ["other.model"],
+        "source_spm": ["other.model"],
+        "target_spm": ["other.model"],
+        "sp_model_kwargs": [{"enable_sampling": True}],
+        "remove_space": [False],
+    },
+    MAP: {key: [PIECE] for key in _TOKENS} | {key: [[PIECE]] for key in _LISTS},
+    ADDED: {"a token": ["new"], "a piece": ["old"]},
+}
+# file, key -> why ours is another than theirs, or refused by a sentence; each of them differs somewhere
+BY_DESIGN = {
+    (CONFIG, "unk_token"): "another unknown token than that of the model in `tokenizer.json` is refused",
+    (MAP, "unk_token"): "as in the settings",
+    (CONFIG, "eos_token"): "theirs takes an id that the class states in place of a token that is not there",
+    (CONFIG, "bos_token"): "as `eos_token`",
+    (CONFIG, "cls_token"): "as `eos_token`",
+    (CONFIG, "sep_token"): "as `eos_token`",
+    (CONFIG, "src_lang"): "a language that the tokenizer has not is refused; theirs reads the unknown token",
+    (CONFIG, "language"): "ours, of an adapted translator: the language of sources; refused where there are none",
+    (CONFIG, "atento"): "ours, of a tokenizer that Atento trained; refused for another",
+    (CONFIG, "markers"): "ours: special tokens that texts may spell",
+    (CONFIG, "tokenizer_class"): "mBART-50 without its class is read by its frame, not as the first mBART",
+    (CONFIG, "add_special_tokens"): "theirs cannot be built from it",
+    (CONFIG, "add_prefix_space"): "theirs refuses null, which is the default here",
+    (CONFIG, "additional_special_tokens"): "theirs does not read it beside `extra_special_tokens`",
+    (MAP, "additional_special_tokens"): "as in the settings",
+    (CONFIG, "clean_up_tokenization_spaces"): "a text is decoded as its tokens spell it",
+}
+# not seen in ids: what they say has its own test
+ELSEWHERE = {"model_max_length", "chat_template", "truncation_side", "split_special_tokens"}
+NO_FILE = {
+    "extra_ids",
+    "offset",
+    "mask_token_sent",
+    "language_codes",
+    "separate_vocabs",
+    "add_bos_token",
+    "add_eos_token",
+}  # read without `tokenizer.json`
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    place = tmp_path_factory.mktemp("layouts")
+
+    @cache
+    def make(name: str) -> Path:
+        folder = place / name
+        LAYOUTS[name].make().save_pretrained(folder)
+        (folder / "config.json").write_text(json.dumps({"model_type": LAYOUTS[name].model_type}))
+        definition = json.loads((folder / DEFINITION).read_text()) | LAYOUTS[name].other
+        (folder / DEFINITION).write_text(json.dumps(definition))
+        return folder
+
+    return make
+
+
+def changed(folder: Path, place: Path, file: str, key: str, value: Any) -> Path:
+    """A copy of the folder in which one key of one file has that value."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(folder, place)
+    definition = json.loads((place / DEFINITION).read_text())
+    vocabulary = definition["model"]["vocab"]
+    ids = vocabulary if isinstance(vocabulary, dict) else {piece: n for n, (piece, _) in enumerate(vocabulary)}
+    pieces = sorted(ids, key=ids.__getitem__)
+    free = max(len(pieces), *(token["id"] + 1 for token in definition["added_tokens"]))
+    spelled = "".join(SOME).lower()
+    piece = next(
+        piece for piece in pieces[40:] if piece.strip("#▁Ġ").isalpha() and piece.strip("#▁Ġ").lower() not in spelled
+    )
+    path = place / file
+    data = json.loads(path.read_text()) if path.exists() else {}
+    if file == ADDED:
+        known = next(one for one in pieces[40:] if one.strip("#▁Ġ").isalpha())
+        data = {"<x>": free} if value == "new" else {known: ids[known]}
+    elif key == "added_tokens_decoder":
+        plain = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word", "special"), False)
+        kept = {str(token.pop("id")): token for token in definition["added_tokens"]}
+        data[key] = kept | {str(free): {"content": "<x>"} | plain}
+    else:
+        data[key] = json.loads(json.dumps(value).replace(f'"{PIECE}"', json.dumps(piece)))
+    path.write_text(json.dumps(data))
+    return place
+
+
+def has_segments(folder: Path) -> bool:
+    """Whether networks of that type read segments."""
+    return json.loads((folder / "config.json").read_text())["model_type"] in ("bert", "deberta-v2")
+
+
+def theirs(folder: Path) -> Any:
+    """Ids with special tokens, without, of a pair, text, and the ids that have none; or the class of the error."""
+    try:
+        peer = hf.AutoTokenizer.from_pretrained(folder)
+        plain = [peer(text, add_special_tokens=False)["input_ids"] for text in SOME]
+        said = [peer.decode(ids, skip_special_tokens=True) for ids in plain if peer.unk_token_id not in ids]
+        both = peer("o gato", TEXTS[0])
+        given = both.get("token_type_ids", [0] * len(both["input_ids"]))
+        pair = both["input_ids"], given if has_segments(folder) else []
+        shown = set(range(40, 400)) - {peer.unk_token_id}
+        hidden = [number for number in sorted(shown) if not peer.decode([number], skip_special_tokens=True)]
+        return [peer(text)["input_ids"] for text in SOME], plain, pair, said, hidden
+    except Exception as error:  # of any class
+        return type(error)
+
+
+def ours(folder: Path) -> Any:
+    try:
+        tokenizer = Tokenizer.load(folder)
+        plain = tokenizer.encode_batch(SOME)
+        unknown = tokenizer.specials.get("unk") if tokenizer.specials.visible_ids else None
+        said = [tokenizer.decode(ids) for ids in plain if unknown not in ids]
+        both, given = tokenizer.with_specials(tokenizer.encode("o gato"), tokenizer.encode(TEXTS[0]))
+        pair = both, given if has_segments(folder) else []
+        hidden = [number for number in sorted({*range(40, 400)} - {unknown}) if not tokenizer.decode([number])]
+        return [tokenizer.with_specials(ids)[0] for ids in plain], plain, pair, said, hidden
+    except TokenizerError as error:
+        assert len(str(error)) > 20
+        return type(error)
+
+
+def grid() -> list[tuple[str, str, Any]]:
+    return [(file, key, value) for file, keys in VALUES.items() for key, values in keys.items() for value in values]
+
+
+def compare(layouts: list[str], rows: list[tuple[str, str, Any]], base: Any, place: Path) -> dict[str, set[Any]]:
+    """The rows whose outcome differs between the two, moves theirs, and moves ours."""
+    found: dict[str, set[Any]] = {"differs": set(), "theirs move": set(), "ours move": set()}
+    for name in layouts:
+        plain = theirs(base(name))
+        assert ours(base(name)) == plain, name
+        for file, key, value in rows:
+            folder = changed(base(name), place, file, key, value)
+            peer, own = theirs(folder), ours(folder)
+            cases = {"differs": peer != own, "theirs move": peer != plain, "ours move": own != plain}
+            for case in (case for case, holds in cases.items() if holds):
+                found[case].add((file, key))
+                if case == "differs" and (file, key) not in BY_DESIGN:
+                    pytest.fail(f"{name}: {file}: {key} {value!r}: {peer} is theirs, {own} ours")
+    return found
+
+
+def test_every_key_has_values() -> None:
+    for file in (CONFIG, MAP):
+        keys = FILES[file]
+        assert VALUES[file].keys() == {*keys.computed, *keys.harmless, *keys.refused}, file
+
+
+def test_some_keys_changed_in_turn(base: Callable[[str], Path], tmp_path: Path) -> None:
+    """A part drawn from the seed of the day before the gate runs: each layout, and each key somewhere."""
+    drawn, rows = random.Random(int(os.environ.get("ATENTO_KEYS_SEED", "60"))), grid()
+    drawn.shuffle(rows)
+    names = list(LAYOUTS)
+    for number, name in enumerate(names):
+        compare([name], rows[number :: 3 * len(names)], base, tmp_path / "changed")
+
+
+@pytest.mark.slow
+def test_every_key_changed_in_turn(base: Callable[[str], Path], tmp_path: Path) -> None:
+    found = compare(list(LAYOUTS), grid(), base, tmp_path / "changed")
+    assert found["differs"] == set(BY_DESIGN), "a row that does nothing, or a key that has none"
+    for file in (CONFIG, MAP):
+        keys = FILES[file]
+        moved = {key for place, key in found["ours move"] if place == file}
+        assert set(keys.computed) - moved <= ELSEWHERE | NO_FILE, "computed, and changes nothing"
+        still = {key for place, key in found["theirs move"] if place == file and (place, key) not in BY_DESIGN}
+        assert not still & {*keys.harmless, *keys.refused}, "said to change nothing, and does"
+
+
+@pytest.mark.parametrize("name", ["bert, generic class, other rules", "llama, ByteLevel alone"])
+@torch.no_grad()
+def test_what_the_folder_adds_is_read_in_use(name: str, base: Callable[[str], Path], tmp_path: Path) -> None:
+    """Texts, pairs, labels, perplexity, outputs and an export, where `tokenizer.json` adds nothing around a text."""
+    folder = shutil.copytree(base(name), tmp_path / "released")
+    peer = hf.AutoTokenizer.from_pretrained(folder)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    torch.manual_seed(0)
+    if name.startswith("bert"):
+        network = hf.BertForSequenceClassification(hf.BertConfig(vocab_size=len(peer), num_labels=3, **sizes)).eval()
+        network.classifier.weight.normal_(std=4.0)
+        network.save_pretrained(folder)
+        model = atento.load(folder)
+        for given, read in (((TEXTS[0],), [TEXTS[0]]), ((TEXTS[0], TEXTS[1]), [(TEXTS[0], TEXTS[1])])):
+            wanted = network(**peer(*given, return_tensors="pt")).logits.softmax(-1)[0].tolist()
+            found = [label.probability for label in classifications(model, read)[0]]
+            assert sorted(found) == pytest.approx(sorted(wanted), abs=1e-5)
+    else:
+        config = hf.LlamaConfig(vocab_size=len(peer), num_key_value_heads=1, bos_token_id=1, eos_token_id=2, **sizes)
+        network = hf.LlamaForCausalLM(config).eval()
+        network.save_pretrained(folder)
+        model = atento.load(folder)
+        ids = peer(TEXTS[0], return_tensors="pt")["input_ids"]
+        nll = float(network(input_ids=ids, labels=ids).loss)
+        assert model.perplexity([TEXTS[0]]).value == pytest.approx(math.exp(nll), rel=1e-4)
+        out = network.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
+        assert model.generations([TEXTS[0]], max_new_tokens=6)[0][0].hypothesis.ids == out.tolist()
+    exported = hf.AutoTokenizer.from_pretrained(model.save(tmp_path / "out", layout="huggingface"))
+    assert [exported(text)["input_ids"] for text in SOME] == [peer(text)["input_ids"] for text in SOME]
