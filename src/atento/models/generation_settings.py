@@ -34,17 +34,11 @@ _SAME = {  # ours -> theirs
 
 @dataclass(frozen=True)
 class Generation:
-    """What a folder says about writing.
+    """What a folder says about writing."""
 
-    Attributes:
-        network: the network with the rules of the folder.
-        decoding: its default decoding, under our keys.
-        unread: the keys that are not done.
-    """
-
-    network: NetworkConfig
-    decoding: dict[str, Any] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
+    network: NetworkConfig  # the network with the rules of the folder
+    decoding: dict[str, Any] = field(default_factory=dict)  # its default decoding, under our keys
+    unread: list[str] = field(default_factory=list)  # the keys that are not done
 
 
 def generation_settings(folder: Path, config: Mapping[str, object]) -> dict[str, Any]:

@@ -136,19 +136,12 @@ def load_model(
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The content of a model folder in our layout; names and keys of other layouts are translated.
+    """The content of a model folder in our layout; names and keys of other layouts are translated."""
 
-    Attributes:
-        path: the folder.
-        config: `config.json`.
-        weights: tensors by our names, on the CPU.
-        load_report: how the weights of another layout were loaded; None for ours.
-    """
-
-    path: Path
-    config: dict[str, Any]
-    weights: dict[str, Tensor]
-    load_report: LoadReport | None = None
+    path: Path  # the folder
+    config: dict[str, Any]  # `config.json`
+    weights: dict[str, Tensor]  # tensors by our names, on the CPU
+    load_report: LoadReport | None = None  # how the weights of another layout were loaded; None for ours
 
     @cached_property
     def network_config(self) -> NetworkConfig:

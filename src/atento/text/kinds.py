@@ -86,19 +86,15 @@ class Kind:
     """A kind of tokenizer.
 
     Attributes:
-        model: the library's name for its model.
-        spaces: whether its pieces encode spaces.
-        bytes: whether it has byte pieces, so that no text is unknown.
         pre_tokenizer: makes its pre-tokenizer. decoder: makes its decoder.
-        by_word: whether no piece reaches across a space.
     """
 
-    model: str
-    spaces: bool
-    bytes: bool
+    model: str  # the library's name for its model
+    spaces: bool  # whether its pieces encode spaces
+    bytes: bool  # whether it has byte pieces, so that no text is unknown
     pre_tokenizer: Callable[[], pre_tokenizers.PreTokenizer | None]
     decoder: Callable[[], decoders.Decoder | None]
-    by_word: bool = True
+    by_word: bool = True  # whether no piece reaches across a space
 
 
 def _pieces() -> pre_tokenizers.PreTokenizer:

@@ -18,11 +18,10 @@ class SpecialTokens:
     """The special tokens of a tokenizer (docs/notes.md#d5).
 
     Attributes:
-        roles: role (pad, unk, bos, eos, mask) -> string.
         ids: string -> id of every special token, also of those without a role (T5 sentinels, language tags).
     """
 
-    roles: dict[str, str] = field(default_factory=lambda: dict(STANDARD))
+    roles: dict[str, str] = field(default_factory=lambda: dict(STANDARD))  # role (pad, unk, bos, eos, mask) -> string
     ids: dict[str, int] = field(default_factory=lambda: {text: i for i, text in enumerate(STANDARD.values())})
 
     def id(self, role: str) -> int:

@@ -56,11 +56,10 @@ class Tokenizer:
             files = folder_files(definition, kind, lowercase, specials)
             parts = Parts(definition, kind, specials, lowercase, native=True, files=files, template=Template())
         self._parts = parts
-        self.family, self.native = parts.family, parts.native
+        self.family, self.native, self.definition = parts.family, parts.native, definition
         self.truncation_side, self.markers, self.overruled = parts.truncation_side, parts.markers, parts.overruled
         self._template = parts.template
         self._target = None if parts.target is None else Tokenizer._of(parts.target)
-        self.definition = definition
         self._data = json.loads(definition)
         self._library = library_backend(definition, specials) if parts.backend is None else None
         self._backend: Any = self._library if parts.backend is None else parts.backend
@@ -115,8 +114,7 @@ class Tokenizer:
         Args:
             directory: the folder.
             markers: special tokens of it that texts may spell (`with_markers`); `save` keeps them.
-            by_class: whether the class that the settings name sets rules of `tokenizer.json` by its keys, as in
-                `transformers`; `overruled` names what it changed.
+            by_class: whether the class of the settings sets rules of `tokenizer.json`, as in `transformers`.
 
         Raises:
             TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.

@@ -255,38 +255,21 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """A tokenizer as read from files.
+    """A tokenizer as read from files."""
 
-    Attributes:
-        definition: the text of a `tokenizer.json`, read or built from other files.
-        kind: one of the six kinds.
-        specials: its special tokens.
-        lowercase: whether it lower-cases text.
-        native: whether Atento trained it.
-        files: the files that were read, name -> bytes.
-        template: the special tokens around texts.
-        backend: the tokenizer, if it is not one of the library.
-        target: the tokenizer of the target side, if there are two.
-        family: the model family whose classes in `transformers` give the same ids from these files; None if there is
-            none.
-        truncation_side: the side at which texts that are too long are cut, "right" or "left".
-        markers: the special tokens that texts may spell.
-        overruled: what one of the files says and another one overrules, with the one that holds.
-    """
-
-    definition: str
-    kind: str
-    specials: SpecialTokens
-    lowercase: bool
-    native: bool
-    files: Mapping[str, bytes]
-    template: Template
-    backend: Backend | None = None
-    target: Parts | None = None
-    family: str | None = None
-    truncation_side: Literal["right", "left"] = "right"
-    markers: tuple[str, ...] = ()
-    overruled: tuple[str, ...] = ()
+    definition: str  # the text of a `tokenizer.json`, read or built from other files
+    kind: str  # one of the six kinds
+    specials: SpecialTokens  # its special tokens
+    lowercase: bool  # whether it lower-cases text
+    native: bool  # whether Atento trained it
+    files: Mapping[str, bytes]  # the files that were read, name -> bytes
+    template: Template  # the special tokens around texts
+    backend: Backend | None = None  # the tokenizer, if it is not one of the library
+    target: Parts | None = None  # the tokenizer of the target side, if there are two
+    family: str | None = None  # whose classes in `transformers` give the same ids from these files
+    truncation_side: Literal["right", "left"] = "right"  # where texts that are too long are cut
+    markers: tuple[str, ...] = ()  # the special tokens that texts may spell
+    overruled: tuple[str, ...] = ()  # what one of the files says and another one overrules, with the one that holds
 
 
 def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:

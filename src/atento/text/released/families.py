@@ -39,20 +39,14 @@ class Sources:
 
 @dataclass(frozen=True)
 class Built:
-    """A tokenizer of the library.
-
-    Attributes:
-        specials: special strings that the files declare.
-        same_as_transformers: whether the classes of `transformers` give the same ids from the same files.
-        mask_takes_space: whether the mask token includes the space before it, unless the settings say.
-    """
+    """A tokenizer of the library."""
 
     backend: tokenizers.Tokenizer
     kind: str
     lowercase: bool = False
-    specials: tuple[str, ...] = ()
-    same_as_transformers: bool = True
-    mask_takes_space: bool = True
+    specials: tuple[str, ...] = ()  # special strings that the files declare
+    same_as_transformers: bool = True  # whether the classes of `transformers` give the same ids from the same files
+    mask_takes_space: bool = True  # whether the mask token includes the space before it, unless the settings say
 
 
 def digest(content: bytes) -> str:

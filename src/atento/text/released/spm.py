@@ -31,17 +31,14 @@ class SentencePieceModel:
     """The content of a `.model` file.
 
     Attributes:
-        charsmap: its compiled table of replacements; empty if it has none.
-        dummy_prefix: whether a space is added in front of a text.
-        one_space: whether runs of spaces become one and spaces at both ends are removed
-            (`remove_extra_whitespaces`).
+        one_space: whether runs of spaces become one and spaces at both ends are removed (`remove_extra_whitespaces`).
     """
 
     pieces: tuple[Piece, ...]
     kind: str
     byte_fallback: bool
-    charsmap: bytes
-    dummy_prefix: bool = True
+    charsmap: bytes  # its compiled table of replacements; empty if it has none
+    dummy_prefix: bool = True  # whether a space is added in front of a text
     one_space: bool = True
 
     @property

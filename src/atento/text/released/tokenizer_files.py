@@ -42,23 +42,14 @@ _FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pa
 
 @dataclass(frozen=True)
 class Family:
-    """The tokenizer layout of a model family.
+    """The tokenizer layout of a model family."""
 
-    Attributes:
-        files: files that the folder must have.
-        tokens: its special tokens, if the settings do not name them.
-        template: its row of `TEMPLATES`, or "flags" if the settings `add_bos_token` and `add_eos_token` decide.
-        build: builds the tokenizer of the library from the files.
-        read: reads the parts of a tokenizer that runs SentencePiece; a family has one of the two.
-        flags: defaults of those settings.
-    """
-
-    files: tuple[str, ...]
-    tokens: Mapping[str, str]
-    template: str
-    build: Build | None = None
-    read: Read | None = None
-    flags: Mapping[str, bool] = field(default_factory=dict)
+    files: tuple[str, ...]  # files that the folder must have
+    tokens: Mapping[str, str]  # its special tokens, if the settings do not name them
+    template: str  # its row of `TEMPLATES`, or "flags" if the settings `add_bos_token` and `add_eos_token` decide
+    build: Build | None = None  # builds the tokenizer of the library from the files
+    read: Read | None = None  # reads the parts of a tokenizer that runs SentencePiece; a family has one of the two
+    flags: Mapping[str, bool] = field(default_factory=dict)  # defaults of those settings
 
 
 FAMILIES: Mapping[str, Family] = {
