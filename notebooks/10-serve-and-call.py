@@ -68,7 +68,8 @@ text = "The white cat sleeps."
 call("/translate", {"q": text, "source": "en", "target": "pt"})
 
 # %%
-call("/v1/completions", {"model": "micro-world-lm", "prompt": "O gato branco", "max_tokens": 10, "temperature": 0})
+prompt = {"model": "micro-world-lm", "prompt": "O gato branco", "max_tokens": 10, "temperature": 0}
+call("/v1/completions", prompt)["choices"]
 
 # %% [markdown] lang="en"
 # The same as from Python? The service uses the same model in a process of its own:
@@ -88,7 +89,7 @@ model.attend(text)
 #
 # $$L = \lambda W$$
 #
-# inside. Sixteen threads that ask without a pause keep $L$ near 16.
+# inside. Sixteen threads that ask without a pause keep $L$ near 16. Run the cell: its numbers are those of your machine.
 
 # %% [markdown] lang="pt-BR"
 # ## Muitas de uma vez
@@ -97,10 +98,10 @@ model.attend(text)
 #
 # $$L = \lambda W$$
 #
-# lá dentro. Dezesseis linhas de execução que pedem sem pausa mantêm $L$ perto de 16.
+# lá dentro. Dezesseis linhas de execução que pedem sem pausa mantêm $L$ perto de 16. Rode a célula: os números são os da sua máquina.
 
 
-# %%
+# %% tags=["measured"]
 def timed(_):
     begin = time.perf_counter()
     call("/translate", {"q": text, "source": "en", "target": "pt"})

@@ -21,6 +21,9 @@ def test_it_runs_and_shows_its_figures(source: Path, tmp_path: Path, monkeypatch
         monkeypatch.setenv(name, value)
     book = notebooks.made(source, "en")
     NotebookClient(book, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    kept = [{one.output_type for one in notebooks.kept(cell)} for cell in book.cells if cell.cell_type == "code"]
+    stored = notebooks.outputs_in(notebooks.place(source, "en"), notebooks.made(source, "en"))
+    assert kept == [{one.output_type for one in outputs} for outputs in stored]
     shown = [
         output.data["text/html"]
         for cell in book.cells
