@@ -9,7 +9,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 from xml.parsers import expat
@@ -77,7 +77,7 @@ def read_word(data: bytes, name: str) -> WordDocument:
             if any(info.flag_bits & 1 for info in infos):  # of the ZIP format: encrypted
                 raise DataError(f"{name}: is encrypted: save it without a password")
             refuse_swelling(name, [(f"its part {one.filename}", one.file_size, one.compress_size) for one in infos])
-            names = _Package(archive, name).parts()
+            names = _named_parts(archive, name)
             texts = {one.filename: archive.read(one) for one in infos if one.filename in names}
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OSError) as error:
         raise DataError(f"{name}: is no Word document: {error}") from None
@@ -92,57 +92,39 @@ def read_word(data: bytes, name: str) -> WordDocument:
     return WordDocument(data, parts)
 
 
-@dataclass(frozen=True)
-class _Package:
-    """An archive whose parts are named by relationships."""
+def _named_parts(archive: zipfile.ZipFile, name: str) -> set[str]:
+    """The names of the parts that have texts. Raises DataError: there is no main part of a Word document."""
+    known = {one.lower(): one for one in archive.namelist()}  # names of parts differ by more than case
 
-    archive: zipfile.ZipFile
-    name: str
+    def named(kinds: re.Pattern[str], part: str) -> list[str]:
+        """The parts of some types, by the relationships of a part, "" the package, and by types of content."""
+        (folder, file), found = posixpath.split(part), list[str]()
+        for where in (posixpath.join(folder, "_rels", f"{file}.rels"), "[Content_Types].xml"):
+            for row in _rows(archive.read(where), f"{name}: {where}") if where in archive.namelist() else ():
+                place = posixpath.join("/", folder, row.get("Target", row.get("PartName", "")))
+                place = known.get(posixpath.normpath(place)[1:].lower(), "")
+                if place and kinds.search(row.get("Type", row.get("ContentType", ""))):
+                    found.append(place)
+        return found
 
-    def parts(self) -> set[str]:
-        """The names of the parts that have texts. Raises DataError: there is no main part of a Word document."""
-        known = {one.lower(): one for one in self.archive.namelist()}  # names of parts differ by more than case
+    main = named(_MAIN, "") or [known[one] for one in ("word/document.xml",) if one in known]
+    if not main:
+        raise DataError(f"{name}: is no Word document: no relationship and no name says which part is its text")
+    if not any(b"wordprocessingml" in archive.read(one)[:65536].replace(b"\0", b"") for one in main):
+        raise DataError(f"{name}: is no Word document: its part {main[0]} is another kind of document")
+    return {*main, *(named(_TEXTS, main[0]) or filter(_NAMES.fullmatch, known.values()))}
 
-        def places(found: Iterator[tuple[str, str]], kinds: re.Pattern[str]) -> list[str]:
-            return [known[place.lower()] for kind, place in found if kinds.search(kind) and place.lower() in known]
 
-        main = [*places(self._related(""), _MAIN), *places(self._typed(), _MAIN)]
-        main += [known[one] for one in ("word/document.xml",) if one in known and not main]
-        if not main:
-            raise DataError(
-                f"{self.name}: is no Word document: no relationship and no name says which part is its text"
-            )
-        if not any(b"wordprocessingml" in self.archive.read(one)[:65536].replace(b"\0", b"") for one in main):
-            raise DataError(f"{self.name}: is no Word document: its part {main[0]} is another kind of document")
-        others = [*places(self._related(main[0]), _TEXTS), *places(self._typed(), _TEXTS)]
-        return {*main, *(others or filter(_NAMES.fullmatch, known.values()))}
-
-    def _related(self, part: str) -> Iterator[tuple[str, str]]:
-        """Type and target of each relationship of a part, "" the package."""
-        folder, file = posixpath.split(part)
-        for values in self._rows(posixpath.join(folder, "_rels", f"{file}.rels")):
-            if values.get("TargetMode") != "External":
-                yield (
-                    values.get("Type", ""),
-                    posixpath.normpath(posixpath.join("/", folder, values.get("Target", "")))[1:],
-                )
-
-    def _typed(self) -> Iterator[tuple[str, str]]:
-        """Type of content and name of each part that has one of its own."""
-        for values in self._rows("[Content_Types].xml"):
-            yield values.get("ContentType", ""), values.get("PartName", "").lstrip("/")
-
-    def _rows(self, part: str) -> list[dict[str, str]]:
-        """The attributes of the elements of a part; none if there is no such part."""
-        rows, parser = list[dict[str, str]](), expat.ParserCreate()
-        parser.StartElementHandler = lambda _, values: rows.append(values)
-        parser.StartDoctypeDeclHandler = lambda *_: _no_doctype(f"{self.name}: {part}")
-        if part in self.archive.namelist():
-            try:
-                parser.Parse(self.archive.read(part), True)
-            except expat.ExpatError as error:
-                raise DataError(f"{self.name}: {part} cannot be read: {error}") from None
-        return rows
+def _rows(content: bytes, place: str) -> list[dict[str, str]]:
+    """The attributes of the elements of a part."""
+    rows, parser = list[dict[str, str]](), expat.ParserCreate()
+    parser.StartElementHandler = lambda _, values: rows.append(values)
+    parser.StartDoctypeDeclHandler = lambda *_: _no_doctype(place)
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise DataError(f"{place} cannot be read: {error}") from None
+    return rows
 
 
 def _no_doctype(place: str) -> NoReturn:
