@@ -2,9 +2,9 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from atento.errors import AtentoWarning, DataError, counted
 from atento.text.documents.segments import Inline, Language, Segment, wrapped
@@ -15,39 +15,53 @@ _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?!\d).*")
 _MARKUP = re.compile(r"<(/?)([A-Za-z]*)[^<>]*>|\{\\[^{}]*\}")
 _DASH = re.compile(rf"(?:{_MARKUP.pattern}|\s)*[-–—•]+\s*")  # of a speaker, behind tags
 _VOICE = re.compile(r"\s*<v[\s.]")  # of WebVTT
+_KEPT = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s|$)")  # blocks of WebVTT
 _Line = tuple[str, str]  # its text and its end
 
 
 def read_srt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a SubRip file. Raises DataError: a subtitle has no times; says the line."""
-    return _subtitles(list(_blocks(text)), name, ",")
+    return _subtitles(_LINE.findall(text), name, 1, ",")
 
 
 def read_vtt(text: str, name: str) -> list[str | Segment]:
     """The pieces of a WebVTT file. Raises DataError: its first line is not WEBVTT, or a subtitle has no times."""
     if not re.match(r"WEBVTT(?:[ \t\r\n]|\Z)", text):
         raise DataError(f"{name}:1: the first line must be WEBVTT: got {text.partition(chr(10))[0][:20]!r}")
-    blocks = list(_blocks(text))
-    _, block = blocks.pop(0)
-    end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))  # a line of times ends the header
-    header = re.split(r"(?m)(?<=^Language:)([ \t]*)([\w-]+)", _raw(block[:end]))
+    lines: list[_Line] = _LINE.findall(text)  # a blank line, or one of times, ends the header
+    end = next((n for n, (line, _) in enumerate(lines) if not line.strip() or "-->" in line), len(lines))
+    header = re.split(r"(?m)(?<=^Language:)([ \t]*)([\w-]+)", _raw(lines[:end]))
     pieces = [Language(part) if number % 3 == 2 else part for number, part in enumerate(header)]
-    return [*pieces, *_subtitles([(1 + end, block[end:])] * (end < len(block)) + blocks, name, ".")]
+    return [*pieces, *_subtitles(lines[end:], name, 1 + end, ".")]
 
 
-def _subtitles(blocks: list[tuple[int, list[_Line]]], name: str, sign: str) -> list[str | Segment]:
-    """The pieces of blocks. One without times behind a subtitle goes on with its text, which a blank line has cut."""
+def _subtitles(lines: Sequence[_Line], name: str, first: int, sign: str) -> list[str | Segment]:
+    """The pieces of subtitles; `first` is the number of the first line, `sign` that before thousandths of a second.
+
+    Number and times stay. Without a blank line between, a line of times begins a subtitle. Behind one, what has none
+    goes on with the text of the subtitle before it, with a warning.
+    """
     pieces, loose, begun = list[str | Segment](), list[int](), False
-    for number, block in blocks:
-        if sign == "." and re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0]):
+    for is_blank, group in groupby(enumerate(lines, first), key=lambda row: not row[1][0].strip()):
+        numbers, block = zip(*group)
+        times = [at for at, (line, _) in enumerate(block) if _TIMES.fullmatch(line)]
+        if is_blank or (sign == "." and _KEPT.match(block[0][0])):
             pieces.append(_raw(block))
-        elif begun and block[0][0].strip() and not any("-->" in line for line, _ in block):
+        elif times and times[0] < 2:
+            begins = [at - (at - 1 > last and block[at - 1][0].strip().isdigit()) for last, at in pairwise(times)]
+            for (begin, end), time in zip(pairwise([0, *begins, len(block)]), times):
+                pieces += [_raw(block[begin : time + 1]), *_texts(block[time + 1 : end])]
+            begun = True
+        elif begun and not any("-->" in line for line, _ in block[:2]):
             head = block[0][0].strip().isdigit()  # a number without times
             pieces += [_raw(block[:head]), *_texts(block[head:])]
-            loose.append(number)
+            loose.append(numbers[0])
         else:
-            pieces += _cues(block, name, number, sign)
-            begun = begun or bool(block[0][0].strip())
+            wrong = min(len(block) - 1, "-->" not in block[0][0])
+            raise DataError(
+                f"{name}:{numbers[wrong]}: a subtitle must have a line of times, such as "
+                f"00:00:01{sign}000 --> 00:00:02{sign}000: got {block[wrong][0][:60]!r}"
+            )
     if loose:
         found = counted(len(loose), "text stands behind a blank line", "texts stand behind a blank line")
         said = f"{name}:{loose[0]}: {found}, without times: taken for the rest of the subtitle before"
@@ -55,47 +69,11 @@ def _subtitles(blocks: list[tuple[int, list[_Line]]], name: str, sign: str) -> l
     return pieces
 
 
-def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
-    """The blocks between blank lines, and those lines as blocks, each with the number of its first line."""
-    block, first, was_blank = list[_Line](), 1, None
-    for number, match in enumerate(_LINE.finditer(text), 1):
-        line = (match[1], match[2])
-        is_blank = not line[0].strip()
-        if block and is_blank != was_blank:
-            yield first, block
-            block, first = [], number
-        block.append(line)
-        was_blank = is_blank
-    if block:
-        yield first, block
-
-
 def _raw(lines: Sequence[_Line]) -> str:
     return "".join(line + end for line, end in lines)
 
 
-def _cues(block: list[_Line], name: str, number: int, sign: str) -> Iterator[str | Segment]:
-    """The pieces of the subtitles of a block: without a blank line between, a line of times begins one."""
-    times = [at for at, (line, _) in enumerate(block) if _TIMES.fullmatch(line)]
-    begins = [at - (at - 1 > last and block[at - 1][0].strip().isdigit()) for last, at in pairwise(times)]
-    for begin, end in pairwise([0, *begins, len(block)]):
-        yield from _cue(block[begin:end], name, number + begin, sign)
-
-
-def _cue(block: list[_Line], name: str, number: int, sign: str) -> list[str | Segment]:
-    """The pieces of a subtitle: number and times stay; the sign stands before thousandths of a second."""
-    if not block[0][0].strip():  # blank lines between two
-        return [_raw(block)]
-    head = 1 if "-->" in block[0][0] else 2  # of lines before the text: a number may be left out
-    if len(block) < head or not _TIMES.fullmatch(block[head - 1][0]):
-        raise DataError(
-            f"{name}:{number + min(head, len(block)) - 1}: a subtitle must have a line of times, such as "
-            f"00:00:01{sign}000 --> 00:00:02{sign}000: got {block[min(head, len(block)) - 1][0][:60]!r}"
-        )
-    return [_raw(block[:head]), *_texts(block[head:])]
-
-
-def _texts(lines: list[_Line]) -> list[str | Segment]:
+def _texts(lines: Sequence[_Line]) -> list[str | Segment]:
     """The pieces of some lines of text: one segment a speaker, whose text is behind a dash or a voice."""
     parts, pieces = list[list[_Line]](), list[str | Segment]()
     for line in lines:
