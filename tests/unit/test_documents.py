@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+import warnings
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 from atento.errors import AtentoWarning, DataError, UsageError
 from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
+from atento.text.keeping import Output, Translate, keeping
+from atento.text.kept_spans import Link
 
 ROOT = Path(__file__).parents[2]
 SRT = "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000 X1:10\r\n- Hello.\r\n- {\\an8}Bye.\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n\r\n"
@@ -415,19 +418,19 @@ def test_documents_as_people_have_them(ending: str, data: str, outputs: list[str
 
 
 PO_FILLED = (
-    PO.replace('"Open %s"\nmsgstr ""', '"Open %s"\nmsgstr "A"')
+    PO.replace('"Open %s"\nmsgstr ""', '"Open %s"\nmsgstr "A %s"')
     .replace('x\\""\nmsgstr ""', 'x\\""\nmsgstr "B"')
-    .replace('[0] ""', '[0] "C"')
-    .replace('[1] ""', '[1] "D"')
+    .replace('[0] ""', '[0] "%d C"')
+    .replace('[1] ""', '[1] "%d D"')
 )
 LOOSE = [
     (".srt", TIMES + "a\n\nb\n- c\n\n2\n\n" + TIMES + "d\n", ["x", "y", "z", "w"], TIMES + "x\n\ny\n- z\n\n2\n\n" + TIMES + "w\n", "a.srt:5: 2 texts stand behind a blank line, without times: taken for the rest"),
     (".vtt", "WEBVTT\n\n00:01.0 --> 00:02.0\na\n\nb\n", ["x", "y"], "WEBVTT\n\n00:01.0 --> 00:02.0\nx\n\ny\n", "a.vtt:6: 1 text stands behind a blank line"),
     # finished forms stay, empty ones become as many as the header says, or stay too where it does not say it
-    (".po", PO.replace('msgstr[0] ""\nmsgstr[1] ""\n', 'msgstr[0] "a"\nmsgstr[1] "b"\nmsgstr[2] "c"\n'), ["A", "B"], None, r"a.po:20: 1 message has other plural forms than the header says \(nplurals=2\): finished ones"),
-    (".po", PO.replace('msgstr[1] ""\n', 'msgstr[1] ""\nmsgstr[2] ""\n'), ["A", "B", "C", "D"], PO_FILLED, "a.po:20: 1 message has other plural forms than"),
-    (".po", PO.replace('msgstr[1] ""\n', ""), ["A", "B", "C", "D"], PO_FILLED, "a.po:20: 1 message has other plural forms than"),
-    (".po", PO.replace("nplurals=2", "plurals=2"), ["A", "B"], None, "a.po:20: 1 message has other plural forms, and the header does not say how many"),
+    (".po", PO.replace('msgstr[0] ""\nmsgstr[1] ""\n', 'msgstr[0] "a"\nmsgstr[1] "b"\nmsgstr[2] "c"\n'), ["A %s", "B"], None, r"a.po:20: 1 message has other plural forms than the header says \(nplurals=2\): finished ones"),
+    (".po", PO.replace('msgstr[1] ""\n', 'msgstr[1] ""\nmsgstr[2] ""\n'), ["A %s", "B", "%d C", "%d D"], PO_FILLED, "a.po:20: 1 message has other plural forms than"),
+    (".po", PO.replace('msgstr[1] ""\n', ""), ["A %s", "B", "%d C", "%d D"], PO_FILLED, "a.po:20: 1 message has other plural forms than"),
+    (".po", PO.replace("nplurals=2", "plurals=2"), ["A %s", "B"], None, "a.po:20: 1 message has other plural forms, and the header does not say how many"),
 ]  # fmt: skip
 
 
@@ -690,3 +693,57 @@ def test_a_row_of_spaces_is_read_once(ending: str, begin: str) -> None:
     with contextlib.suppress(DataError):
         read_document(f"{begin}{' ' * 30_000}!".encode(), f"a{ending}")
     assert process_time() - began < 1
+
+
+CATALOGUE = HEADER.replace('charset=UTF-8\\n"', 'charset=UTF-8\\n"\n"Plural-Forms: nplurals=2; plural=n != 1;\\n"') + "".join(
+    f'#, {flags}\nmsgid "{message}"\nmsgstr ""\n\n'
+    for flags, message in [
+        ("c-format", "wrote %.3fs of %5ld files, 100%% done"), ("c-format", "%s of %d in % d"), ("c-format", r"\nnot found: %1$sHow\n"),
+        ("python-format", "took %dm, see %(name)s"), ("python-format", "%d of %s"), ("python-format", "%#x and %*d"),
+        ("python-brace-format", "{} has {name!r:>{width}} {{x}}"), ("qt-format", "the %1 of %L2 and %n more"), ("kde-format", "the %1 of %12"),
+        ("javascript-format", "%s sees %d"), ("php-format", "the %'.10d sees %2$s"), ("fuzzy, no-c-format", r"the cat\n"),
+        ("perl-brace-format", "the {cat} sees"), ("sh-format", "see $HOME and ${USER}"), ("qt-format", "&Open %1"), ("c-format", "E_xit %s"),
+    ]
+) + '#, python-format\nmsgid "%d of %s file"\nmsgid_plural "%d of %s files"\nmsgstr[0] ""\nmsgstr[1] ""\n'  # fmt: skip
+
+
+def stand_in(texts: list[str], *, reverse: bool = False) -> list[str]:
+    """Translations in capitals, or with the words in reverse order, each linked with its own."""
+    steps, answer = keeping(texts, None, protect=True), None
+    while True:
+        try:
+            asked = steps.send(answer)
+        except StopIteration as end:
+            return [rows[0].text for rows in end.value]
+        if isinstance(asked, Translate):
+            answer = [
+                [Output(" ".join(reversed(text.split())) if reverse else text.upper(), 0)] for text in asked.texts
+            ]
+        else:
+            sides = [[[*re.finditer(r"\w+", text)] for text in pair] for pair in asked.pairs]
+            ordered = [(ours, theirs[::-1] if reverse else theirs) for ours, theirs in sides]
+            answer = [[Link(*b.span(), *a.span()) for a, b in zip(ours, theirs)] for ours, theirs in ordered]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_placeholders_of_a_catalogue_are_those_of_its_formats(tmp_path: Path, reverse: bool) -> None:
+    """What has its placeholders in another order, as only names and numbers may, stays empty, and is counted."""
+    work = DocumentSentences(read_document(CATALOGUE.encode(), "a.po"))
+    outputs = stand_in(work.sentences, reverse=reverse)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        written = work.written(outputs).decode()
+    left = re.findall(r'msgid "(.*)"\nmsgstr ""\n(?!")', written)
+    assert left == ["wrote %.3fs of %5ld files, 100%% done"] * reverse, written
+    says = ["1 message stays without a translation, which had other placeholders"]
+    assert [str(one.message) for one in said] == says * reverse
+    if not reverse:
+        for shown in ('"WROTE %.3fS OF %5ld FILES, 100%% DONE"', '"NOT FOUND: %1$sHOW\\n"', '"&OPEN %1"', '"E_XIT %s"'):
+            assert shown in written
+    if shutil.which("msgfmt") is None:
+        pytest.skip("msgfmt is not installed")
+    (tmp_path / "a.po").write_text(written)
+    done = subprocess.run(
+        ["msgfmt", "-c", "-o", "/dev/null", tmp_path / "a.po"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -15,12 +15,10 @@ from pathlib import Path
 from atento.data.corpus.fetch_catalogues import catalogue_pairs
 from atento.data.corpus.fetch_pages import page_pairs
 from atento.errors import AtentoError, DataError, MissingPartError, UsageError, nearest
+from atento.text.kept_spans import has_words
 
 CATALOGUES = Path("/usr/share/locale")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]{2})?")
-_PLACEHOLDER = re.compile(
-    r"%(\(\w+\))?[-+ #0]*[\d*]*(\.[\d*]+)?(hh|h|ll|l|q|j|z|t|L)?[A-Za-z]|%\d+|\{\w*\}|\$\{?\w+\}?"
-)
 # The languages that LibreOffice's help is packaged in, as its folders spell them.
 _HELP = "ca cs da de dz el es et eu fi fr gl hi hu id it ja km ko nl om pl pt pt-BR ru sk sl sv tr vi zh-CN zh-TW"
 _SECONDS = 600  # for one download
@@ -201,7 +199,7 @@ def _reason(source: str, translation: str) -> str | None:
     """Return why a pair is no example of translation, or None."""
     if not source or not translation:
         return "empty"
-    if not any(letter.isalpha() for letter in _PLACEHOLDER.sub("", source)):
+    if not has_words(source):
         return "without words"
     if source == translation:
         return "untranslated"

@@ -120,7 +120,7 @@ def _of_catalogue(stream: BinaryIO, name: str, found: dict[str, str]) -> Units:
             [(singular, outputs[:1]), (plural, outputs[-1:])] if plural and len(outputs) > 1 else [(singular, outputs)]
         )
         for words, output in forms:
-            yield line, {source: words, target: "" if message.is_fuzzy else "".join(output)}
+            yield line, {source: words, target: "" if "fuzzy" in message.flags else "".join(output)}
 
 
 _UNITS: dict[str, Callable[[BinaryIO, str, dict[str, str]], Units]] = {

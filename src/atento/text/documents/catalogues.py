@@ -3,19 +3,24 @@
 import gettext
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from atento.errors import AtentoWarning, DataError, counted
-from atento.text.documents.segments import LINE_END, Language, Segment, line_at
+from atento.text.documents.segments import LINE_END, NUMBERED, Inline, Language, Segment, line_at
+from atento.text.found_spans import SPANS
+from atento.text.glossary import has_spaces
+from atento.text.placeholders import PLACEHOLDER, agree, expression_of, in_order
 
 _LINE = re.compile(
     r"[ \t]*+(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*+)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"
     r"[ \t]*+(?:\r\n|\r|\n|\Z)"
 )
 _LANGUAGE = re.compile(r"[\"\s]Language:[ \t]*+([\w@.-]*+)")
-_PLACEHOLDER = re.compile(r"%\([^()]*\)|%|\{[^{}]*\}")
+_ANY = re.compile(PLACEHOLDER)
+_KEY = re.compile(  # of a menu, in Qt and GTK: &File, E&xit, _File, E_xit; not AT&T, &amp; or snake_case
+    r"(?<![\w&])&(?=[A-Za-z]\w*+(?!;))|(?<=[A-Za-z])&(?=[a-z]\w*+(?!;))|(?<!\w)_(?=[A-Z][a-z]*+\b)|(?<=\b[A-Z])_(?=[a-z])"
+)
 _MOST_FORMS = 10
 _COMMENT = re.compile(r"[ \t]*+#")
 _ESCAPE = re.compile(r"\\([nrtabfv\\\"]|[0-7]{1,3}|x[0-9A-Fa-f]+)")
@@ -39,10 +44,10 @@ class _Text:
 
 @dataclass
 class _Message:
-    """A message: the texts of its keywords, and whether a comment above marks it as fuzzy."""
+    """A message: the texts of its keywords, and the flags of the comment above, such as `fuzzy` and `c-format`."""
 
     texts: list[_Text] = field(default_factory=list)
-    is_fuzzy: bool = False
+    flags: frozenset[str] = frozenset()
 
     def first(self, keyword: str) -> str:
         return next((one.text for one in self.texts if one.keyword == keyword), "")
@@ -90,13 +95,15 @@ def read_catalogue(text: str, name: str, *, mark_fuzzy: bool = False) -> list[st
             is_empty = len(gaps) == len(message.outputs) and 0 < len(keywords) <= _MOST_FORMS
             labels = [f"{keyword} " for keyword in keywords]
             gaps = [(_line_begin(text, gaps[0][0]), gaps[-1][1], labels, keywords)] if is_empty else []
-        flag = "" if message.is_fuzzy or not mark_fuzzy else f"#, fuzzy{line_end}"
+        flag = "" if "fuzzy" in message.flags or not mark_fuzzy else f"#, fuzzy{line_end}"
         for begin, end, labels, keywords in gaps if message.first("msgid") else ():
             start = _line_begin(text, message.texts[0].start) if flag else begin
-            sources = [forms.source(message, keyword) for keyword in keywords]
-            shown = _shown(flag + text[start:begin], labels, text[start:end], line_end)
-            more = [Segment("", source) for source in sources[1:]]
-            pieces += [text[at:start], Segment(text[start:end], sources[0], shown, is_gap=True, attributes=more)]
+            inside = [_inside(forms.source(message, keyword), message.flags) for keyword in keywords]
+            shown = _shown(flag + text[start:begin], labels, inside, text[start:end], line_end)
+            pieces += [
+                text[at:start],
+                Segment(text[start:end], inside[0].text, shown, is_gap=True, attributes=inside[1:]),
+            ]
             at, flag = end, ""
     if others:
         found = counted(len(others), "message has other plural forms", "messages have other plural forms")
@@ -111,11 +118,46 @@ def _line_begin(text: str, at: int) -> int:
     return 1 + max(text.rfind("\n", 0, at), text.rfind("\r", 0, at))
 
 
-def _shown(head: str, labels: Sequence[str], gap: str, line_end: str) -> Callable[..., str]:
+def _shown(head: str, labels: Sequence[str], inside: Sequence[Segment], gap: str, line_end: str) -> Callable[..., str]:
     """How the translations of a message are written, each behind its label; where one is empty, the gap stays."""
-    return lambda *new: (
-        head + line_end.join(label + _quoted(one, line_end) for label, one in zip(labels, new)) if all(new) else gap
-    )
+
+    def shown(*translations: str) -> str:
+        new = [one.shown(translation) for one, translation in zip(inside, translations)]
+        lines = line_end.join(label + _quoted(one, line_end) for label, one in zip(labels, new))
+        return head + lines if all(new) else gap
+
+    return shown
+
+
+def _inside(source: str, flags: frozenset[str]) -> Segment:
+    """A message without the mark of its menu key; placeholders are numbered tags where a model could lose their order.
+
+    What it is in translation has the newlines at its ends, and the mark; it is empty where it has other placeholders.
+    """
+    expression, key = expression_of(flags), _KEY.search(source)
+    text = source if key is None else source[: key.start()] + source[key.end() :]
+    found, inline, at = list(expression.finditer(text)), Inline(), 0
+    is_open = len(in_order(match[0] for match in found)) < 2 and all(_ANY.fullmatch(match[0]) for match in found)
+    for match in () if is_open or NUMBERED.search(text) else found:
+        inline.add(text[at : match.start()], text[at : match.start()])
+        inline.mark(match[0])
+        at = match.end()
+    inline.add(text[at:], text[at:])
+    made = inline.segment()
+
+    def shown(translation: str) -> str:
+        new = made.shown(translation).strip("\n")
+        if key is not None:
+            letter, plain = source[key.end()], SPANS.sub(lambda span: "\0" * len(span[0]), new)
+            searches = (re.search(one, plain) for one in (rf"(?i)\b{letter}", rf"(?i){letter}", r"[^\W\d_]"))
+            place = next(filter(None, searches), None)
+            is_word = place is not None and has_spaces(plain[place.start()])
+            at = place.start() if is_word and place is not None else len(new)
+            new = new[:at] + (key[0] if is_word else f"({key[0]}{letter})") + new[at:]
+        new = source[: len(source) - len(source.lstrip("\n"))] + new + source[len(source.rstrip("\n")) :]
+        return new if agree(source, new, expression) else ""
+
+    return replace(made, shown=shown)
 
 
 def messages_of(text: str, name: str) -> list[_Message]:
@@ -124,16 +166,16 @@ def messages_of(text: str, name: str) -> list[_Message]:
     Raises:
         DataError: as `read_catalogue`.
     """
-    messages, at, is_fuzzy = list[_Message](), 0, False
+    messages, at, flags = list[_Message](), 0, frozenset[str]()
     current: _Text | None = None
     while at < len(text):
         match = _LINE.match(text, at)
         if match is None:
             if comment := _COMMENT.match(text, at):
                 at, current = _next_line(text, at), None  # a comment ends a text in several lines
-                flags = text[comment.end() : at]  # those of a message that is out of use end with it
-                says = flags.startswith(",") and "fuzzy" in flags.replace(",", " ").split()
-                is_fuzzy = (is_fuzzy or says) and not flags.startswith("~")
+                says = text[comment.end() : at]
+                named = says[1:].replace(",", " ").split() if says.startswith(",") else ()
+                flags = frozenset() if says.startswith("~") else flags.union(named)  # those of one that is out of use
                 continue
             line = text[at : _next_line(text, at)].strip()
             raise DataError(
@@ -145,8 +187,8 @@ def messages_of(text: str, name: str) -> list[_Message]:
             raise DataError(f"{name}:{line_at(text, at)}: a keyword and a text in quotation marks must stand together")
         if keyword is not None:
             if keyword in ("msgctxt", "msgid") and (not messages or messages[-1].has(keyword, "msgstr")):
-                messages.append(_Message(is_fuzzy=is_fuzzy))  # the last is complete, or has no msgstr
-                is_fuzzy = False
+                messages.append(_Message(flags=flags))  # the last is complete, or has no msgstr
+                flags = frozenset()
             if not messages:
                 raise DataError(f"{name}:{line_at(text, at)}: {keyword} must follow a msgid")
             current = _Text(keyword, match.start(2), match.end(2), [_plain(quoted)])
@@ -201,7 +243,7 @@ class _Forms:
         singular, plural = message.first("msgid"), message.first("msgid_plural")
         if not plural or keyword != f"msgstr[{self.singular}]":
             return plural or singular
-        same = Counter(_PLACEHOLDER.findall(singular)) == Counter(_PLACEHOLDER.findall(plural))
+        same = agree(singular, plural, expression_of(message.flags))
         return singular if self.is_for_one or (same and self.count != 1) else plural
 
 

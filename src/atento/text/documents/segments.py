@@ -1,6 +1,7 @@
 """A document as pieces: what stays, and segments, whose texts are translated; inline markup as numbered tags."""
 
 import re
+import warnings
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from atento.errors import DataError, UsageError
+from atento.errors import AtentoWarning, DataError, UsageError, counted
 
 MOST = 64 << 20  # bytes of a document
-NUMBERED = re.compile(r"</?\d+/?>")
+NUMBERED = re.compile(r"(</?\d+/?>)")
 LINE_END = re.compile(r"\r\n|\r|\n")
 MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _DECLARED = re.compile(rb"(?i)\b(?:charset|encoding)\s*+=\s*+[\"']?\s*+([\w.:-]++)")
@@ -102,14 +103,21 @@ def texts_of(pieces: Sequence[str | Segment]) -> list[str]:
 
 
 def joined(pieces: Sequence[str | Segment], translations: Iterator[str] | None, language: str | None = None) -> str:
-    """The characters of pieces, with the next translations for each segment; None: as they stand."""
+    """The characters of pieces, with the next translations for each segment; None: as they stand.
 
-    def shown(piece: str | Segment) -> str:
+    Where a gap stays, since a translation has other placeholders than its text, a warning counts it.
+    """
+    out, left = list[str](), 0
+    for piece in pieces:
         if isinstance(piece, Segment):
-            return piece.raw if translations is None else put(piece, translations)
-        return piece.renamed(language) if isinstance(piece, Language) else piece
-
-    return "".join(map(shown, pieces))
+            out.append(piece.raw if translations is None else put(piece, translations))
+            left += piece.is_gap and translations is not None and out[-1] == piece.raw
+        else:
+            out.append(piece.renamed(language) if isinstance(piece, Language) else piece)
+    if left:
+        found = counted(left, "message stays", "messages stay")
+        warnings.warn(f"{found} without a translation, which had other placeholders", AtentoWarning, stacklevel=2)
+    return "".join(out)
 
 
 def checked(document: Document, translations: Sequence[str]) -> Iterator[str]:

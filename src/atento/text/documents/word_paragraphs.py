@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 from itertools import groupby
 
-from atento.text.documents.segments import Segment
+from atento.text.documents.segments import NUMBERED, Segment
 
 _TEXT = re.compile(rb"<[^\s<>/]+(?:\s[^<>]*)?>([^<>]*)</[^<>]+>")  # of an element that is known to be one
 _PREFIX = rb"((?:[^\s<>:/]+:)?)"
@@ -21,7 +21,6 @@ _BREAKS = ("w:br", "w:tab", "w:cr")  # what follows is a text of its own
 _MOST_BOXES = 50  # inside one another
 _GONE = ("w:del", "w:moveFrom")  # what was deleted, or stands elsewhere
 _IGNORED = ("w:proofErr", "w:lastRenderedPageBreak")
-_NUMBERED = re.compile(r"(</?\d+/?>)")
 
 
 @dataclass(eq=False)
@@ -248,8 +247,8 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
             parts += [text[:start], f"<{len(tags)}>", words, f"</{len(tags)}>", text[start + len(words) :]]
             tags.append(members[0].style)
     text = "".join(parts)
-    is_clear = len(_NUMBERED.findall(text)) == sum(2 if isinstance(one, _Style) else 1 for one in tags)
-    if not is_clear or not any(letter.isalpha() for letter in _NUMBERED.sub("", text)):
+    is_clear = len(NUMBERED.findall(text)) == sum(2 if isinstance(one, _Style) else 1 for one in tags)
+    if not is_clear or not any(letter.isalpha() for letter in NUMBERED.sub("", text)):
         return None
     (start, before), (end, after) = _first(content, items[0]), _last(content, items[-1])
     run = _RUN.match(content, items[0].run)
@@ -281,8 +280,8 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
 def _placed(translation: str, base: _Style, tags: Sequence[_Style | _Item]) -> Iterator[tuple[_Style, str | _Item]]:
     """The texts of a translation and what stands between them, each with its style; nothing is lost or doubled."""
     opened, left = list[int](), {number: one for number, one in enumerate(tags) if isinstance(one, _Item)}
-    for part in _NUMBERED.split(translation):
-        number = int(part.strip("</>")) if _NUMBERED.fullmatch(part) else len(tags)
+    for part in NUMBERED.split(translation):
+        number = int(part.strip("</>")) if NUMBERED.fullmatch(part) else len(tags)
         style = tags[opened[-1]] if opened else base
         assert isinstance(style, _Style)
         if number >= len(tags):
