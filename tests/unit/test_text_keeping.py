@@ -207,6 +207,8 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
         ("a b.</b> cat", "um cão. correu", [0, 1, 2], "um cão.</b> correu"),
         ("a cat<0/> ran", "um gato correu", [0, 1, 2], "um gato<0/> correu"),
         ("a cat,<0/> so", "um gato, assim", [0, 1, 2], "um gato,<0/> assim"),
+        ("a <b>cat</b>Red", "um gato Vermelho", [0, 1, 2], "um <b>gato</b>Vermelho"),  # two words for the model
+        ("<b>a cat: <0/></b>. so", "um gato: . assim", [0, 1, 2], "<b>um gato: <0/></b>. assim"),
         ("<b>big <b-x>dog</b> ran", "cão grande correu", [1, 0, 2], "<b><b-x>cão grande</b> correu"),
     ],
 )

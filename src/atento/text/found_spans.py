@@ -4,6 +4,7 @@ What stands side by side, with nothing but marks and blanks between, is one span
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
@@ -58,20 +59,25 @@ class Found:
 def found_in(text: str, *, tags_only: bool = False) -> list[Found]:
     """The spans of a text, or its tags alone, with those between them; in linear time.
 
-    A pair of tags around nothing but spans and marks is one; of tags alone, one around a number is so if it touches
+    A pair of tags around spans and marks, without words, is one; of tags alone, one around a number is so if it touches
     what stands before it, or begins with a bracket, as the mark of a note does, since words may depend on a number.
     Signs that touch a span, and brackets and quotation marks around it, belong to it.
     """
     tags_only, matches = tags_only and not _JOINED.search(text), list(SPANS.finditer(text))
     kinds = [str(match.lastgroup) for match in matches]
-    words = [0, *accumulate(any(map(str.isalnum, text[a.end() : b.start()])) for a, b in pairwise(matches))]
+    gaps = [text[a.end() : b.start()] for a, b in pairwise(matches)]
+    words = [0, *accumulate(any(map(str.isalnum, gap)) for gap in gaps)]
+    marks = [0, *accumulate(not gap.isspace() and gap != "" for gap in gaps)]
+    things = [0, *accumulate(kind != "tag" or not any(halves(match[0])) for kind, match in zip(kinds, matches))]
     numbers = [0, *accumulate(kind == "number" for kind in kinds)]
     tags, around, within = [n for n, kind in enumerate(kinds) if kind == "tag"], set[int](), [0] * len(kinds)
     for pair in pairs_of(matches[n][0] for n in tags):
         first, last = tags[pair[0]], tags[pair[1]]
         start, inside = matches[first].span()
         is_note = text[max(0, start - 1) : start].strip() != "" or text[inside] in "[("
-        if words[first] == words[last] and (is_note or not tags_only or numbers[first] == numbers[last]):
+        is_kept = marks[first] == marks[last] or things[first] != things[last]  # else it is around a mark
+        is_kept = is_kept and (is_note or not tags_only or numbers[first] == numbers[last])
+        if words[first] == words[last] and is_kept:
             within[first] += 1
             within[last] -= 1
         else:
@@ -106,26 +112,20 @@ def _are_joined(text: str, one: Found, other: Found) -> bool:
 
 def _widened(text: str, found: Found, low: int, high: int, has_number: bool = False) -> Found:
     """A span with signs that touch it, brackets and quotation marks around it, and the letters of H<sub>2</sub>O."""
-    start, end = found.start, found.end
     if found.is_half:
         return found
-    if (
-        found.kind == "tag"
-        and has_number
-        and low < start
-        and end < high
-        and text[start - 1].isalnum()
-        and text[end].isalnum()
-    ):
-        while low < start and text[start - 1].isalnum():
-            start -= 1
-        while end < high and text[end].isalnum():
-            end += 1
-    first, last = start, end
-    while low < first and text[first - 1] in _SIGNS:
-        first -= 1
-    while last < high and (text[last] in _SIGNS or text[last] in _UNITS):
-        last += 1
+
+    def past(at: int, limit: int, belongs: Callable[[str], bool]) -> int:
+        step = 1 if limit > at else -1
+        while at != limit and belongs(text[min(at, at + step)]):
+            at += step
+        return at
+
+    start, end = found.start, found.end
+    first, last = past(start, low, str.isalnum), past(end, high, str.isalnum)
+    if has_number and found.kind == "tag" and first < start and last > end:
+        start, end = first, last
+    first, last = past(start, low, _SIGNS.__contains__), past(end, high, (_SIGNS | _UNITS).__contains__)
     start = start if low < first and not (text[first - 1].isspace() or text[first - 1] in "([«“‘\"'（「《") else first
     end = end if last < high and not (text[last].isspace() or text[last] in CLOSING + "’\"'）」》") else last
     while low < start and end < high and text[start - 1] + text[end] in _AROUND:

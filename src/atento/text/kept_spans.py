@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-from atento.text.found_spans import CLOSING, SPANS, found_in
+from atento.text.found_spans import CLOSING, SPANS, Found, found_in
 from atento.text.glossary import has_spaces
 from atento.text.markup_tags import pairs_of
 
@@ -27,6 +27,7 @@ class Span:
         at: where it was in the text without the spans.
         before, after: the blanks that stood there, and a space at an end of the text; None: it touched a letter.
         is_half: whether it is a tag that begins or ends an element around words, or without its other half.
+        is_cut: whether a space stands in its place in that text, so that two words are not one.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Span:
     before: str | None
     after: str | None
     is_half: bool
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,18 @@ class Kept:
     @classmethod
     def of(cls, text: str, *, tags_only: bool = False) -> "Kept":
         """Take the spans out of a text, or its tags alone."""
-        spans, bare, at = list[Span](), "", 0
-        for found in found_in(text, tags_only=tags_only):
-            bare += text[at : found.start]
+        spans, bare, at, is_cut = list[Span](), "", 0, False
+        for found in [*found_in(text, tags_only=tags_only), Found("", len(text), len(text))]:
+            if piece := text[at : found.start]:
+                a, b = bare[-1:], piece[0]  # two words, or a word and a number, would be one
+                if spans and a.isalnum() and b.isalnum():
+                    is_cut = is_cut or a.isdigit() != b.isdigit() or has_spaces(a) != has_spaces(b)
+                    is_cut = is_cut or (b.isupper() and (a.islower() or piece[1:2].islower()))
+                if is_cut and spans and a.isalnum() and b.isalnum():
+                    bare, spans[-1] = f"{bare} ", replace(spans[-1], is_cut=True)
+                bare, is_cut = bare + piece, False
+            if not found.kind:
+                break
             first, at, last = found.start, found.end, found.end
             while first > 0 and text[first - 1].isspace():
                 first -= 1
@@ -79,16 +90,14 @@ class Kept:
             before = _beside(text[first : found.start], text[first - 1 : first])
             after = _beside(text[at:last], text[last : last + 1])
             spans.append(Span(found.kind, text[found.start : at], len(bare), before, after, found.is_half))
+            is_cut = is_cut or not found.is_half
             is_gap = (bare[-1:].isspace() or not bare) and not found.is_half  # without it two spaces would meet
-            if before is after is None and not found.is_half:  # without it two words would be one
-                bare += " "
-            elif is_gap and after:
+            if is_gap and after:
                 at = last
             elif is_gap and bare and text[at] in CLOSING:
                 bare, number = bare[:-1], len(spans)
                 while (number := number - 1) >= 0 and spans[number].at > len(bare):  # those before it too
                     spans[number] = replace(spans[number], at=len(bare))
-        bare += text[at:]
         lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0  # spaces left in front
         return cls(text, tuple(replace(span, at=max(0, span.at - lead)) for span in spans), bare[lead:])
 
@@ -128,8 +137,8 @@ class Kept:
             words = self.bare[begin:after].rstrip()
             inside = [link for link in links if begin <= link.source_start and link.source_end <= after]
             held = [(link.start, link.end, link.weight) for link in inside]
-            held += [(places[number], places[number], 1.0) for number in range(first + 1, last) if number not in tags]
-            if words and not held:  # none of its words is linked
+            things = [number for number in range(first + 1, last) if number not in tags]
+            if words and not held and not things:  # none of its words is linked
                 start, end = _free_word(output, links, places[first])
                 links = [*links, Link(start, end, begin, after)]  # no longer free
                 held = [(start, end, 1.0)] * (start < end)
@@ -137,7 +146,7 @@ class Kept:
                 start, end, weight = held.pop(held.index(max(held, key=lambda part: part[1])))
                 marks = len(output[end:]) - len(output[end:].lstrip("".join(_MARKS)))
                 held.append((start, end + marks, weight))
-            parts[first, last] = held
+            parts[first, last] = held + [(places[number], places[number], 1.0) for number in things]
         found = _extents(parts, places, len(output))
         keys = [((*path, (len(output) + 1, 0, last)), path[-1][1], last) for (_, last), path in found.items()]
         keys += [(path, path[-1][0], first) for (first, _), path in found.items()]
@@ -278,7 +287,7 @@ def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
         for one, span in pairwise(found):
             text += (one.after or ("" if one.is_half or span.is_half else span.before) or "") + span.text
         before, after = found[0].before, found[-1].after
-        if before or after or (before is after is None and not found[0].is_half):
+        if before or after or any(span.is_cut for span in found):
             parts, place = parts.rstrip(), place + len(rest) - len(rest.lstrip())  # its own blanks, in place of others
             rest = output[place:]
         if parts and not parts[-1].isspace():
