@@ -1,6 +1,7 @@
 """Tokenizers of further families, as classes of `transformers` make and save them: the same ids of one text and two."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
 
+import sentencepiece
 import tokenizers
 import transformers
 from tokenizers import models, pre_tokenizers, trainers
 
 from atento.text.tokenizer import Tokenizer
-from released_folders import TEXTS, _byte_level, _wordpiece
+from released_folders import TEXTS, _byte_level, _spm, _wordpiece
 
 pytestmark = pytest.mark.parity
 PLAIN = [*TEXTS[:12], "  a menina  viu o cão ", "ação, coração e avó!", "não <x> 12.5%", "", " ", "é"]
@@ -66,3 +68,46 @@ def test_their_tokenizer_json_gives_their_ids(name: str, tmp_path: Path) -> None
     assert ids == [peer(text)["input_ids"] for text in PLAIN] and len(set(map(tuple, ids))) > 12
     pair = ours.with_specials(ours.encode("o gato"), ours.encode("a menina"))[0]
     assert pair == peer("o gato", "a menina")["input_ids"]
+
+
+SYMBOLS = ["<sep>", "[NAME]"]
+CLASSES = {"T5": "spiece", "Llama": "tokenizer", "XLMRoberta": "sentencepiece.bpe"}
+SPECIAL: dict[str, dict[str, Any]] = {
+    "T5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "Llama": {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+}
+
+
+@pytest.mark.parametrize(
+    "layout, kind", [(n, k) for n in CLASSES for k in ("unigram", "bpe") if (n, k) != ("XLMRoberta", "bpe")]
+)
+def test_symbols_of_the_user_are_pieces_as_in_sentencepiece(layout: str, kind: str, tmp_path: Path) -> None:
+    """Also in a model of kind BPE in T5's layout; no space beside a symbol is lost."""
+    model = _spm(tmp_path, CLASSES[layout], model_type=kind, user_defined_symbols=SYMBOLS, **SPECIAL.get(layout, {}))
+    settings = {"tokenizer_class": f"{layout}Tokenizer"} | ({"extra_ids": 5} if layout == "T5" else {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    peer, ours = sentencepiece.SentencePieceProcessor(model_file=str(model)), Tokenizer.load(tmp_path)
+    chance = random.Random(4)
+    parts = [*SYMBOLS, " ", "  ", "o gato", "viu", ".", "[NAM", "<se", "ação"]
+    texts = ["a <sep> b", "o gato<sep>viu", *("".join(chance.choices(parts, k=7)) for _ in range(60)), *TEXTS[:20]]
+    for text in texts:
+        ids = peer.encode(text)
+        assert [peer.piece_to_id(piece) for piece in ours.tokens(ours.encode(text))] == ids, text
+        assert peer.unk_id() in ids or ours.decode(ours.encode(text)) == peer.decode(ids)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_an_added_token_of_a_byte_level_tokenizer_is_its_text(special: bool, tmp_path: Path) -> None:
+    """Theirs reads its letters as bytes."""
+    peer = transformers.GPT2Tokenizer(**_byte_level(["<|endoftext|>"]))
+    names = ["São", "<|início|>", "ção"]
+    peer.add_tokens(names, special_tokens=special)
+    peer.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    text = "o gato <|início|>São Paulo, coração e ação: ção 日本São"
+    ids = peer(text)["input_ids"]
+    assert len({*ids} & {*peer.convert_tokens_to_ids(names)}) == 3
+    assert ours.decode(ids, skip_special=False) == text != peer.decode(ids)
+    assert [ours.spelling(ours.token_id(name) or 0) for name in names] == [None if special else name for name in names]
+    if not special:
+        assert ours.encode(text) == ids and [word for word in ours.encode_with_offsets(text).words if "São" in word]

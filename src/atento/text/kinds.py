@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
 from atento.errors import DataError, TokenizerError, UsageError, nearest
 from atento.text.specials import SpecialTokens
-from atento.text.tokenizer_folder import Backend
+from atento.text.tokenizer_folder import Backend, token_text
 
 SPACE = "▁"  # U+2581, a space in pieces
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
@@ -191,6 +192,14 @@ class Spelling:
         self._others = self._special_ids | gaps
 
     @cached_property
+    def _whole(self) -> frozenset[int]:
+        """Added tokens with letters that a byte-level decoder takes for bytes (transformers too), as `São`."""
+        added = self._definition.get("added_tokens") if "ByteLevel" in str(self._definition.get("decoder")) else None
+        texts = {text for token in added if (text := token_text(token))} if isinstance(added, list) else ()
+        numbers = (self._backend.token_to_id(text) for text in texts if not text.isascii())
+        return frozenset(number for number in numbers if number is not None)
+
+    @cached_property
     def _spell(self) -> Callable[[str], bytes | str]:
         return spellings(self._definition)
 
@@ -226,11 +235,14 @@ class Spelling:
         """The text of an id, or its bytes, which may be part of a character; U+FFFD for the unknown token."""
         if token_id == self._unk:
             return UNREADABLE if kind_named(self._kind).spaces else " " + UNREADABLE
-        return self._spell(self.piece(token_id))
+        return self.piece(token_id) if token_id in self._whole else self._spell(self.piece(token_id))
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids, special ones included."""
         ids = [i for i in ids if i < self.vocab_size]
+        if not self._whole.isdisjoint(ids):
+            runs = groupby(ids, self._whole.__contains__)
+            return "".join("".join(map(self.piece, run)) if whole else self.text(list(run)) for whole, run in runs)
         if not kind_named(self._kind).spaces and self._native:
             return self._joined_words(ids)
         text = str(self._backend.decode(ids, skip_special_tokens=False))

@@ -320,7 +320,7 @@ def protect_special_strings(backend: tokenizers.Tokenizer, specials: SpecialToke
             tails.setdefault(text[0], []).append(text[1:])
     if not tails or not _may_make(json.loads(backend.to_str())["model"], specials):
         return
-    cuts = [f"{_quoted(head)}(?={'|'.join(map(_quoted, suffixes))})" for head, suffixes in tails.items()]
+    cuts = [f"{quoted(head)}(?={'|'.join(map(quoted, suffixes))})" for head, suffixes in tails.items()]
     cut = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
     before = backend.pre_tokenizer
     backend.pre_tokenizer = cut if before is None else pre_tokenizers.Sequence([before, cut])
@@ -335,6 +335,6 @@ def _may_make(model: Mapping[str, Any], specials: SpecialTokens) -> bool:
     return True
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Escape a string for Oniguruma."""
     return re.sub(r"([^\w<>/])", r"\\\1", text)

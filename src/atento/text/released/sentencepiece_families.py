@@ -15,7 +15,7 @@ from atento.text.kinds import SPACE
 from atento.text.released.families import Built, Sources
 from atento.text.released.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model
 from atento.text.specials import sentinels
-from atento.text.tokenizer_folder import token_text
+from atento.text.tokenizer_folder import quoted, token_text
 
 _MBART50_CODES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
@@ -68,8 +68,9 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
     The library applies the table of replacements to a letter together with its combining marks, where SentencePiece
     takes the longest entry, so that rare combinations of marks differ; `transformers` has the same difference.
     """
-    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
-    usual = model.one_space and prefix  # what the library's pre-tokenizer does by itself
+    backend = tokenizers.Tokenizer(_library(model, pieces, unk_id))
+    # what the library's pre-tokenizer does by itself
+    usual = model.one_space and prefix and model.kind == "unigram" and not _symbols(model)
     scheme = "always" if prefix else "never"
     if usual:
         table = _charsmap(model)
@@ -81,21 +82,37 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
             ]
         )
     else:
-        backend.normalizer = _spaces(model, prefix)
+        backend.normalizer, backend.pre_tokenizer = _spaces(model, prefix), _symbols_apart(model)
     if model.byte_fallback or not usual:
         backend.decoder = _spelt(strip=prefix)
     else:
         backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True)
-    backend.add_tokens(
-        [
-            AddedToken(piece.text, normalized=False, special=False)
-            for piece in model.pieces
-            if piece.type == USER_DEFINED and "<extra_id_" not in piece.text
-        ]
-    )
     known = {text for text, _ in pieces}
     specials = [p.text for p in model.pieces if p.text in known and (p.type == CONTROL or "<extra_id_" in p.text)]
-    return Built(backend, "unigram", specials=tuple(specials), same_as_transformers=usual)
+    return Built(backend, model.kind, specials=tuple(specials), same_as_transformers=usual)
+
+
+def _library(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int) -> models.Model:
+    """The model of the library with these pieces; a text that is a symbol of the user is that piece."""
+    if model.kind == "unigram":
+        return models.Unigram(pieces, unk_id, model.byte_fallback)
+    vocabulary = {text: number for number, (text, _) in enumerate(pieces)}
+    unk, whole = pieces[unk_id][0], bool(_symbols(model))
+    return models.BPE(
+        vocabulary, merges_of(model), unk_token=unk, fuse_unk=True, byte_fallback=True, ignore_merges=whole
+    )
+
+
+def _symbols(model: SentencePieceModel) -> list[str]:
+    """The pieces that the user defined, the longest first; sentinels are none."""
+    found = [piece.text for piece in model.pieces if piece.type == USER_DEFINED and "<extra_id_" not in piece.text]
+    return sorted(found, key=len, reverse=True)
+
+
+def _symbols_apart(model: SentencePieceModel) -> pre_tokenizers.PreTokenizer | None:
+    """A pre-tokenizer that splits off these pieces in normalised text, as SentencePiece does."""
+    symbols = _symbols(model)
+    return pre_tokenizers.Split(Regex("|".join(map(quoted, symbols))), "isolated") if symbols else None
 
 
 def _spelt(strip: bool) -> decoders.Decoder:
@@ -109,7 +126,7 @@ def t5(sources: Sources) -> Built:
 
     Setting: `extra_ids`, the number of sentinels (100, or 0 if the model has its own).
     """
-    model = _read(sources, "spiece.model", "t5", "unigram")
+    model = _read(sources, "spiece.model", "t5", "unigram", "bpe")
     has_sentinels = any("<extra_id_" in piece.text for piece in model.pieces)
     count = sources.config.get("extra_ids", 0 if has_sentinels else 100)  # 0: its own are pieces already
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
@@ -258,21 +275,11 @@ def llama(sources: Sources) -> Built:
     one in front; the classes of `transformers` add none.
     """
     model = _read(sources, "tokenizer.model", "llama", "bpe", "unigram")
-    vocabulary = {piece.text: i for i, piece in enumerate(model.pieces)}
     add_prefix_space = sources.flag("add_prefix_space", None)
     prefix = model.dummy_prefix if add_prefix_space is None else add_prefix_space
-    unk = model.pieces[model.unk_id].text
-    library: models.Model
-    if model.kind == "bpe":
-        library = models.BPE(vocabulary, merges_of(model), unk_token=unk, fuse_unk=True, byte_fallback=True)
-    else:
-        scored = [(piece.text, piece.score) for piece in model.pieces]
-        library = models.Unigram(scored, model.unk_id, model.byte_fallback)
-    backend = tokenizers.Tokenizer(library)
-    backend.normalizer = _spaces(model, prefix)
+    scored = [(piece.text, piece.score) for piece in model.pieces]
+    backend = tokenizers.Tokenizer(_library(model, scored, model.unk_id))
+    backend.normalizer, backend.pre_tokenizer = _spaces(model, prefix), _symbols_apart(model)
     backend.decoder = _spelt(strip=prefix)
-    backend.add_tokens(
-        [AddedToken(p.text, normalized=False, special=False) for p in model.pieces if p.type == USER_DEFINED]
-    )
     specials = tuple(piece.text for piece in model.pieces if piece.type == CONTROL)
     return Built(backend, model.kind, specials=specials, same_as_transformers=False)
