@@ -411,7 +411,7 @@ def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
     """`atento demo` with the network and the time cut down by the environment, as one would on a small machine."""
     settings = (
         *("DATA__TRAIN__0__COUNT=60", "DATA__VALID__0__COUNT=3", "DATA__TEST__0__COUNT=3", "TOKENIZER__VOCAB_SIZE=340"),
-        *("NETWORK__D_MODEL=16", "NETWORK__D_FF=32", "NETWORK__N_HEADS=2", "NETWORK__N_LAYERS=1", "TRAINING__STEPS=2"),
+        *("NETWORK__D_MODEL=16", "NETWORK__D_FF=32", "NETWORK__N_HEADS=2", "NETWORK__N_LAYERS=1", "DEMO_STEPS=2"),
         *("TRAINING__PRECISION=float32", "DECODING__BEAM=1", "DECODING__MAX_NEW_TOKENS=4"),
     )
     small = {f"ATENTO_{name}": value for name, _, value in (setting.partition("=") for setting in settings)}

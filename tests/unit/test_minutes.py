@@ -114,11 +114,24 @@ def test_more_minutes_extend_a_run_at_the_rate_of_its_start(tmp_path: Path, at_a
     assert atento.train(run, {"training.minutes": 3}).step == 16 and len(at_a_second) == 1
 
 
+@pytest.mark.parametrize(("precision", "tokens", "most"), [("bfloat16", 4096, 1200), ("float32", 2048, 2400)])
 def test_the_demo_has_as_many_updates_as_the_machine_takes_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    precision: str,
+    tokens: int,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The number is said before training, and beside the scores; the recipe's 1,200 are the most."""
-    monkeypatch.setattr(minutes, "_timed", lambda setup, budget: (budget / 3, 0.0))
+    """The number is said before training, and beside the scores; where products take longer, updates are smaller."""
+    limits = []
+
+    def timed(setup: Any, budget: float) -> tuple[float, float]:
+        limits.append((setup.recipe.training.batch_tokens, minutes._written(setup, None)))
+        return budget / 3, 0.0
+
+    monkeypatch.setattr(minutes, "_timed", timed)
+    monkeypatch.setattr("atento.precision.best_precision", lambda device: precision)
     monkeypatch.setattr("atento.demo.results", partial(results, count=4))
     small = {"DATA__TRAIN__0__COUNT": "60", "DATA__VALID__0__COUNT": "3", "DATA__TEST__0__COUNT": "3"}
     small |= {"TOKENIZER__VOCAB_SIZE": "340", "DECODING__BEAM": "1", "DECODING__MAX_NEW_TOKENS": "4"}
@@ -128,7 +141,7 @@ def test_the_demo_has_as_many_updates_as_the_machine_takes_in_time(
     shown = capsys.readouterr()
     assert "\nafter 3 updates:\n4 unseen combinations" in shown.out
     assert "training.minutes 4: 3 updates at 80 s each, besides validations; the number is fixed" in shown.err
-    assert load_recipe("micro-world-en-pt", environment={}).recipe.training.steps == 1200
+    assert limits == [(tokens, most)]
 
 
 def test_minutes_that_are_none() -> None:
