@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from time import process_time
 from typing import Any
 
 import pytest
@@ -41,6 +42,58 @@ def test_letters_of_several_code_points_and_of_turkish_are_terms() -> None:
     assert found(glossary_of({"cafe": "x", "o": "y"}), "cafe\u0301 cafe na\u0303o o") == ["cafe", "o"]
     assert glossary_of({"coffee": "cafe\u0301"}).report("coffee", "os cafés") == {"coffee": False}
     assert glossary_of({"coffee": "café"}).report("coffee", "o CAFE\u0301") == {"coffee": True}
+
+
+def test_terms_are_those_that_an_expression_finds_for_each_alone() -> None:
+    """On random texts: the longest term at each place, by an expression of its own that is compiled for it."""
+    draw = Random(1)
+    words = [
+        "cat",
+        "Dog",
+        "T-shirt",
+        "24/7",
+        "10%",
+        "C++",
+        "café",
+        "NÃO",
+        "猫",
+        "ซื้อ",
+        "U.S.",
+        "$5",
+        "a_b",
+        "e",
+        "...",
+        "ab",
+    ]
+    letter = "[^\\W\u0e00-\u0eff\u3400-\u9fff]"
+    for _ in range(80):
+        terms = {" ".join(draw.choices(words, k=draw.randint(1, 2))).lower() for _ in range(4)}
+        text = "".join(draw.choice(words) + draw.choice([" ", "  ", "\n", "", "-", ", "]) for _ in range(12))
+
+        def pattern(term: str) -> str:
+            before, after = (re.match(letter, term[at]) for at in (0, -1))
+            between = "\\s+".join(map(re.escape, term.split()))
+            return f"(?<!{letter})" * bool(before) + between + f"(?!{letter})" * bool(after)
+
+        whole = re.compile("|".join(map(pattern, sorted(terms, key=len, reverse=True))))
+        met = glossary_of(dict.fromkeys(terms, "x")).find(text)
+        assert [(one.start, one.end) for one in met] == [one.span() for one in whole.finditer(text.lower())], (
+            terms,
+            text,
+        )
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        ([f"term{n}x dog" for n in range(10_000)], "The white cat sees a term77x dog. " * 1000),
+        (["ab" + "c" * n for n in range(500)], "abcc " * 8_000),  # which begin alike
+    ],
+)
+def test_a_glossary_takes_the_time_of_its_length(terms: list[str], text: str) -> None:
+    began = process_time()
+    found = len(glossary_of(dict.fromkeys(terms, "x")).find(text))
+    assert found in (1000, 8_000) and process_time() - began < 5.0  # seen: 0.4 s; an expression a term: minutes
 
 
 def test_a_file_of_terms(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.word_links import word_links
-from atento.text.glossary import Glossary, Term
+from atento.text.glossary import Glossary
 from atento.text.keeping import Output, Outputs, Translate, keeping
 
 
@@ -69,11 +69,9 @@ def translate_keeping(
 
 def _check_writable(model: TaskModel, texts: Sequence[str], glossary: Glossary | None) -> None:
     """Raises DataError: the vocabulary cannot write a term of the texts; before any work."""
-    tokenizer, checked = tokenizer_of(model).target, set[Term]()
-    for text in texts if glossary is not None else ():
-        for met in glossary.find(text) if glossary is not None else ():
-            for form in met.term.forms if met.term not in checked else ():
-                ids = tokenizer.encode(form)
-                if not ids or tokenizer.specials.get("unk") in ids:
-                    raise DataError(f"{met.term.place}: the model's vocabulary cannot write {form!r}")
-            checked.add(met.term)
+    tokenizer = tokenizer_of(model).target
+    for term in dict.fromkeys(met.term for text in texts for met in glossary.find(text)) if glossary else ():
+        for form in term.forms:
+            ids = tokenizer.encode(form)
+            if not ids or tokenizer.specials.get("unk") in ids:
+                raise DataError(f"{term.place}: the model's vocabulary cannot write {form!r}")

@@ -2,17 +2,23 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from unicodedata import normalize
+from typing import TypeVar
 
 from atento.errors import DataError
 from atento.nfc import nfc
+from atento.text.encoded import normalize_with_spans
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # words run together
-_LETTER = f"[^\\W{_UNSPACED}]"
+_LETTER = re.compile(f"[^\\W{_UNSPACED}]")
+_START = re.compile(f"(?<![\u0300-\u036f]){_LETTER.pattern}+|[^\\w\\s]|[{_UNSPACED}]")  # a word, or a sign
+_IN_WORD = re.compile(f"{_LETTER.pattern}|[\u0300-\u036f]")  # a mark is of the letter before it
+_CAPITAL_INSIDE = re.compile(r"[a-z]\w*[A-Z]")
+T = TypeVar("T")
+_ALIKE = str.maketrans("ıſςµ", "isσμ")  # letters of one capital
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,12 @@ class Term:
 
     def places(self, output: str) -> list[range]:
         """Where an output has one of the forms, as whole words; iPhone, with a capital inside a word, as it is."""
-        return [range(*found.span()) for found in _any_of(self.forms).finditer(output)]
+        capitals = {_folded(form)[0]: {*filter(_CAPITAL_INSIDE.search, form.split())} for form in self.forms}
+
+        def is_form(start: int, end: int) -> bool:
+            return capitals.get(_folded(found := nfc(output[start:end]))[0], {""}) <= {*found.split()}
+
+        return [range(start, end) for _, start, end in _phrases_of(self.forms).find(output, is_form)]
 
 
 @dataclass(frozen=True)
@@ -48,33 +59,24 @@ class Glossary:
     """Terms. Raises DataError: two of them have the same source."""
 
     terms: Sequence[Term]
-    _starts: dict[str, re.Pattern[str]] = field(init=False, repr=False, compare=False)
+    _phrases: "_Phrases" = field(init=False, repr=False, compare=False)
     _by_source: dict[str, Term] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_source, starts = dict[str, Term](), defaultdict[str, list[str]](list)
+        by_source = dict[str, Term]()
         for term in self.terms:
             key = _key(term.source)  # in lower case, spaces as one
             if key in by_source:
                 raise DataError(f"{term.place}: the term {term.source!r} also stands at {by_source[key].place}")
             by_source[key] = term
-            for start in {key[:2], normalize("NFD", key)[:2]}:
-                starts[start].append(key)
-        object.__setattr__(self, "_starts", {start: _any_of(tuple(keys)) for start, keys in starts.items()})
+        object.__setattr__(self, "_phrases", _Phrases(by_source))
         object.__setattr__(self, "_by_source", by_source)
 
     def find(self, text: str) -> list[Met]:
         """Where words of a text are a term, as whole words, in any case; where two terms overlap, the longer one."""
-        found, at = list[Met](), 0
-        while at < len(text):
-            starts = (self._starts.get(_lower(text[at : at + size])) for size in (2, 1))  # the first letters of a term
-            match = next(filter(None, (start.match(text, at) for start in starts if start is not None)), None)
-            # an expression in any case takes ı for i, which is another letter here
-            term = None if match is None else self._by_source.get(_key(match[0]))
-            if match is not None and term is not None:
-                found.append(Met(term, *match.span()))
-            at = at + 1 if match is None or term is None else match.end()
-        return found
+        # ı, which looks like i in capitals, is another letter here
+        found = self._phrases.find(text, lambda start, end: self._by_source.get(_key(text[start:end])))
+        return [Met(*one) for one in found]
 
     def report(self, source: str, output: str) -> dict[str, bool]:
         """The terms of a source, and whether its output has a form of each as many times."""
@@ -105,33 +107,46 @@ def glossary_of_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Glossary:
 
 def has_spaces(letter: str) -> bool:
     """Whether a letter is of a script that has spaces between words."""
-    return re.match(_LETTER, letter) is not None
+    return _LETTER.match(letter) is not None
 
 
 def _key(words: str) -> str:
-    return " ".join(_lower(nfc(words)).split())
+    return " ".join(nfc(words).lower().replace("i\u0307", "İ").split())  # İ, which `lower` makes two
 
 
-def _lower(words: str) -> str:
-    return words.lower().replace("i\u0307", "İ")  # of Turkish, which `lower` makes two
+@lru_cache(maxsize=64)
+def _folded(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """A text as phrases are compared, in any case, spaces as one; where each of its characters stands in the text."""
+    whole = normalize_with_spans(text, lowercase=True)
+    dots = {match.end() - 1 for match in re.finditer("i\u0307", whole.text)}  # of İ, which lower case makes two
+    spans = [span for n, span in enumerate(whole.spans) if n not in dots] if dots else whole.spans
+    return whole.text.replace("i\u0307", "i").translate(_ALIKE), spans
 
 
-@lru_cache(maxsize=4096)
-def _any_of(keys: tuple[str, ...]) -> re.Pattern[str]:
-    """An expression for any of some terms, the longest first, in any case."""
-    return re.compile("|".join(map(_whole_words, sorted(keys, key=len, reverse=True))), re.IGNORECASE)
+class _Phrases:
+    """Phrases that are found in a text by its words: building takes the time of their length, a search that of its."""
+
+    def __init__(self, phrases: Iterable[str]) -> None:
+        self._phrases = {_folded(phrase)[0] for phrase in phrases}
+        lengths = defaultdict[str, set[int]](set)  # of the phrases, by how they start
+        for phrase in self._phrases:
+            if start := _START.match(phrase):
+                lengths[start[0]].add(len(phrase))
+        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
+
+    def find(self, text: str, of: Callable[[int, int], T | None]) -> Iterator[tuple[T, int, int]]:
+        """Each phrase as whole words: what `of` gives for its begin and end, and both; the longest that gives one."""
+        (folded, spans), done = _folded(text), 0
+        for start in _START.finditer(folded):
+            at = start.start()
+            for end in (at + length for length in self._lengths.get(start[0], ()) if at >= done):
+                is_whole = not has_spaces(folded[end - 1 : end]) or not _IN_WORD.match(folded, end)
+                if folded[at:end] in self._phrases and end <= len(folded) and is_whole:
+                    begin, stop = spans[at][0], spans[end - 1][1]
+                    if found := of(begin, stop):
+                        yield found, begin, stop
+                        done = end
+                        break
 
 
-def _whole_words(key: str) -> str:
-    """The expression of a term whose ends are ends of words, in scripts that have spaces between words."""
-    key = nfc(key)
-    before = f"(?<!{_LETTER}|[\u0300-\u036f])" if has_spaces(key) else ""
-    after = f"(?!{_LETTER}|[\u0300-\u036f])" if has_spaces(key[-1]) else ""
-    words = (f"(?-i:{_letters(w)})" if re.search(r"[a-z]\w*[A-Z]", w) else _letters(w) for w in key.split())
-    return before + "\\s+".join(words) + after
-
-
-def _letters(word: str) -> str:
-    """The expression of a word whose accents are in one piece with their letters, or behind them."""
-    parts = ((letter, normalize("NFD", letter)) for letter in word)
-    return "".join(re.escape(a) if a == b else f"(?:{re.escape(a)}|{re.escape(b)})" for a, b in parts)
+_phrases_of = lru_cache(maxsize=4096)(_Phrases)
