@@ -1,6 +1,7 @@
 """The server process at work: uvicorn over the routes, the admin socket, the drain."""
 
 import asyncio
+import gc
 import os
 import socket
 import time
@@ -72,6 +73,7 @@ async def answer_until(
         _remove(settings.admin_socket)
         raise
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    gc.freeze()  # what is there stays: a collection while a large body is parsed need not look at it
     settings.ready(f"http://{host}:{bound.getsockname()[1]}")
     stopped = asyncio.ensure_future(stop.wait())
     # a server that ends by itself stops the service too
@@ -89,6 +91,7 @@ async def answer_until(
     exported = tracing is None or await asyncio.to_thread(tracing.close)
     seconds = round(time.monotonic() - began, 3)
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)
+    service.texts.close()
     _remove(settings.admin_socket)
 
 

@@ -186,9 +186,13 @@ class Served:
         return [record for record in records if record["event"] == name]
 
     def workers(self) -> list[int]:
-        """The process ids of the workers."""
-        done = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
-        return [int(word) for word in done.stdout.split()]
+        """The process ids of the workers, without those that work on texts."""
+        own = ["-P", str(self.process.pid)]
+        found = [
+            subprocess.run(["pgrep", *own, *words], capture_output=True, text=True, check=False).stdout.split()
+            for words in ((), ("-f", "text_process"))
+        ]
+        return [int(word) for word in found[0] if word not in found[1]]
 
     def holds_torch(self, pid: int | None = None) -> bool:
         """Whether the service, or one of its processes, has loaded PyTorch."""

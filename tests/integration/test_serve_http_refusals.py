@@ -24,7 +24,7 @@ def body(**fields: Any) -> bytes:
 
 
 NESTED = b'{"model": "lm", "prompt": ' + b"[" * 40 + b'"a"' + b"]" * 40 + b"}"
-DEEP = b"[" * 100_000 + b"]" * 100_000
+DEEP = b"[" * 10_000 + b"]" * 10_000
 LONG = "I love you . " * 400  # tokens, far above the limit
 C, H, T, E = "/v1/completions", "/v1/chat/completions", "/translate", "/v1/embeddings"
 PICTURE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}

@@ -225,7 +225,10 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     assert "cão" in upload("a.md", FIRST.encode(), glossary=terms).text
     plain = {"q": FIRST, "source": "en", "target": "pt", "glossary": terms}
     assert "cão" in httpx.post(service.url + "/translate", data=plain).json()["translatedText"]
-    for wrong, said in (("{", "`glossary` must be an object, as JSON in a form: got"), ('{"dog": " "}', "is empty")):
+    for wrong, said in (
+        ("{", "must be an object of texts or lists of texts, as JSON in a form: got"),
+        ('{"dog": " "}', "is empty"),
+    ):
         refused = upload("a.md", FIRST.encode(), glossary=wrong)
         assert refused.status_code == 422 and said in refused.text and "/glossary" in refused.text
     for name, content, status, said in (

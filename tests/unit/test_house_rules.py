@@ -645,7 +645,7 @@ FORBIDDEN_MODULES = {
     "zipfile",
 }
 # Word documents are archives: their parts are read in memory, after `refuse_swelling`, and none is written by its name
-ARCHIVES = {("zipfile", "text/documents/word_files.py")}
+ARCHIVES = {("zipfile", "text/documents/word_files.py"), ("zipfile", "atento_serve/api/text_work.py")}
 FORBIDDEN_CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"}
 
 

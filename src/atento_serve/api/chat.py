@@ -22,7 +22,7 @@ from atento_serve.api.completion import (
 from atento_serve.api.openai_log_probs import chat_log_probs
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, wrong_field
-from atento_serve.http.fields import bounded, described, read, unsupported
+from atento_serve.http.fields import Row, bounded, described, read, unsupported
 from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
@@ -66,17 +66,17 @@ class ChatFields(SharedFields):
     with chat templates.
     """
 
-    messages: list[dict[str, object]]
+    messages: Row[dict[str, object]]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[object] | None = None
+    tools: Row[object] | None = None
     tool_choice: object = None
     response_format: dict[str, object] | None = None
-    functions: list[object] | None = None
+    functions: Row[object] | None = None
     function_call: object = None
     parallel_tool_calls: bool | None = None
-    modalities: list[str] | None = None
+    modalities: Row[str] | None = None
     audio: object = None
     prediction: object = None
     web_search_options: object = None

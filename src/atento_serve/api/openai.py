@@ -1,6 +1,8 @@
 """OpenAI's API: `/v1/completions` and `/v1/embeddings`."""
 
+import asyncio
 import base64
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -8,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from atento.config.tables.verbs import WRITING
 from atento_serve.api.completion import (
@@ -27,7 +29,7 @@ from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, too_long, wrong_field
 from atento_serve.http.fields import Fields, Prompts, bounded, listed, read, unsupported
-from atento_serve.http.request_jobs import Pointers, Work, check_texts, event_stream, unless_gone
+from atento_serve.http.request_jobs import Outcome, Pointers, Work, check_texts, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service, abilities
 from atento_serve.jobs import Piece, Result, Usage, WrittenOutput
@@ -73,9 +75,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             width = service.describe(model).width or 0
             if fields.dimensions is not None:
                 bounded("dimensions", fields.dimensions, 1, width)
-            return JSONResponse(
-                await unless_gone(request, _embedded(Work(service, request, Pointers("/input")), fields, inputs))
-            )
+            outcome = await unless_gone(request, _embedded(Work(service, request, Pointers("/input")), fields, inputs))
+            # row by row: thousands of vectors at once would hold up other requests
+            return StreamingResponse(_rows(fields, outcome), media_type="application/json")
 
     for path, route, kind, summary in (
         ("/v1/completions", completions, CompletionFields, "Continue prompts"),
@@ -94,10 +96,15 @@ def _writing_verb(service: Service, model: str) -> str:
     return able[0]
 
 
-async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[object]) -> dict[str, object]:
+async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[object]) -> Outcome:
     texts = await _as_texts(work, fields.model, inputs)
-    outcome = await work.run_in_parts(fields.model, "embed", texts)
-    rows = []
+    return await work.run_in_parts(fields.model, "embed", texts)
+
+
+async def _rows(fields: EmbeddingFields, outcome: Outcome) -> AsyncIterator[str]:
+    """The body of an answer with vectors."""
+    usage = {"prompt_tokens": outcome.prompt_tokens, "total_tokens": outcome.prompt_tokens}
+    yield '{"object":"list","data":['
     for number, value in enumerate(outcome.values):
         vector = np.asarray(value, dtype=np.float32)
         if fields.dimensions is not None and fields.dimensions < len(vector):
@@ -107,9 +114,10 @@ async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[object]) -
         shown: object = vector.tolist()
         if fields.encoding_format == "base64":
             shown = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
-        rows.append({"object": "embedding", "index": number, "embedding": shown})
-    usage = {"prompt_tokens": outcome.prompt_tokens, "total_tokens": outcome.prompt_tokens}
-    return {"object": "list", "data": rows, "model": fields.model, "usage": usage}
+        row = {"object": "embedding", "index": number, "embedding": shown}
+        yield "," * (number > 0) + json.dumps(row, separators=(",", ":"))
+        await asyncio.sleep(0)
+    yield "]," + json.dumps({"model": fields.model, "usage": usage})[1:]
 
 
 def _check_ids(service: Service, model: str, inputs: list[object], pointer: str) -> None:

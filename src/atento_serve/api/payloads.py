@@ -10,7 +10,7 @@ from atento_serve.api.decoding import NAMES, DecodingFields, decoding_options
 from atento_serve.api.language_codes import code_of, named_language, pair_in
 from atento_serve.api.payload_generation import Call, generate, inputs_of, of_inputs
 from atento_serve.http.errors import ServiceError, wrong_field
-from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
+from atento_serve.http.fields import Fields, Row, Texts, bounded, described, listed, read, unsupported
 from atento_serve.http.request_jobs import check_texts, fit_of
 from atento_serve.http.service import Service
 
@@ -154,7 +154,7 @@ def _entailed(values: list[Any], entail: str, contradict: str | None, *, multi_l
 
 class _Tag(Fields):
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
-    ignore_labels: list[str] | None = None
+    ignore_labels: Row[str] | None = None
     stride: int | None = None
 
 
@@ -295,7 +295,7 @@ async def feature_extraction(call: Call) -> object:
 
 class _Sentences(Fields):
     source_sentence: str
-    sentences: list[str]
+    sentences: Row[str]
 
 
 async def sentence_similarity(call: Call) -> object:

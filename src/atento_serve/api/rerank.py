@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from atento_serve.api.examples import RERANK
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import HUGGING_FACE, wrong_field
-from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read
+from atento_serve.http.fields import Fields, Row, Texts, bounded, described, listed, read
 from atento_serve.http.request_jobs import Fit, Pointers, Work, check_texts, fit_of, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
@@ -29,8 +29,8 @@ class RerankFields(Fields):
 
     query: str
     model: str | None = None
-    documents: list[object] | None = None
-    texts: list[str] | None = None
+    documents: Row[object] | None = None
+    texts: Row[str] | None = None
     top_n: int | None = None
     return_documents: bool | None = None
     return_text: bool | None = None

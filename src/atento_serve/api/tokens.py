@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import too_long, wrong_field
-from atento_serve.http.fields import Fields, Texts, listed, read
+from atento_serve.http.fields import Fields, Row, Texts, listed, read
 from atento_serve.http.request_jobs import Pointers, Work, check_texts, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
@@ -25,7 +25,7 @@ class TokenizeFields(Fields):
 class DetokenizeFields(Fields):
     """The body of `POST /detokenize`."""
 
-    ids: list[int]
+    ids: Row[int]
     model: str | None = None
 
 

@@ -25,6 +25,7 @@ from atento_serve.engine.messages import plain
 from atento_serve.jobs import Description
 
 _WINDOWED = ("answer", "tag")  # they read a text of any length, in windows
+_CHARACTERS = 64  # of a text, for each token that it may have
 
 
 class TooLong(UsageError):
@@ -213,7 +214,8 @@ def fitted(
             total, within = total + len(item), [*within, item]
             continue
         parts = list(item) if isinstance(item, list | tuple) else [item]
-        lengths = [len(tokenizer.encode(_text(part))) for part in parts]
+        texts = [_within(number, _text(part), longest, verb, truncate) for part in parts]
+        lengths = [len(tokenizer.encode(text)) for text in texts]
         joined = len(parts) == 2 and _reads_as_one(model, verb)
         added = template.added(joined and verb != "score") + prompt
         rooms = _shares(lengths, longest - added) if joined else [longest - added] * len(parts)
@@ -221,8 +223,8 @@ def fitted(
         if truncate == "error" or verb == "score" or longest - added < 1:
             _check_length(number, max(sizes, default=0), longest)
         cut = [
-            _cut(tokenizer, _text(part), room, truncate) if length > room else part
-            for part, length, room in zip(parts, lengths, rooms)
+            _cut(tokenizer, text, room, truncate) if length > room else text
+            for text, length, room in zip(texts, lengths, rooms)
         ]
         total += sum(min(size, longest) for size in sizes)
         within.append(cut if isinstance(item, list | tuple) else cut[0])
@@ -246,6 +248,14 @@ def _text(part: object) -> str:
     if not isinstance(part, str):
         raise UsageError(f"a text must be a str: got {type(part).__name__}")
     return part
+
+
+def _within(number: int, text: str, longest: int, verb: str, truncate: str) -> str:
+    """A text, or as much of it as may be read, before the time is spent to find its tokens."""
+    most = _CHARACTERS * longest
+    if len(text) > most and (truncate == "error" or verb == "score"):
+        raise TooLong(f"text {number} has {len(text)} characters: at most {longest} tokens are read")
+    return text if len(text) <= most else text[:most] if truncate == "right" else text[-most:]
 
 
 def _check_length(number: int, length: int, longest: int) -> None:

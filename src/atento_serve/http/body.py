@@ -2,9 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -15,7 +17,10 @@ from atento_serve.http.errors import ServiceError, too_long, wrong_field
 from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits
 
+T = TypeVar("T")
 _SHORT = 1 << 14  # bytes that are parsed in less time than a thread needs to begin
+_PARSER = ThreadPoolExecutor(1, "parser")  # one body at a time beside the event loop, which several would hold up
+_HEAD = 4096  # bytes of the head of a part of a form
 _FORM, _PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 FORMS = (_FORM, _PARTS)
 _MOST_FIELDS = 256
@@ -49,7 +54,7 @@ async def read_object(request: Request, limits: Limits, *, form: bool = False) -
         raise ServiceError(415, f"`Content-Encoding` must be identity: got {encoding[:60]}", "wrong_content_type")
     body = await _read(request, limits)
     read = partial(_parsed, body, kind, request.headers["content-type"], limits)
-    return await asyncio.to_thread(read) if len(body) > _SHORT else read()
+    return await _in_turn(read) if len(body) > _SHORT else read()
 
 
 async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str], str, bytes]:
@@ -61,7 +66,7 @@ async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str],
     if content_type(request) != _PARTS:
         raise ServiceError(415, f"`Content-Type` must be {_PARTS}", "wrong_content_type")
     body = await _read(request, limits)
-    parts = await asyncio.to_thread(_in_parts, body, request.headers["content-type"])
+    parts = await _in_turn(partial(_in_parts, body, request.headers["content-type"]))
     fields = {name: _text(value) for name, file, value in parts if name != "file" and value}
     uploads = [(_text(file), value) for name, file, value in parts if name == "file" and file]
     if len(uploads) != 1:
@@ -69,10 +74,14 @@ async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str],
     return fields, *uploads[0]
 
 
+async def _in_turn(read: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_PARSER, read)
+
+
 def _parsed(body: bytes, kind: str, header: str, limits: Limits) -> object:
     if kind == _PARTS:
         return _fields((name, _text(value)) for name, _, value in _in_parts(body, header))
-    return _fields(_in_pairs(body)) if kind == _FORM else parse(body, limits.json_depth)
+    return _fields(_in_pairs(body)) if kind == _FORM else parse(body, limits.json_depth, limits.json_parts)
 
 
 def content_type(request: Request) -> str:
@@ -99,6 +108,7 @@ async def _read(request: Request, limits: Limits) -> bytes:
             f"the body must arrive in {limits.body_seconds:g} seconds: {counted(size, 'byte')} came",
             "slow_request",
         ) from None
+    request.scope["atento"]["read"] = time.monotonic()
     return b"".join(parts)
 
 
@@ -123,14 +133,16 @@ def _in_parts(body: bytes, kind: str) -> list[tuple[str, bytes, bytes]]:
     boundary = re.search(r'boundary="?([^";,]{1,70})"?', kind)  # at most 70 characters: RFC 2046
     if boundary is None:
         raise _bad_form()
-    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())  # the first part has no line before it
+    _, *parts = (b"\r\n" + body).split(
+        b"\r\n--" + boundary[1].encode(), _MOST_FIELDS + 2
+    )  # the first part has no line before it
     if not parts or not parts[-1].startswith(b"--") or len(parts) > _MOST_FIELDS + 1:  # "--" ends the form
         raise _bad_form()
     fields = []
     for part in parts[:-1]:
         head, end, value = part.partition(b"\r\n\r\n")
-        name = _NAME.search(head)
-        if name is None or not end:
+        name = _NAME.search(head[:_HEAD])  # its time grows with the square of the length
+        if name is None or not end or len(head) > _HEAD:
             raise _bad_form()
         file = _FILE.search(head)
         fields.append((_text(name[1]), file[1] if file else b"", value))

@@ -1,10 +1,11 @@
 """The fields of a request: read by a typed class, refused with a pointer to the field and a plain sentence."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
 from atento_serve.http.errors import ServiceError, wrong_field
@@ -38,11 +39,26 @@ class Fields(BaseModel):
     def _without_nulls(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
-        needed = {field.alias or name for name, field in cls.model_fields.items() if field.is_required()} | cls.NOT_NULL
+        known = {field.alias or name: field.is_required() for name, field in cls.model_fields.items()}
+        needed = {name for name, is_needed in known.items() if is_needed} | cls.NOT_NULL
+        if cls.model_config["extra"] == "forbid":  # the first one that is refused is enough: there may be many
+            unknown = next((name for name in value if name not in known), None)
+            value = {name: value[name] for name in [*known, unknown] if name in value}
         return {name: part for name, part in value.items() if part is not None or name in needed}
 
 
 F = TypeVar("F", bound=Fields)
+T = TypeVar("T")
+
+
+class _FirstWrong(FailFast):
+    """Ends at the first item that is wrong; a union of types, as `typing` makes it, asks for its hash."""
+
+    __hash__ = object.__hash__
+
+
+Row = Annotated[list[T], _FirstWrong()]
+"""A list; pydantic would list all of its items that are wrong."""
 
 
 def read(kind: type[F], value: object, pointer: str = "") -> F:
@@ -142,15 +158,20 @@ def _texts_or_ids(value: object) -> object:
 
 
 def _terms(value: object) -> object:
-    try:
-        return from_json(value) if isinstance(value, str) else value
-    except ValueError:
-        raise _must_be("an object, as JSON in a form") from None
+    """Each is checked here, since pydantic would list all that are wrong."""
+    with suppress(ValueError):
+        value = from_json(value) if isinstance(value, str) else value
+    forms = value.values() if isinstance(value, dict) else [None]
+    if all(isinstance(one, str) or (isinstance(one, list) and all(isinstance(x, str) for x in one)) for one in forms):
+        return value
+    raise _must_be("an object of texts or lists of texts, as JSON in a form")
 
 
-Terms = Annotated[dict[str, str | list[str]], BeforeValidator(_terms)]
+_TEXT_SCHEMA: dict[str, object] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+Terms = Annotated[
+    Any, BeforeValidator(_terms), WithJsonSchema({"type": "object", "additionalProperties": _TEXT_SCHEMA})
+]
 """Terms of a glossary: source term -> target term, or a list of allowed forms; in a form it is JSON."""
-_TEXT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 _IDS: dict[str, object] = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 Texts = Annotated[Any, BeforeValidator(_texts), WithJsonSchema(_TEXT_SCHEMA)]
 """A text or a list of texts."""

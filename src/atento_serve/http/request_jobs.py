@@ -85,6 +85,7 @@ class Work:
         service: the service.
         request: the request; its number names the jobs.
         pointers: where its fields stand.
+        deadline: the `time.monotonic()` at which it must be answered.
     """
 
     service: Service
@@ -95,7 +96,8 @@ class Work:
     _is_accepted: bool = False  # a job of it was accepted
 
     def __post_init__(self) -> None:
-        self._deadline = time.monotonic() + self.service.limits.deadline
+        read = self.request.scope["atento"].get("read", time.monotonic())  # when its last byte had come
+        self.deadline = read + self.service.limits.deadline
 
     def job(
         self,
@@ -122,7 +124,7 @@ class Work:
             items,
             options,
             stream=stream,
-            deadline=self._deadline,
+            deadline=self.deadline,
             log_probs=log_probs,
             longest=fit.longest,
             truncate=fit.truncate,

@@ -12,6 +12,7 @@ from atento_serve.http.clients import Clients
 from atento_serve.http.errors import ServiceError, stopping
 from atento_serve.http.logs import Log
 from atento_serve.http.metrics import Metrics
+from atento_serve.http.text_processes import TextProcesses
 from atento_serve.jobs import Description
 from atento_serve.settings import Limits, ModelSettings
 
@@ -31,6 +32,7 @@ class Service:
         engine: computes.
         models: name -> settings, in the order of the command line.
         limits, clients, metrics, log: as their classes say.
+        texts: the processes that work on users' texts.
         stopping: whether SIGTERM has come: no new work.
         started: the time of the start, in seconds since 1970.
     """
@@ -41,8 +43,12 @@ class Service:
     clients: Clients
     metrics: Metrics
     log: Log
+    texts: TextProcesses = field(init=False)
     stopping: bool = False
     started: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self.texts = TextProcesses(self.limits)
 
     def describe(self, name: str) -> Description:
         """A model by name. Raises ServiceError: 404; names those that there are."""

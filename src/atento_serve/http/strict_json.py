@@ -2,30 +2,40 @@
 
 import json
 import math
+import re
 from collections import Counter
 
-from atento_serve.http.errors import ServiceError
+from atento_serve.http.errors import ServiceError, too_long
 
 _DIGITS = 20  # of the longest integer of 64 bits, with its sign
+_LONG = re.compile(rb"\d{19}")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
-def parse(body: bytes, depth: int) -> object:
+def parse(body: bytes, depth: int, parts: int = 20_000) -> object:
     """The value of a JSON body.
 
     Args:
         body: the bytes.
         depth: the most levels of nesting.
+        parts: the most arrays and objects, which take many times their bytes.
 
     Raises:
-        ServiceError: 400, which says what is wrong and where.
+        ServiceError: 400, which says what is wrong and where; 413, too many arrays and objects.
     """
+    if _openings(body) > parts and (count := _openings(_STRING.sub(b"", body))) > parts:
+        raise too_long(f"the body may have at most {parts:,} arrays and objects: got {count:,}")
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _bad(f"the body must be UTF-8: byte {error.start} is not") from None
     try:
         value = json.loads(
-            text, parse_constant=_constant, parse_int=_integer, parse_float=_number, object_pairs_hook=_object
+            text,
+            parse_constant=_constant,
+            parse_int=_integer if _LONG.search(body) else None,
+            parse_float=_number,
+            object_pairs_hook=_object,
         )
     except json.JSONDecodeError as error:
         raise _bad(f"the body must be JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
@@ -33,6 +43,10 @@ def parse(body: bytes, depth: int) -> object:
         raise _bad(f"the body must not be nested more than {depth} levels deep") from None
     _check(value, depth)
     return value
+
+
+def _openings(body: bytes) -> int:
+    return body.count(b"[") + body.count(b"{")
 
 
 def _bad(message: str) -> ServiceError:
