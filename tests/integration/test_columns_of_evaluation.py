@@ -171,7 +171,7 @@ def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, r
 def test_a_table_of_a_brazilian_spreadsheet_needs_no_second_try(server: ForkServer, tmp_path: Path) -> None:
     """Every command reads it by what its bytes show, and says so in one line."""
     kinds = [("Não gostei; demorou três dias", "péssimo"), ("Adorei o serviço, é rápido", "ótimo")] * 20
-    lines = [f"{number};{text!r};{label};4,5".replace("'", '"') for number, (text, label) in enumerate(kinds)]
+    lines = [f'{number};"{text} {number}";{label};4,5' for number, (text, label) in enumerate(kinds)]
     (tmp_path / "a.csv").write_bytes("\r\n".join(["id;avaliação;classe;nota", *lines, ""]).encode("windows-1252"))
     (tmp_path / "r.yaml").write_text(
         "task: classification\ndata: {train: {file: a.csv, text: avaliação, label: classe}, test: {file: a.csv, text: "
@@ -180,7 +180,7 @@ def test_a_table_of_a_brazilian_spreadsheet_needs_no_second_try(server: ForkServ
         encoding="utf-8",
     )
     for command in (
-        *("config check r.yaml", "data stats r.yaml --no-tokens", "data peek r.yaml", "baseline r.yaml"),
+        *("config check r.yaml", "data stats r.yaml --no-tokens", "baseline r.yaml"),
         *("train r.yaml --out run", "evaluate run a.csv", "classify run a.csv --columns avaliação"),
         *("data deduplicate a.csv b.csv --text avaliação", "tokenizer train a.csv --out spm --columns avaliação"),
     ):
@@ -188,5 +188,8 @@ def test_a_table_of_a_brazilian_spreadsheet_needs_no_second_try(server: ForkServ
         assert done.status == 0, (command, done.stderr)
         said = 'a.csv: read with `encoding: "windows-1252"`, `delimiter: ";"`, as found in the file'
         assert done.stderr.count(said) == done.stderr.count("as found") == 1, (command, done.stderr)
+    for command in ("recipes new a.csv --task classification --out new.yaml", "train new.yaml training.steps=2"):
+        done = server.run(*command.split(), cwd=tmp_path)
+        assert done.status == 0, (command, done.stderr)
     done = server.run("config", "check", "r.yaml", "data.train.label=clase", cwd=tmp_path)
     assert done.status == 2 and "column 'clase' is not in the header; did you mean 'classe'?" in done.stderr

@@ -20,7 +20,7 @@ from atento.errors import DataError
 
 _BYTES, _ROWS = 1 << 20, 1000  # of the beginning of a table
 _NAMED = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-_NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 
 Cells = tuple[int, list[str]]
@@ -134,8 +134,8 @@ def _decimal(
             [(line, cells[number].strip()) for line, cells in part if number < len(cells)]
             for part in (rows, with_commas)
         )
-        commas = [(line, cell) for line, cell in read if "," in cell and _NUMBER.fullmatch(cell)]
-        points = [(line, cell) for line, cell in again if "." in cell and _NUMBER.fullmatch(cell)]
+        commas = [(line, cell) for line, cell in read if "," in cell and NUMBER.fullmatch(cell)]
+        points = [(line, cell) for line, cell in again if "." in cell and NUMBER.fullmatch(cell)]
         if not commas or number < 0 or any("." in cell for _, cell in commas):
             continue
         if points:
@@ -164,5 +164,5 @@ def _has_header(rows: Sequence[Cells], columns: Mapping[str, Column], numbers: S
     if all(is_usual(first[number], key) for key, number in at.items()):
         return True
     below = [cells[at[key]].strip() for _, cells in rows[1:] for key in numbers if at[key] < len(cells)]
-    named = any(not _NUMBER.fullmatch(first[at[key]].strip()) for key in numbers)
-    return named and bool(below) and all(map(_NUMBER.fullmatch, below))
+    named = any(not NUMBER.fullmatch(first[at[key]].strip()) for key in numbers)
+    return named and bool(below) and all(map(NUMBER.fullmatch, below))

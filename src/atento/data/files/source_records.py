@@ -105,12 +105,16 @@ def columns_of(
         return [] if row is None or isinstance(row, DataError) else row[1]
     if FORMATS[form].languages:
         return languages_in(form, stream, name)
-    if form == "jsonl":
-        record = next(jsonl_objects(stream, name), None)
-    else:
-        text = read_text(stream, name)
-        record = None if is_document(text) else next(json_objects(text, name), None)
+    record = next(objects_in(form, stream, name) or iter(()), None)
     return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
+
+
+def objects_in(form: str, stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | DataError] | None:
+    """The objects of a file in JSON with their lines; None: it is a document of SQuAD."""
+    if form == "jsonl":
+        return jsonl_objects(stream, name)
+    text = read_text(stream, name)
+    return None if is_document(text) else json_objects(text, name)
 
 
 def header_hint(where: str) -> str:
