@@ -1,21 +1,29 @@
 """The model that training starts from: its learned positions become longer, its other weights stay."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
 
+from atento.config.reading.explaining import sections
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.recipe_layers import type_at
+from atento.config.reading.schema import flatten
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
+from atento.data.records.splits import Split
 from atento.errors import ModelError, RecipeError
 from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, lengthened
 from atento.models.load import ModelFiles, check_weights
 from atento.models.model_folder import network_config
 from atento.networks import EncoderDecoder, build_network
-from atento.runs.fine_tuning import with_inherited
+from atento.runs.fine_tuning import changed_heads, with_inherited
+from atento.runs.multilingual import network_of_run
+from atento.runs.prepare import with_objective_heads, with_task_heads
 from atento.text import Tokenizer
 
 
@@ -140,3 +148,125 @@ def test_fewer_layers_keep_their_relative_positions(tmp_path: Path, architecture
     assert len(pairs[0]) == 3
     for ours, theirs in zip(*pairs):
         assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+# Keys of the network beside an initial model ----------------------------------------------------------------------
+
+# of networks that the task refuses
+PARTS_OF_OTHERS = ("network.heads.", "network.features", "network.elmo.", "network.cbow.", "network.recurrent.")
+KEYS = [
+    entry.key
+    for _, entries in sections()
+    for entry in entries
+    if entry.key.startswith("network.") and not entry.keys and not entry.key.startswith(PARTS_OF_OTHERS)
+]
+
+
+def values_of(hint: object) -> list[object]:
+    """Values that a key of a type may have."""
+    if get_origin(hint) is Literal:
+        return [*get_args(hint)]
+    if get_origin(hint) is tuple:
+        return [list(some) for some in ([0], [[1, 4]])]
+    plain: dict[object, list[object]] = {bool: [True, False], int: [1, 2, 4, 7, 9], float: [0.5, 0.25], str: ["x"]}
+    return [value for arm in get_args(hint) for value in values_of(arm)] if get_args(hint) else plain.get(hint, [])
+
+
+def outcome(
+    start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[str, object]
+) -> tuple[NetworkConfig, list[str]]:
+    """The network of a run, and what is said of it."""
+    columns = {"classification": {"text": 0, "label": 1}}.get(task, {"text": 0})
+    recipe = {"task": task, "data": {"train": {"file": "train.tsv", **columns}}, "init": "model"}
+    loaded = load_recipe(recipe, changes, environment={})
+    loaded, said = with_inherited(loaded, network_config(start.config, start.path)), list(loaded.warnings)
+    start, config = network_of_run(loaded, start, tokenizer, said.append, True)
+    split = Split({"text": ["a", "b"], "label": ["x", "y"]} if task == "classification" else {"text": ["a", "b"]}, "")
+    config = with_objective_heads(with_task_heads(config, loaded.recipe, split), loaded.recipe)
+    said += changed_heads(loaded.recipe, start.network_config, config)
+    return config, [one for one in said if "no effect" in one or "left out" in one]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "key"),
+    [
+        *(("encoder", key) for key in [*KEYS, "network.preset", "network.heads"]),
+        *(("decoder", f"network.{key}") for key in ("dropout", "max_len", "preset", "positions.longer", "norm")),
+    ],
+)
+def test_each_key_of_the_network_beside_an_initial_model_has_an_effect_or_a_warning(
+    tmp_path: Path, key: str, architecture: str
+) -> None:
+    """Never both, and never neither: `max_len` made a table longer and was said to have no effect, and a preset had
+    none in silence."""
+    start, tokenizer = started(tmp_path, architecture)
+    tokenizer.save(tmp_path)
+    task = {"encoder": "classification", "decoder": "language-modeling"}[architecture]
+    usual, said = outcome(start, tokenizer, task, {})
+    assert said == []
+    own: dict[str, list[object]] = {
+        "network.preset": [{"encoder": "bert-tiny", "decoder": "gpt1"}[architecture]],
+        "network.heads": [
+            [{"kind": "classification", "hidden": True}],
+            [{"kind": "next-sentence"}],
+            [{"kind": "tagging"}],
+        ],
+    }
+    tried = refused = 0
+    for value in own.get(key) or values_of(type_at(key, "key")):
+        try:
+            config, said = outcome(start, tokenizer, task, {key: value})
+        except RecipeError:  # no value of this key, or a part of another architecture
+            refused += 1
+            continue
+        if value == flatten(usual).get(key.removeprefix("network.")) and not said and config == usual:
+            continue  # what the model has
+        tried += 1
+        assert (config != usual) == (not said), (value, said)
+        if tried == 2:
+            break
+    assert tried or refused
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "way"),
+    [
+        (("NEG", "POS"), ("neg", "pos"), "data with 'NEG' for 'neg', 'POS' for 'pos' keep it"),
+        (("NEG", "POS"), ("0", "1"), "data with 'NEG' for '0', 'POS' for '1' keep it"),
+        (("LABEL_0", "LABEL_1"), ("0", "1"), "data with 'LABEL_0' for '0', 'LABEL_1' for '1' keep it"),
+        (("0", "1"), ("LABEL_0", "LABEL_1"), "data with '0' for 'LABEL_0', '1' for 'LABEL_1' keep it"),
+        (("neg", "pos"), ("neg", "new", "pos"), "data with its labels alone keep it"),
+        (("neg", "pos"), ("neg", "pos"), None),
+        ((), ("neg", "pos"), None),
+    ],
+)
+def test_a_head_whose_labels_are_others_is_said_to_begin_again(
+    before: tuple[str, ...], after: tuple[str, ...], way: str | None
+) -> None:
+    recipe = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": "model"}
+    was, now = (
+        NetworkConfig("encoder", heads=(HeadConfig("classification", labels),) if labels else ())
+        for labels in (before, after)
+    )
+    said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
+    if way is None:
+        assert said == []
+    else:
+        assert said[0].startswith(f"the labels of the data are {', '.join(map(repr, after))}, those of the classif")
+        assert said[0].endswith(f"its output begins with random weights; {way}")
+
+
+@pytest.mark.parametrize(("rate", "heads"), [(None, 0.3), (0.0, 0.0), (0.2, 0.2)])
+def test_the_dropout_that_a_recipe_writes_is_that_of_the_heads_too(
+    tmp_path: Path, rate: float | None, heads: float
+) -> None:
+    """That of a released head stayed where all three rates were 0."""
+    start, tokenizer = started(tmp_path, "encoder")
+    tokenizer.save(tmp_path)
+    network = network_config(start.config, tmp_path)
+    of_labels = HeadConfig("classification", ("x", "y"), dropout=0.3)
+    network = replace(network, heads=(of_labels, HeadConfig("answer", dropout=0.0)))
+    start = replace(start, config=start.config | {"network": network_to_dict(network)})
+    changes: dict[str, object] = {} if rate is None else {"network.dropout": rate}
+    config, _ = outcome(start, tokenizer, "classification", changes)
+    assert config.heads == (replace(of_labels, dropout=heads),)

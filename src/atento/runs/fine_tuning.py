@@ -1,5 +1,7 @@
 """What a run tunes: rates of dropout, warm-up, adapters on the network, the weights to train, and how many they are."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from atento.config.reading.initial_keys import INHERITED, inherited, rates_among
@@ -31,6 +33,59 @@ def rates_taken(loaded: LoadedRecipe, network: NetworkConfig) -> str:
     if not rates_among(inherited_keys(loaded)):
         return ""
     return f"dropout as in {source}: {', '.join(rates)} (write them to choose otherwise)"
+
+
+def with_written_dropout(loaded: LoadedRecipe, network: NetworkConfig) -> NetworkConfig:
+    """Return a network of an initial model whose heads drop as `network.dropout` says, where the recipe writes it."""
+    if "network.dropout" in inherited_keys(loaded):
+        return network
+    rate = loaded.recipe.network.dropout
+    return replace(network, heads=tuple(replace(h, dropout=rate) if h.dropout else h for h in network.heads))
+
+
+def positions_without_effect(loaded: LoadedRecipe, was: NetworkConfig, now: NetworkConfig) -> Iterator[str]:
+    """Yield a warning of `network.max_len` and `network.positions` that make no table of positions longer."""
+    usual = loaded.origins.get
+    for key in ("network.max_len", *(key for key in loaded.origins if key.startswith("network.positions."))):
+        written = usual(key, "default") not in ("default", INHERITED) and not usual(key, "").startswith(
+            ("preset ", "task ")
+        )
+        longer = now.max_len > was.max_len
+        if written and not longer and (key != "network.max_len" or loaded.recipe.network.max_len != was.max_len):
+            limit = was.position_limit
+            why = "learns no positions" if limit is None else f"has {limit:,} learned positions, which stay"
+            yield f"{usual(key)}: {key} has no effect: the initial model {why}"
+        elif written and longer and not key.endswith(("max_len", ".kind", ".longer")):
+            yield f"{usual(key)}: {key} has no effect: init names a trained model, which brings its own"
+
+
+def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Iterator[str]:
+    """Yield a warning for each head whose output begins with random weights since the labels are others, and for each
+    head of the recipe that the run has not.
+    """
+    assert recipe.init is not None
+    for head in now.heads:
+        before = next((one.labels for one in was.heads if one.kind == head.kind), ())
+        if not before or before == head.labels or recipe.init.classifier is not None:
+            continue
+        by_form = {_plain(label): label for label in before} | {f"{n}": label for n, label in enumerate(before)}
+        pairs = {label: by_form.get(_plain(label)) for label in head.labels if label not in before}
+        ours, theirs = (", ".join(map(repr, labels[:8])) for labels in (head.labels, before))
+        match = ", ".join(f"{other!r} for {label!r}" for label, other in pairs.items())
+        way = f"data with {match} keep it" if all(pairs.values()) else "data with its labels alone keep it"
+        yield (
+            f"the labels of the data are {ours}, those of the {head.kind} head of {recipe.init.model} {theirs}: its "
+            f"output begins with random weights; {way}"
+        )
+    names = {head.name for head in now.heads}
+    for head in recipe.network.heads:
+        if head.name not in names:
+            yield f"network.heads: the head {head.name!r} is left out: nothing in this recipe trains it"
+
+
+def _plain(label: str) -> str:
+    """A label without case, the form of a number, and the word before the number of LABEL_0."""
+    return re.sub(r"^label_(?=\d+$)", "", re.sub(r"\.0+$", "", label.casefold()))
 
 
 def rate_warning(loaded: LoadedRecipe, network: NetworkConfig) -> str:

@@ -10,6 +10,7 @@ from atento.config.tables.tasks import TASKS
 from atento.errors import AtentoError, RecipeError
 from atento.models.initial_model import fine_tuned, with_new_tokens
 from atento.models.load import ModelFiles
+from atento.runs.fine_tuning import positions_without_effect, with_written_dropout
 from atento.tasks.translation_languages import writing_in
 from atento.text.new_languages import in_languages
 from atento.text.specials import chooses_by_source, languages_of, token_of
@@ -62,6 +63,9 @@ def network_of_run(
         if recipe.init.train != "all":
             report(f"warning: `init.train` {recipe.init.train} leaves the vectors of new languages as they begin")
     config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
+    config = with_written_dropout(loaded, config)
+    for warning in positions_without_effect(loaded, was, config) if begins else ():
+        report(f"warning: {warning}")
     if not _translates(loaded) or not config.reads_source:
         return initial, config
     kept = None if was.writing is None else was.writing.first  # the language it wrote before

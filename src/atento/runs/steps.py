@@ -38,7 +38,15 @@ from atento.runs.begin import make_tokenizer, start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.data_checks import check_metrics
 from atento.runs.divided import check_divided, check_processes
-from atento.runs.fine_tuning import rate_warning, rates_taken, trained_count, tune, with_inherited, with_warmup
+from atento.runs.fine_tuning import (
+    changed_heads,
+    rate_warning,
+    rates_taken,
+    trained_count,
+    tune,
+    with_inherited,
+    with_warmup,
+)
 from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.multilingual import network_of_run
@@ -208,6 +216,10 @@ def configure_network(setup: Setup) -> None:
         if init is not None and init.cache is not None:
             config = cached_config(config, recipe)
         setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
+        for warning in (
+            changed_heads(recipe, setup.initial.network_config, setup.config) if setup.begins_with_init else ()
+        ):
+            setup.report(f"warning: {warning}")
     with torch.device("meta"):
         network = build_network(setup.config)
         trained = tune(setup.recipe, network, 1.0)  # refuses what the network does not have

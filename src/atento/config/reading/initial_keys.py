@@ -52,11 +52,16 @@ def _changes(main: float, attention: float, feed_forward: float) -> dict[str, ob
 def without_effect_on(
     init: InitConfig, written: dict[str, str], no_effect: Callable[[str, str], Iterator[str]]
 ) -> Iterator[str]:
-    """Yield a warning for each key that has no effect beside an initial model."""
+    """Yield a warning for each key that has no effect beside an initial model; of a longer table of positions, training
+    knows.
+    """
+    own = ["network.heads", "tokenizer.markers", *(f"{_SECTION}{key}" for key in (*_RATES, _POSITIONS, "positions"))]
+    if init.new_decoder:  # its depth is the recipe's
+        depth = "n_decoder_layers" if "network.n_decoder_layers" in written else "n_layers"
+        own += [f"{_SECTION}{depth}", "network.preset", "tokenizer"]
     for key, position in written.items():
-        brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
-        brought = brought and not key.startswith(("network.heads.", "tokenizer.markers"))  # those are the recipe's
-        brought = brought and not (init.new_decoder and key.startswith(("network.n_decoder_layers", "tokenizer.")))
+        brought = key.startswith(("tokenizer.", "network."))
+        brought = brought and not f"{key}.".startswith(tuple(f"{kept}." for kept in own))
         if brought and not position.startswith(("preset ", "task ")):
             yield from no_effect(key, "init names a trained model, which brings its own")
     if init.train != "lora":

@@ -207,6 +207,7 @@ class Reader:
             name = _leaf(named, str, f"{path}.preset")
             start = self.with_position(lambda: presets.preset(name, **_OWN), named, path)
             origin = f"preset {named.value}"
+            self.origins[dotted(path, "preset")] = named.position
             # what is written beside the preset replaces its origins below
             self.origins.update({dotted(path, key): origin for key in flatten(start)})
         values = {}
