@@ -16,7 +16,7 @@ from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import SourceConfig
 from atento.config.tables.column_names import NAMES, is_usual
 from atento.config.tables.formats import FORMATS, Column, format_of
-from atento.config.tables.tasks import TASKS
+from atento.config.tables.tasks import SHOWN_BY, SUMMARIES, TASKS, TEXT_TO_TEXT
 from atento.data.files.found_reading import NUMBER, as_found, encoding_for, first_of
 from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import DELIMITERS, objects_in, table_rows
@@ -41,17 +41,9 @@ _KINDS = {  # of the columns that may hold a field; those of any other field are
     "answers": ("answers",),
 }
 _BY_KIND = ("text", "source", "target", "label", "score", "tokens", "tags")  # fields that need no usual name
-_TASKS: tuple[tuple[str, tuple[str, ...]], ...] = (  # the fields of each, the surest task first
-    ("question-answering", ("question", "context", "answers")),
-    ("ranking", ("query", "document", "grade")),
-    ("ranking", ("query", "positive", "negative")),
-    ("tagging", ("tokens", "tags")),
-    ("classification", ("text", "label")),
-    ("regression", ("text", "score")),
-    ("translation", ("source", "target")),
-    ("language-modeling", ("text",)),
-)
-_LIKE = {"summarization": "translation", "text-to-text": "translation"}  # tasks with the columns of another
+_TEXTS, _PAIRS, _TAGS = (SHOWN_BY[fields] for fields in (("text",), ("source", "target"), ("tokens", "tags")))
+_QUESTIONS = SHOWN_BY["question", "context", "answers"]
+_RIVALS = {SHOWN_BY["text", field]: field for field in ("label", "score")}
 Choose = Callable[[str, Sequence[str]], str]  # one of the answers to a question
 
 
@@ -86,7 +78,7 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
         raise UsageError(f"give a file of data, or two parallel files: got {len(files)} files")
     written, reasons, unused = task, dict[str, str](), ""
     if len(files) == 2:
-        task, source = task or "translation", SourceConfig(source=str(files[0]), target=str(files[1]))
+        task, source = task or _PAIRS, SourceConfig(source=str(files[0]), target=str(files[1]))
         reasons = {"source": "line N of one file belongs to line N of the other"}
     else:
         task, source, reasons = _source_of(str(files[0]), task, choose)
@@ -94,8 +86,8 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
     of_task = TASKS[task].fields
     records = read_records(source, of_task, skip_bad=True)
     lengths = {key: sum(map(characters_of, column)) for key, column in records.columns.items()}
-    if written is None and task == "translation" and lengths["target"] < _SHORT * lengths["source"]:
-        task, reasons = "summarization", reasons | {"task": "the targets are much shorter than their sources"}
+    if written is None and task == _PAIRS and lengths["target"] < _SHORT * lengths["source"]:
+        task, reasons = SUMMARIES, reasons | {"task": "the targets are much shorter than their sources"}
     if source.file is not None:
         source = as_found(source, format_of(source.file, source.format, of_task) or "", of_task, Path(), say=False)
     stated = {field.name: getattr(source, field.name) for field in fields(source)}
@@ -148,26 +140,27 @@ def _source_of(name: str, task: str | None, choose: Choose) -> tuple[str, Source
     )
     source = SourceConfig(file=name)
     if Path(name).is_dir():
-        return task or "classification", source, {"task": "a folder for each label"}
-    if task in (None, "tagging") and (
-        form in ("conll", "conllu") or (form in (None, "text", "tsv") and _has_tags(name))
-    ):
+        return task or next(iter(_RIVALS)), source, {"task": "a folder for each label"}
+    if task in (None, _TAGS) and (form in ("conll", "conllu") or (form in (None, "text", "tsv") and _has_tags(name))):
         stated = replace(source, format=None if format_of(name, None, ()) in ("conll", "conllu") else "conll")
-        return "tagging", stated, {"task": "a word and its tag a line", "format": "not what the ending says"}
+        return _TAGS, stated, {"task": "a word and its tag a line", "format": "not what the ending says"}
     if form in (None, "text"):
-        return task or "language-modeling", replace(source, format=None if form else "text"), {"task": "a text a line"}
+        return task or _TEXTS, replace(source, format=None if form else "text"), {"task": "a text a line"}
     if FORMATS[form].languages:
         languages = first_of(source, form)
         if len(languages) < 2:
             raise DataError(f"{name}: names fewer than two languages: {', '.join(languages) or 'none'}")
         of_pairs = replace(source, source=languages[0], target=languages[1])
-        return task or "translation", of_pairs, dict.fromkeys(("source", "target"), "a language of the file")
-    both = ["classification", "regression"]
+        return task or _PAIRS, of_pairs, dict.fromkeys(("source", "target"), "a language of the file")
     if form == "assin":
-        return task or choose(f"{name}: `entailment` is a label, `similarity` a score: which task", both), source, {}
+        return (
+            task or choose(f"{name}: `entailment` is a label, `similarity` a score: which task", list(_RIVALS)),
+            source,
+            {},
+        )
     columns = _columns(name, form, as_found(source, form, (), Path(), say=False))
     if columns is None:
-        return "question-answering", source, {"task": "questions in SQuAD's layout"}
+        return _QUESTIONS, source, {"task": "questions in SQuAD's layout"}
     task, chosen = _chosen(name, columns, task, choose)
     reasons = {field: column.about for field, column in chosen.items()}
     keys: dict[str, Any] = {field: column.key for field, column in chosen.items()}
@@ -255,12 +248,13 @@ def _column(key: Column, column: Sequence[Any]) -> _Column:
 
 def _chosen(name: str, columns: Sequence[_Column], task: str | None, choose: Choose) -> tuple[str, dict[str, _Column]]:
     """The task of a table, and the column of each of its fields: one with a usual name, or the only one of its kind."""
-    shapes = _TASKS
+    shapes = dict(SHOWN_BY)
     if task is not None:
-        of_task = tuple(field.name for field in TASKS[task].fields if not field.optional)
-        shapes = tuple(shape for shape in _TASKS if shape[0] == _LIKE.get(task, task)) or ((task, of_task),)
+        like, own = _PAIRS if task in (SUMMARIES, TEXT_TO_TEXT) else task, TASKS[task].fields
+        shapes = {wanted: one for wanted, one in SHOWN_BY.items() if one == like}
+        shapes = shapes or {tuple(field.name for field in own if not field.optional): task}
     possible: dict[str, dict[str, list[_Column]]] = {}
-    for one, wanted in shapes:
+    for wanted, one in shapes.items():
         found: dict[str, list[_Column]] = {}
         for field in wanted:
             fitting = [column for column in columns if column.kind in _KINDS.get(field, ("texts",))]
@@ -274,12 +268,12 @@ def _chosen(name: str, columns: Sequence[_Column], task: str | None, choose: Cho
     if not possible:
         what = f"no columns for {task}" if task else "no column of texts"
         raise UsageError(f"{name}: has {what}; its columns are {', '.join(map(str, columns))}")
-    best, rivals = next(iter(possible)), {"classification": "label", "regression": "score"}
-    if best == "classification" and "regression" in possible:
-        seen = {one: possible[one][field] for one, field in rivals.items()}
-        sure = [one for one, field in rivals.items() if any(is_usual(str(column.key), field) for column in seen[one])]
-        texts = (f"{' or '.join(map(str, some))} may be the {rivals[one]}" for one, some in seen.items())
-        best = sure[0] if len(sure) == 1 else choose(f"{name}: {', '.join(texts)}: which task", list(rivals))
+    best = next(iter(possible))
+    if best in _RIVALS and possible.keys() >= _RIVALS.keys():
+        seen = {one: possible[one][field] for one, field in _RIVALS.items()}
+        sure = [one for one, field in _RIVALS.items() if any(is_usual(str(column.key), field) for column in seen[one])]
+        texts = (f"{' or '.join(map(str, some))} may be the {_RIVALS[one]}" for one, some in seen.items())
+        best = sure[0] if len(sure) == 1 else choose(f"{name}: {', '.join(texts)}: which task", list(_RIVALS))
     chosen: dict[str, _Column] = {}
     of_best = {field.name for field in TASKS[task or best].fields}
     for field, some in possible[best].items():

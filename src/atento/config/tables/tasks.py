@@ -223,6 +223,18 @@ TASKS: dict[str, TaskSpec] = {
     ),
 }
 TEXT_TO_TEXT = "text-to-text"  # also the task of a released encoder-decoder
+SUMMARIES = "summarization"  # of pairs whose targets are short
+# The fields by which a table shows its task, the surest first.
+SHOWN_BY = {
+    ("question", "context", "answers"): "question-answering",
+    ("query", "document", "grade"): "ranking",
+    ("query", "positive", "negative"): "ranking",
+    ("tokens", "tags"): "tagging",
+    ("text", "label"): "classification",
+    ("text", "score"): "regression",
+    ("source", "target"): "translation",
+    ("text",): "language-modeling",
+}
 EMBEDDING = "embedding"  # also the task of a released encoder without heads
 
 _OF_HEAD = {
