@@ -204,12 +204,11 @@ class Reader:
                 raise RecipeError(f"{child.key_position or child.position}: unknown key {key!r}{where}{tail}")
         named = children.get("preset") if "preset" in extra else None
         if named is not None:
-            name = _leaf(named, str, f"{path}.preset")
+            name, origin = _leaf(named, str, f"{path}.preset"), f"preset {named.value}"
             start = self.with_position(lambda: presets.preset(name, **_OWN), named, path)
-            origin = f"preset {named.value}"
-            self.origins[dotted(path, "preset")] = named.position
             # what is written beside the preset replaces its origins below
-            self.origins.update({dotted(path, key): origin for key in flatten(start)})
+            self.origins |= {dotted(path, key): origin for key in flatten(start)}
+            self.origins[dotted(path, "preset")] = named.position
         values = {}
         for key, child in children.items():
             if key in known:
