@@ -24,6 +24,7 @@ from atento.data.records.splits import Split, split_of
 from atento.data.records.values import as_written
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import Score, metric_named
+from atento.metrics.label_names import class_name
 from atento.metrics.metric_table import row_named
 from atento.model import Model, load
 from atento.models.model_folder import AnsweringConfig, section_of
@@ -223,6 +224,7 @@ def _labelled_records(
 
 def _refuse_unknown_labels(records: Records, task: str, known: set[str]) -> None:
     """Raises DataError: right labels that the model does not have, so that it cannot predict them."""
+    known = set(map(class_name, known))
     for field in TASKS[task].fields:
         if field.kind not in ("class", "classes") or field.name not in records.columns or not known:
             continue

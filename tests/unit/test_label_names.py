@@ -1,12 +1,18 @@
 """What is a label, and what is a list of texts."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from atento.config.recipe import TokenizerConfig
+from atento.config.reading.loading import load_recipe
+from atento.config.recipe import SourceConfig, TokenizerConfig
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import read_records
 from atento.errors import TokenizerError, UsageError
 from atento.metrics import accuracy, bleu
-from atento.metrics.label_names import label_name
+from atento.metrics.label_names import class_name, label_name
+from atento.runs.prepare import read_data
 from atento.sklearn import Tagger
 from atento.tasks.filling import target_ids
 from atento.tasks.verb_calls import listed
@@ -45,3 +51,36 @@ def test_one_string_is_no_list_of_letters() -> None:
     for X, y in (("ab", ["O", "O"]), (["ab"], [["O", "O"]]), ([["a", "b"]], ["OO"])):
         with pytest.raises(TypeError, match="and not a text"):
             Tagger().fit(X, y)
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("a.csv", "text,label\na,0.0\nb,1\nc,0\nd,1.00\n"),
+    ("a.tsv", "text\tlabel\na\t0.0\nb\t1\nc\t0\nd\t1.0\n"),
+    ("a.jsonl", "".join(f'{{"text": "a", "label": {label}}}\n' for label in ("0.0", "1", '"0"', '"1.0"'))),
+])  # fmt: skip
+def test_one_form_of_a_number_is_one_label_to_every_reader(tmp_path: Path, name: str, content: str) -> None:
+    """A column of whole numbers with a gap becomes 0.0 and 1.0 where pandas writes it."""
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    source = SourceConfig(file=name, text="text", label="label")
+    assert read_records(source, TASKS["classification"].fields, tmp_path)["label"] == ["0", "1", "0", "1"]
+    assert [class_name(label) for label in ("1.5", "1.0.0", "v1.0", "-2.0", "007", "yes ")] == [
+        "1.5", "1.0.0", "v1.0", "-2", "007", "yes"
+    ]  # fmt: skip
+
+
+def test_tags_that_are_numbers_or_alike_are_said(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["Ana", "vive"], "tags": [1, 0]}\n' * 2, encoding="utf-8")
+    source = SourceConfig(file="a.jsonl", tokens="tokens", tags="tags")
+    records = read_records(source, TASKS["tagging"].fields, tmp_path)
+    assert records["tags"][0] == ("1", "0")
+    assert records.warnings() == [
+        "a.jsonl: its tags are numbers, and are plain tags; entities need their names, such as B-PER"
+    ]
+    for task, rows in (
+        ("tagging", [(("a", "b"), ("Noun", "noun")), (("c", "d"), ("X", "noun"))]),
+        ("multi-label-classification", [("a", ("yes",)), ("b", ("Yes", "x"))]),
+    ):
+        recipe = load_recipe({"task": task, "data": {"train": {"memory": "train"}}}, environment={}, memory=["train"])
+        said: list[str] = []
+        read_data(recipe.recipe, tmp_path, said.append, {"train": rows})
+        assert any("are two labels here; write one form if they mean the same" in one for one in said), said

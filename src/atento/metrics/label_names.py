@@ -1,5 +1,6 @@
 """The names of labels: what looks the same, or is the same number, is one label to every reader and every metric."""
 
+import re
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -8,15 +9,17 @@ from atento.errors import UsageError
 from atento.metrics.text import reference_streams
 from atento.nfc import nfc
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,15}\.0+")  # as pandas writes whole numbers of a column with a gap
 _NUMBERS = {"True": "1", "False": "0"}
 
 
 def class_name(label: str) -> str:
-    """Return a label without the spaces around it, its accented letters in one piece (NFC).
+    """Return a label without the spaces around it, its accented letters in one piece (NFC), 1.0 as 1.
 
     Labels that look the same are the same class, however a file has written them.
     """
-    return nfc(label.strip())
+    name = nfc(label.strip())
+    return str(int(name.partition(".")[0])) if _WHOLE.fullmatch(name) else name
 
 
 def label_name(value: Any) -> str | None:

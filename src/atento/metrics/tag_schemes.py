@@ -281,6 +281,8 @@ def normalized(
         if odd:
             some = f"{counted(len(odd), 'tag')} {'is' if len(odd) == 1 else 'are'} not of entities"
             notes.append(f"{some}, so all tags are plain tags and no entities; {first(odd)}")
+        elif names and all(name.isdecimal() for name in names.values()):
+            notes.append("its tags are numbers, and are plain tags; entities need their names, such as B-PER")
         return sentences, notes
     if scheme == "IOB1":
         return [converted(tags, "IOB2") for tags in sentences], [*notes, "its tags are IOB1, and are read as IOB2"]

@@ -1,7 +1,7 @@
 """Records that are read but unfit: other columns, labels that join others or stand alone, nothing to learn from."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_records import header_hint
@@ -77,6 +77,12 @@ def check_metrics(task: str, metrics: Sequence[str], splits: Mapping[str, Split 
                 )
 
 
+def said_alike(labels: Collection[str]) -> Iterator[str]:
+    """Yield a warning of two labels, or two tags, that differ in case or in the form of a number alone."""
+    if (alike := alike_labels(labels)) is not None:
+        yield "{!r} and {!r} are two labels here; write one form if they mean the same".format(*alike)
+
+
 def doubtful_labels(train: Split, label: str) -> Iterator[str]:
     """Yield warnings of labels that may be several in one, of two that may be the same, and of those with one example.
     Raises DataError: a label joins others.
@@ -88,8 +94,7 @@ def doubtful_labels(train: Split, label: str) -> Iterator[str]:
     if (sharing := shared_parts(counts)) is not None:
         one, other = map(repr, sharing)
         yield f"{one} and {other} are two labels here, with nothing in common; {several_labels()}"
-    if (alike := alike_labels(counts)) is not None:
-        yield "{!r} and {!r} are two labels here; write one form if they mean the same".format(*alike)
+    yield from said_alike(counts)
     label_of: dict[tuple[object, ...], str] = {}
     texts = [train[name] for name in train.columns if name != label]
     both = [

@@ -30,7 +30,7 @@ from atento.data.records.splits import Split, by_group, fold_of, overlap, split_
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.initial_model import begun_with_encoder, encoder_of, initial_model, with_features
 from atento.released import FAMILIES
-from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
+from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, said_alike, without_difference
 from atento.runs.fine_tuning import with_inherited
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
@@ -97,6 +97,8 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     label = next((field.name for field in TASKS[recipe.task].fields if field.kind == "class"), None)
     if label is not None:
         _report_warnings(doubtful_labels(train, label), report)
+    else:
+        _report_warnings(said_alike(training_labels(recipe, train)), report)
     if recipe.data.folds:
         train, splits["test"] = _fold(train, recipe, label, report)  # each label in each fold, where records have one
     if recipe.data.held_out:
