@@ -17,21 +17,13 @@ _MATRIX, _TEXTS, _ANSWERS = "lm_head.weight", "score", "qa_outputs"
 
 @dataclass(frozen=True)
 class DecoderHeads:
-    """The classes of a family of decoders and the names of their heads.
+    """The classes of a family of decoders and the names of their heads."""
 
-    Attributes:
-        classes: the start of the names of its classes.
-        language_model: its class without another head.
-        table: the embedding, which the output matrix may repeat.
-        tags: the linear map of tags; empty: no class has one.
-        answers: whether a class has a head for answers.
-    """
-
-    classes: str
-    language_model: str
-    table: str
-    tags: str = ""
-    answers: bool = False
+    classes: str  # the start of the names of its classes
+    language_model: str  # its class without another head
+    table: str  # the embedding, which the output matrix may repeat
+    tags: str = ""  # the linear map of tags; empty: no class has one
+    answers: bool = False  # whether a class has a head for answers
 
     def read(self, data: Settings, names: frozenset[str]) -> tuple[HeadConfig, ...]:
         """The heads that a file holds, by its configuration and the names of its tensors."""

@@ -139,41 +139,33 @@ class Family:
     """One `model_type` of the Hugging Face layout.
 
     Attributes:
-        model_type: its name in their `config.json`.
         prefix: of the base model's names in models with a head. other_prefixes: that of classes where it is another, by
             the end of their name.
         read, write: translate the configuration; `read` also gets the names of the tensors, which decide the heads, and
             which of them repeat one another.
-        rows: of the weight table, by the configuration.
-        computed: names, or ends of names, of tensors that are not learned.
         repeats: the tensors that usually repeat another one, by the configuration.
         tied: whether a tensor that a file leaves out repeats another one, if the configuration has no
             `tie_word_embeddings`; None: it always does.
         ignored: ends of names of tensors that some files hold although their network does not use them.
-        on_encoder: the kinds of labels whose class is an encoder without its decoder.
         new_head: gives the options of a new head for fine-tuning, as the published classes have it; None: the usual.
-        pooler: whether a new head of a text reads a pooler.
-        from_padding: whether positions count the real tokens from behind the id of padding.
-        transposed: whether linear layers are stored as (in, out).
-        denoises: whether its models were trained to write a text without its masks.
     """
 
-    model_type: str
+    model_type: str  # its name in their `config.json`
     prefix: str
     read: Callable[[Mapping[str, object], frozenset[str], Tying], NetworkConfig]
     write: Callable[[NetworkConfig], dict[str, Any]]
-    rows: Callable[[NetworkConfig], list[Row]]
-    computed: tuple[str, ...]
+    rows: Callable[[NetworkConfig], list[Row]]  # of the weight table, by the configuration
+    computed: tuple[str, ...]  # names, or ends of names, of tensors that are not learned
     repeats: Callable[[Mapping[str, object]], tuple[Repeat, ...]]
     tied: bool | None = True
     ignored: tuple[str, ...] = ()
     other_prefixes: Mapping[str, str] = field(default_factory=dict)
-    on_encoder: tuple[str, ...] = ()
+    on_encoder: tuple[str, ...] = ()  # the kinds of labels whose class is an encoder without its decoder
     new_head: NewHead = lambda kind, network: None
-    pooler: bool = False
-    from_padding: bool = False
-    transposed: bool = False
-    denoises: bool = False
+    pooler: bool = False  # whether a new head of a text reads a pooler
+    from_padding: bool = False  # whether positions count the real tokens from behind the id of padding
+    transposed: bool = False  # whether linear layers are stored as (in, out)
+    denoises: bool = False  # whether its models were trained to write a text without its masks
 
     def prefix_in(self, names: Collection[str]) -> str:
         """The prefix of the base model's names in a file with those tensors; empty: they have none."""

@@ -48,19 +48,12 @@ _MODES = {f"pooling_mode_{theirs}": ours for ours, theirs in _POOLINGS.items()}
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What the modules of a sentence-transformers folder are.
+    """What the modules of a sentence-transformers folder are."""
 
-    Attributes:
-        network: the folder of the network.
-        embedding: the embedding configuration as data.
-        dense: the folders of the linear maps behind the pooling.
-        unread: the keys of the modules' files that are not done, each behind the name of its file.
-    """
-
-    network: Path
-    embedding: dict[str, Any]
-    dense: tuple[Path, ...] = ()
-    unread: tuple[str, ...] = ()
+    network: Path  # the folder of the network
+    embedding: dict[str, Any]  # the embedding configuration as data
+    dense: tuple[Path, ...] = ()  # the folders of the linear maps behind the pooling
+    unread: tuple[str, ...] = ()  # the keys of the modules' files that are not done, each behind the name of its file
 
 
 def sentence_folder(path: Path) -> SentenceModules | None:

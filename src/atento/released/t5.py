@@ -32,9 +32,10 @@ def _read(model_type: str, data: Settings, names: frozenset[str], tying: Tying) 
     gate, _, kind = str(data.get("feed_forward_proj", "relu")).rpartition("-")
     if gate not in ("", "gated"):
         raise ModelError(f"{model_type}: `feed_forward_proj` {data['feed_forward_proj']!r} is not known here")
-    activation = activation_of(kind, model_type)
-    if gate and activation == "gelu":
-        activation = "gelu-tanh"  # what T5 1.1's files call gated-gelu is the approximation by tanh
+    if gate and kind == "gelu":
+        kind = "gelu_new"  # what T5 1.1's files call gated-gelu is the approximation by tanh
+    # of a file that says it twice, as theirs do, these hold
+    gated, activation = bool(data.get("is_gated_act", gate)), activation_of(data.get("dense_act_fn", kind), model_type)
     has_decoder = any(name.startswith("decoder.") for name in names)
     scaled = data.get("scale_decoder_outputs", data.get("tie_word_embeddings") is not False)
     depth, rate = data["num_layers"], data.get("dropout_rate", 0.1)
@@ -47,7 +48,7 @@ def _read(model_type: str, data: Settings, names: frozenset[str], tying: Tying) 
         d_ff=data["d_ff"],
         n_heads=data["num_heads"],
         attention=AttentionConfig(d_head=data["d_kv"], dropout=rate, bias=False, scale=1.0),
-        feed_forward=FeedForwardConfig(dropout=rate, activation=activation, gated=bool(gate), bias=False),
+        feed_forward=FeedForwardConfig(dropout=rate, activation=activation, gated=gated, bias=False),
         embedding=InputConfig(
             scaled=False,
             shared=tying.same(_READER, "shared.weight") and (not has_decoder or tying.same(_READER, _WRITER)),

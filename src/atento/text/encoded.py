@@ -35,19 +35,15 @@ class Encoded:
     """A text as ids, with the part of the text that each id encodes.
 
     Attributes:
-        ids: the ids.
-        tokens: the piece of each id.
         offsets: (start, end) of each id in characters of the given text, without the space before a word. A piece that
             is only such a space has an empty span. Pieces of the same character (its bytes) have the same span.
-        word_ids: the word of each id; None for spaces.
-        words: the words.
     """
 
-    ids: list[int]
-    tokens: list[str]
+    ids: list[int]  # the ids
+    tokens: list[str]  # the piece of each id
     offsets: list[Span]
-    word_ids: list[int | None]
-    words: list[str]
+    word_ids: list[int | None]  # the word of each id; None for spaces
+    words: list[str]  # the words
 
     def of_words(self, words: Sequence[str], *, spaces: bool = False) -> "Encoded":
         """The same ids with these words, which the encoded text joins by single spaces, as their words.

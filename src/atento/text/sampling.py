@@ -28,17 +28,11 @@ Merged = tuple[int | None, list[str]]
 
 @dataclass(eq=False, slots=True)
 class _Word:
-    """A word of a text as the model of a tokenizer gets it.
+    """A word of a text as the model of a tokenizer gets it."""
 
-    Attributes:
-        text: the word; empty where there is only one segmentation, as of an added token.
-        plain: the ids of its plain segmentation, by the library.
-        merges: for bpe, the number of merges of the plain segmentation; None: not counted yet.
-    """
-
-    text: str
-    plain: list[int]
-    merges: int | None = None
+    text: str  # the word; empty where there is only one segmentation, as of an added token
+    plain: list[int]  # the ids of its plain segmentation, by the library
+    merges: int | None = None  # for bpe, the number of merges of the plain segmentation; None: not counted yet
 
 
 class _Splits(threading.local):
