@@ -88,6 +88,13 @@ def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
     return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot", "positions"]
 
 
+def tasks(incomplete: str) -> Offers:
+    """Tasks of recipes."""
+    from atento.config.tables.tasks import TASKS
+
+    return [task for task in TASKS if task.startswith(incomplete)]
+
+
 def scored_tasks(incomplete: str) -> Offers:
     """Tasks whose outputs metrics score."""
     from atento.config.tables.tasks import scored

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from atento.cli.completion import recipe_summary, shipped_recipes, words
+from atento.cli.completion import recipe_summary, shipped_recipes, tasks
 from atento.cli.options import AsJson
 from atento.cli.output_paths import output_file
-from atento.config.tables.tasks import TASKS
 from atento.errors import UsageError
 from atento.terminal import echo
 
@@ -96,7 +95,7 @@ def _write(target: Path, text: str, force: bool, as_json: bool, option: str = ""
 def new(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="A file of data, or two parallel files.")],
     task: Annotated[
-        str | None, typer.Option(help="The task; what the columns say if not given.", autocompletion=words(*TASKS))
+        str | None, typer.Option(help="The task; what the columns say if not given.", autocompletion=tasks)
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="The recipe; printed if not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
