@@ -32,6 +32,7 @@ from atento.runs.data_checks import without_difference
 from atento.scale.columns import ParquetTexts
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verb_calls import listed
+from atento.training.replica.joined import said_once
 
 REGRESSION = TASKS["regression"].fields
 CLASSIFICATION = TASKS["classification"].fields
@@ -136,6 +137,20 @@ def test_a_table_is_what_its_file_shows(
     )
     stated = replace(source, **{key: value for key, value in expected.items() if value is not None})
     assert read_records(stated, REGRESSION, tmp_path).fingerprint == records.fingerprint
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_process_of_a_machine_says_how_a_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    (tmp_path / "a.csv").write_text("text;score\na;1\n", encoding="utf-8")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with said_once():
+            read_records(SourceConfig(file="a.csv", text="text", score="score"), REGRESSION, tmp_path)
+    assert len(caught) == 1 - rank
 
 
 def test_what_divides_a_table_in_two_ways_is_refused(tmp_path: Path) -> None:

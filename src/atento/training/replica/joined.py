@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from atento.config.sections.training import ParallelConfig
-from atento.errors import AtentoError, UsageError, counted
+from atento.errors import AtentoError, ReadingNotice, UsageError, counted
 from atento.training.replica import environment
 from atento.training.replica.control_messages import LostProcess, answered
 from atento.training.replica.data_parallel import Processes
@@ -25,13 +26,19 @@ STATUS_FILE = "ATENTO_STATUS_FILE"  # environment variable: where the first proc
 
 @contextmanager
 def said_once() -> Iterator[None]:
-    """Let the first process of a machine alone say why it is refused: the others have the same command and recipe."""
-    try:
-        yield
-    except AtentoError as error:
-        if not environment.launched() or environment.local_rank() == 0:
-            raise
-        raise SystemExit(error.exit_status) from error
+    """Let the first process of a machine alone say how files are read and why it is refused: the others have the same
+    command and recipe.
+    """
+    first = not environment.launched() or environment.local_rank() == 0
+    with warnings.catch_warnings():
+        if not first:
+            warnings.simplefilter("ignore", ReadingNotice)
+        try:
+            yield
+        except AtentoError as error:
+            if first:
+                raise
+            raise SystemExit(error.exit_status) from error
 
 
 @contextmanager
