@@ -15,7 +15,7 @@ import atento
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento.convert.layouts import convert
-from atento.errors import AtentoWarning, ModelError
+from atento.errors import AtentoError, AtentoWarning, ModelError
 from locked import none_left
 from released_folders import TEXTS, write_released
 
@@ -348,3 +348,66 @@ def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: P
     assert model.load_report is not None and not model.load_report.unread
     _changed(folder / "1_Pooling" / "config.json", pooling_mode="mean")
     assert not np.allclose(atento.load(folder).embed(SOME), model.embed(SOME), atol=1e-2)
+
+
+_POOLING, _DENSE = "1_Pooling/config.json", "2_Dense/config.json"
+CHANGED: dict[tuple[str, str], tuple[Any, ...]] = {  # file and key -> values that a file may have in place of its own
+    ("sentence_bert_config.json", "max_seq_length"): (5, None),
+    ("sentence_bert_config.json", "do_lower_case"): (True,),
+    ("sentence_bert_config.json", "unpad_inputs"): (False,),
+    ("sentence_bert_config.json", "transformer_task"): ("fill-mask",),
+    ("sentence_bert_config.json", "module_output_name"): ("other",),
+    ("sentence_bert_config.json", "model_args"): ({"other": 1},),
+    ("config_sentence_transformers.json", "prompts"): ({"query": "o gato "},),
+    ("config_sentence_transformers.json", "default_prompt_name"): ("query",),
+    ("config_sentence_transformers.json", "similarity_fn_name"): ("dot",),
+    ("config_sentence_transformers.json", "__version__"): ({"sentence_transformers": "2.0.0"},),
+    (_POOLING, "pooling_mode"): ("cls", "max", "lasttoken", ["mean"]),
+    (_POOLING, "include_prompt"): (False,),
+    (_POOLING, "embedding_dimension"): (16,),
+    (_DENSE, "activation_function"): ("torch.nn.modules.activation.ReLU", "torch.nn.modules.linear.Identity"),
+    (_DENSE, "use_residual"): (True,),
+    (_DENSE, "module_input_name"): ("token_embeddings",),
+    (_DENSE, "in_features"): (15,),
+    (_DENSE, "out_features"): (11,),
+    (_DENSE, "bias"): (False,),
+    ("tokenizer_config.json", "do_lower_case"): (False,),
+    ("tokenizer_config.json", "model_max_length"): (5,),
+    ("tokenizer_config.json", "truncation_side"): ("left",),
+    ("tokenizer_config.json", "padding_side"): ("left",),
+}
+OTHER_BY_DESIGN = {
+    "padding_side": "theirs gives a padded row of BERT other positions; here no vector depends on its company",
+    "in_features": "theirs is refused; here the sizes are those of the weights",
+    "out_features": "as `in_features`",
+}
+
+
+@pytest.mark.parametrize("file, key", CHANGED, ids=lambda name: str(name))
+def test_each_key_changed_in_turn(file: str, key: str, theirs: tuple[Any, Path], tmp_path: Path) -> None:
+    """Their vectors of the changed folder, or a load report that names the key, or a refusal."""
+    texts = [*SOME[:4], "AÇÃO e Avó"]
+    for value in CHANGED[file, key]:
+        folder = tmp_path / "changed"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(theirs[1], folder)
+        path = folder / file
+        path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | {key: value}))
+        try:
+            model = atento.load(folder)
+        except AtentoError as error:
+            assert len(str(error)) > 30
+            continue
+        assert model.load_report is not None
+        if f"{file}: {key}" in model.load_report.unread:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of texts that are cut
+                found = model.embed(texts)
+                wanted = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
+        except RuntimeError:  # theirs
+            assert key in OTHER_BY_DESIGN
+            continue
+        same = np.allclose(found, wanted, atol=3e-6)
+        assert same != (key in OTHER_BY_DESIGN), f"{key}: {value!r}"
