@@ -215,6 +215,22 @@ def test_a_process_that_is_ended_takes_its_own_request_alone(hostile: Served) ->
     assert answered(hostile, document)[0] == 200 and len(processes(hostile)) <= 2
 
 
+def test_a_glossary_of_ten_thousand_terms_costs_once(hostile: Served) -> None:
+    def spent() -> float:
+        """Seconds of the processor of the process that answers HTTP, and of those that work on texts."""
+        pids = [hostile.process.pid, *processes(hostile)]
+        rows = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for pid in pids]
+        return sum(int(row[11]) + int(row[12]) for row in rows) / os.sysconf("SC_CLK_TCK")
+
+    assert answered(hostile, texts("The cat sees a dog.\n" * 200))[0] == 200  # a process has started
+    sent, seconds = texts(FIRST, glossary={f"dog{n} x": f"cão{n}" for n in range(10_000)}), []
+    for _ in range(3):
+        before = spent()
+        assert answered(hostile, sent)[0] == 200
+        seconds.append(spent() - before)
+    assert seconds[0] < 1.0 and min(seconds[1:]) < 0.2, seconds  # seen: 0.3, then 0.05, for the JSON of the body
+
+
 def test_work_ends_at_its_limits(tmp_path: Path) -> None:
     """Of processor time, of time by the clock, of memory, of places; each refusal says which."""
     folder = write_models(tmp_path)["en-pt"]

@@ -1,6 +1,7 @@
 """Bodies over HTTP: forms with letters as they stand or percent-encoded, or in parts (K9); how deep JSON may be."""
 
 import json
+import re
 import time
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from atento_serve.api import text_process
+from atento_serve.api.text_work import WORK
 from atento_serve.http.body import _fields, _in_pairs, _parsed
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, read
@@ -86,3 +89,17 @@ def test_a_body_with_many_mistakes_is_refused_for_the_first(kind: type[Fields]) 
         with suppress(ServiceError):
             read(kind, body)
     assert (time.process_time() - began) / (len(bodies) + 1) < 0.1  # seen: 0.005; with all of them described 0.5
+
+
+def test_a_fault_in_work_on_texts_is_logged_without_the_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(given: Any, content: bytes) -> Any:
+        raise ValueError("a secret text")
+        yield
+
+    monkeypatch.setitem(WORK, "texts", fails)
+    answer = text_process._answer(b'{"work": "texts"}', b"", 1)
+    assert answer is not None and answer[0]["refused"][0] == 500 and answer[0]["is_last"]
+    log = capsys.readouterr().err
+    assert re.search(r"ValueError in work on texts: .*test_serve_forms.py:\d+", log) and "secret" not in log

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +38,10 @@ def _answer(first: bytes, second: bytes, memory: int) -> tuple[dict[str, Any], b
     except MemoryError:
         large = too_long(f"the texts of the request need more than {memory:,} bytes of memory")
         return {"refused": [large.status, large.message, large.code, None], "is_last": True}, b""
+    except Exception as error:  # its words may be a user's
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        sys.stderr.write(f"{type(error).__name__} in work on texts: {last.filename}:{last.lineno}\n")
+        return {"refused": [500, "the service failed; its log says where", "bug", None], "is_last": True}, b""
 
 
 def main() -> None:
