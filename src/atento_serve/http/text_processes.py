@@ -121,7 +121,7 @@ class TextProcesses:
                 *(sys.executable, "-m", "atento_serve.api.text_process", *arguments),
                 stdin=PIPE,
                 stdout=PIPE,
-                start_new_session=True,  # Ctrl-C reaches the server alone
+                process_group=0,  # Ctrl-C reaches the server alone; a session of its own would not give way to it
             )
         )
 
