@@ -1,6 +1,7 @@
 """Glossaries and what a translation must not change, without a model: terms found, spans taken out and set again."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -636,3 +637,14 @@ def test_each_search_has_the_numbers_of_its_texts() -> None:
             else:
                 answers = [[Link(4, 7, 4, 7)] for _ in asked.pairs]
     assert rows[:3] == [[0, 1, 2], [1], [2]]
+
+
+@pytest.mark.parametrize(("sign", "encoding"), [("\t", "utf-8"), (";", "cp1252"), ("|", "utf-8"), (",", "utf-16")])
+def test_a_glossary_of_a_spreadsheet_is_read_as_it_is(tmp_path: Path, sign: str, encoding: str) -> None:
+    path = tmp_path / "terms.csv"
+    path.write_text(f"bread{sign}pão\n\nheart{sign}coração{sign}corações\n", encoding=encoding)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        terms = [(term.source, term.forms) for term in glossary_of(path).terms]
+    assert terms == [("bread", ("pão",)), ("heart", ("coração", "corações"))]
+    assert len(caught) == (sign != "\t") + (encoding != "utf-8")

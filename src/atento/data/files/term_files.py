@@ -1,16 +1,17 @@
-"""Glossaries in files of TAB-separated columns, or as rows."""
+"""Glossaries in files of columns, separated by tabs or the one sign that all lines have, or as rows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
+from atento.data.files.encodings import say_found
 from atento.data.files.source_lines import read_lines
 from atento.errors import DataError, UsageError
 from atento.text.glossary import Glossary, GlossaryLike, glossary_of_rows
 
 
 def glossary_of(value: GlossaryLike) -> Glossary:
-    """A glossary of a file of TAB-separated columns (source term, target term, other allowed forms), or of such rows.
+    """A glossary of a file of columns (source term, target term, other allowed forms), or of such rows.
 
     Args:
         value: a glossary; a path; a mapping of source terms to target terms, or to lists of allowed forms; or rows.
@@ -22,8 +23,13 @@ def glossary_of(value: GlossaryLike) -> Glossary:
     if isinstance(value, Glossary):
         return value
     if isinstance(value, str | Path):
-        lines = [(f"{value}:{number}", line.split("\t")) for number, line in enumerate(read_lines(value), 1)]
-        terms = [(place, cells) for place, cells in lines if any(cell.strip() for cell in cells)]
+        lines = read_lines(value)
+        others = [sign for sign in ";,|" if all(sign in line for line in lines if line.strip())]
+        sign = others[0] if len(others) == 1 and not any("\t" in line for line in lines) else "\t"
+        cells = [(f"{value}:{number}", line.split(sign)) for number, line in enumerate(lines, 1)]
+        terms = [(place, row) for place, row in cells if any(cell.strip() for cell in row)]
+        if terms and sign != "\t":
+            say_found(str(value), {"delimiter": sign})
         if not terms:
             raise DataError(f"{value}: holds no term")
         return glossary_of_rows(terms)
