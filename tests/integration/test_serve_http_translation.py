@@ -221,6 +221,15 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     there = "O gato dorme na  casa de Maria, e o cachorro também.\n"  # in the target language
     assert upload("a.md", there.encode(), source="auto", glossary="", api_key="").text == there
     assert upload("a.md", FIRST.encode(), source="auto", target="en").status_code == 400
+    page = '<html lang="{}"><p title="{}">{}</p></html>'
+    for target, named, attributes in (("pt", "pt", "false"), ("pt-BR", "pt-BR", "true"), ("pb", "pt", "true")):
+        done = upload("a.html", page.format("en", FIRST, FIRST).encode(), target=target, attributes=attributes)
+        title = model.translate(FIRST) if attributes == "true" else FIRST
+        assert done.text == page.format(named, title, model.translate(FIRST)), done.text
+    po = f'msgid "{FIRST}"\nmsgstr ""\n'
+    assert upload("a.po", po.encode(), mark_fuzzy="true").text.startswith("#, fuzzy\nmsgid")
+    assert "must be true or false" in upload("a.po", po.encode(), mark_fuzzy="x").text
+    assert "`attributes` is for documents that end in" in upload("a.po", po.encode(), attributes="true").text
     terms = json.dumps({"dog": "cão", "cat": "gato"})  # FIRST has a dog
     assert "cão" in upload("a.md", FIRST.encode(), glossary=terms).text
     plain = {"q": FIRST, "source": "en", "target": "pt", "glossary": terms}

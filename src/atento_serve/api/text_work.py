@@ -77,13 +77,13 @@ def translated_document(given: Asked, content: bytes) -> Steps:
     """The translated document of `POST /translate_file`.
 
     Args:
-        given: as for `translated_texts`, with the `name` of the file in place of `q`.
+        given: as for `translated_texts`, with the `name` of the file and the `options` of its reader in place of `q`.
         content: the file.
     """
     glossary = _glossary(given["terms"])
     _check_archive(content, given["limits"])
     try:
-        document = read_document(content, given["name"])
+        document = read_document(content, given["name"], **given["options"])
     except AtentoError as error:  # of the document, which the client sent
         raise wrong_field("/file", str(error)) from None
     _check_segments(document.texts, given, "/file", are_sentences=False)
@@ -96,7 +96,9 @@ def translated_document(given: Asked, content: bytes) -> Steps:
     if not known:
         return content
     outputs = yield from _kept(keeping(work.sentences, glossary, protect=True), known[0], given)
-    return work.written([rows[0] for rows in outputs])
+    target = given["target"]  # with its region, if it has one
+    language = target if re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target) else code_of(target)
+    return work.written([rows[0] for rows in outputs], language)
 
 
 WORK: dict[str, Callable[[Asked, bytes], Steps]] = {"texts": translated_texts, "document": translated_document}

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from atento.text.documents import FORMATS
+from atento.text.documents import FORMATS, OPTIONS
 from atento_serve.api import libretranslate as api
 from atento_serve.http.body import read_upload
 from atento_serve.http.errors import LIBRETRANSLATE
@@ -26,6 +26,9 @@ _TYPES = {
 }
 
 
+_SAID = ("true", "false")
+
+
 class FileFields(Fields):
     """The fields of `POST /translate_file` beside `file`."""
 
@@ -33,6 +36,8 @@ class FileFields(Fields):
     target: str
     api_key: str | None = None
     glossary: Terms | None = None
+    attributes: bool = False
+    mark_fuzzy: bool = False
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -42,10 +47,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
         values, name, content = await read_upload(request, service.limits)  # the key may be a field of the form
         key = service.clients.authenticate(request, values.get("api_key"))
         with service.clients.share(request, key):
-            fields = read(FileFields, values)
+            flags = {name: values.get(name) for name in OPTIONS}  # texts, in a form
+            fields = read(
+                FileFields, values | {name: is_set == "true" for name, is_set in flags.items() if is_set in _SAID}
+            )
             work = Work(service, request, Pointers("/file", names=api.FROM_GLOSSARY))
+            given = {"name": name, "options": {name: getattr(fields, name) for name in OPTIONS}}
             asked = fields.source, fields.target, fields.glossary
-            body = await api.translated_work(work, "document", {"name": name}, *asked, content)
+            body = await api.translated_work(work, "document", given, *asked, content)
         ending = PurePath(name).suffix.lower()
         headers = {  # RFC 5987: any letters
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(PurePath(name).name)}",
