@@ -218,7 +218,9 @@ def messages(data: bytes) -> Iterator[tuple[list[str], list[str]]]:
     """The sources and translations of each message of a catalogue, as babel reads it."""
     from babel.messages.pofile import read_po
 
-    for message in read_po(io.BytesIO(data)):
+    with contextlib.redirect_stdout(io.StringIO()):  # babel prints its warnings
+        catalogue = read_po(io.BytesIO(data))
+    for message in catalogue:
         if message.id:
             sides = (side if isinstance(side, tuple | list) else [side] for side in (message.id, message.string))
             sources, outputs = ([text or "" for text in side] for side in sides)
