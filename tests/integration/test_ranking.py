@@ -108,6 +108,8 @@ def test_triples_are_learned_by_every_objective(objective: str, tmp_path: Path) 
     data = {"train": {"memory": "train"}, "held_out": 12}
     run = atento.train(recipe(data=data, objective=objective), data={"train": TRIPLES}, out=tmp_path / "run", threads=1)
     model = atento.load(run.folder)
+    (head,) = model.network.config.heads
+    assert (head.center == 0) == (objective != "pointwise"), "the log-odds of the grades, where they are probabilities"
     score = atento.evaluate(model, TRIPLES, metrics="ndcg@10,recall@3")
     assert score["ndcg@10"].value > 0.75
     log = (tmp_path / "run" / "metrics.jsonl").read_text()

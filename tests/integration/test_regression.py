@@ -38,7 +38,7 @@ NETWORK = {
     "embedding": {"segments": 2},
 }
 TRAINING = {
-    "steps": 80,
+    "steps": 120,
     "batch_tokens": 16,
     "learning_rate": 5e-3,
     "warmup": 5,

@@ -13,6 +13,7 @@ from atento.config.reading.loading import load_recipe
 from atento.data.batches.planning import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
+from atento.tasks.regression import numbers_of
 from atento.training.journal import read_journal
 from fine_tuning import their_loop
 
@@ -85,3 +86,29 @@ def test_g5_every_loss_and_the_numbers_are_those_of_a_plain_loop(
     with torch.no_grad():
         expected = network.eval()(**encode(pairs)).logits.squeeze(-1).tolist()
     assert model.similarity([a for a, _ in pairs], [b for _, b in pairs]) == pytest.approx(expected, abs=2e-2)
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "gpt2"])
+def test_a_new_head_has_the_scale_of_its_numbers_and_is_exported_with_it(preset: str, tmp_path: Path) -> None:
+    """Scores of 1 to 5 as any others; in their layout center and spread are in the weights of the last layer."""
+    records = [{"text": a, "pair": b, "score": 1 + 4 * number / 5} for a, b, number in scored(60)]
+    values = torch.tensor([row["score"] for row in records])  # (N,)
+    small = {"preset": preset, "d_model": 16, "d_ff": 64, "n_heads": 2, "n_layers": 1, "max_len": 32}
+    training = {"steps": 3, "batch_tokens": 16, "baseline": False, "precision": "float32"}
+    kind = "wordpiece" if preset == "bert-tiny" else "bpe"
+    recipe = {"task": "regression", "data": {}, "network": small, "training": training}
+    recipe |= {"tokenizer": {"kind": kind, "vocab_size": 300}}
+    run = train(recipe, data={"train": records}, out=tmp_path / "run", threads=1)
+    model = atento.load(run.folder)
+    (head,) = model.network.config.heads
+    mean = float(values.double().mean()) if head.out_bias else 0  # a class of GPT-2 has no bias for it
+    assert (head.center, head.spread) == pytest.approx((mean, float(values.double().std(unbiased=False))), rel=1e-5)
+    model.save(tmp_path / "theirs", layout="huggingface")
+    pairs = [(row["text"], row["pair"]) for row in records[:4]]
+    ours = numbers_of(model, pairs)
+    assert numbers_of(atento.load(tmp_path / "theirs"), pairs) == pytest.approx(ours, abs=1e-4)
+    if preset == "bert-tiny":
+        theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
+        read = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        given = read(*map(list, zip(*pairs)), return_tensors="pt", padding=True)
+        assert theirs(**given).logits.squeeze(-1).tolist() == pytest.approx(ours, abs=1e-4)

@@ -24,6 +24,7 @@ from atento.released.load_report import LoadReport
 from atento.released.lora_weights import adapted, by_map, initialization, is_of_training, is_part, join, spans
 from atento.released.read_layout import Over, family_of
 from atento.released.weight_rows import Row
+from atento.released.write_layout import in_plain_numbers
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.tensorfile import TensorFiles
 from atento.storage.whole_file import whole_folder
@@ -198,12 +199,14 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
         raise UsageError(f"{path} is no checkpoint of a run; a loaded model has its adapters joined to its weights")
     checkpoint = load_checkpoint(path)
     lora, network = lora_config(checkpoint.config, path), network_config(checkpoint.config, path)
+    network, weights = in_plain_numbers(network, checkpoint.weights)
     if lora is None:
         raise UsageError(f"{path} has no adapters: it was not trained with `init.train` lora")
     if network.family not in FAMILIES:
         raise CapabilityError(f"PEFT has adapters of released families ({', '.join(FAMILIES)}): {path} is of none")
-    if network.layer_mix:
-        raise CapabilityError(f"PEFT has no place for a mix of layers, which {path} has")
+    if network.layer_mix or any(head.center for head in network.heads):
+        lost = "a mix of layers" if network.layer_mix else "the center of a head without a bias"
+        raise CapabilityError(f"PEFT has no place for {lost}, which {path} has")
     family = FAMILIES[network.family]
     try:
         architecture = str(family.write(network)["architectures"][0])
@@ -211,13 +214,13 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
     except ModelError as error:
         raise CapabilityError(f"PEFT has no adapters of this network: {error}") from None
     prefix = family.prefix_of(architecture)
-    tensors, ranks = _adapters(rows, checkpoint.weights, network, lora, prefix)
+    tensors, ranks = _adapters(rows, weights, network, lora, prefix)
     saved = {
         ("" if row.head else prefix) + name: part
         for row in rows
         # the output matrix is the base's; heads and pooler were trained whole
         if row.ours.startswith(("heads.", "pooler.")) and row.ours != "heads.vocabulary.output.weight"
-        for name, part in zip(row.theirs, row.split(checkpoint.weights[row.ours]))
+        for name, part in zip(row.theirs, row.split(weights[row.ours]))
     }
     settings = _settings(lora, ranks, sorted(saved), _base(path, base), family, network)
     kept = {key: value for key, value in checkpoint.config.items() if key not in _NOT_KEPT}

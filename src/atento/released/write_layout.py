@@ -48,7 +48,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
             f"this one is of {f'the family {config.family!r}' if config.family else 'no released family'}"
         )
     family = FAMILIES[config.family]
-    config, weights = _without_other_heads(config, weights)
+    config, weights = _without_other_heads(*in_plain_numbers(config, weights))
     if any(head.side == "encoder" and HEAD_KINDS[head.kind] in family.on_encoder for head in config.heads):
         config, weights = _encoder_alone(config, weights)
     try:
@@ -66,6 +66,21 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     if lost:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network's {', '.join(lost)}")
     return data, convert(rows, family.prefix_of(data["architectures"][0]), weights)
+
+
+def in_plain_numbers(
+    config: NetworkConfig, weights: Mapping[str, Tensor]
+) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
+    """A network whose heads for numbers have center and spread in their last layer, as in released classes, where they
+    have a bias for the center."""
+    folded, heads = dict(weights), []
+    for head in config.heads:
+        if (head.center, head.spread) != (0.0, 1.0) and (head.out_bias or not head.center):
+            for name, added in ((f"heads.{head.name}.out.weight", 0.0), (f"heads.{head.name}.out.bias", head.center)):
+                folded |= {name: weights[name] * head.spread + added} if name in weights else {}
+            head = replace(head, center=0.0, spread=1.0)
+        heads.append(head)
+    return replace(config, heads=tuple(heads)), folded
 
 
 def _without_other_heads(

@@ -1,6 +1,7 @@
 """Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,6 +25,7 @@ from atento.data.files.several_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
 from atento.data.records.held_out import held_out, held_out_lines
+from atento.data.records.judged_documents import judged_documents
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
@@ -39,7 +41,7 @@ from atento.text.read_tokenizer import spelled
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
-_LARGE = 10.0  # numbers of at most this size, and as little smaller, are learned as they are
+_FAR = 10.0  # deviations
 
 
 @dataclass(frozen=True)
@@ -232,11 +234,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             heads.append(before)
             continue
         options = _head_options(network, kind, classifier)
-        if HEAD_KINDS[kind] == "number" and TASKS[recipe.task].grouped_by is None:
-            numbers = train["score"]
-            mean, deviation = float(np.mean(numbers)), float(np.std(numbers))
-            ordinary = abs(mean) <= _LARGE and 1 / _LARGE <= deviation <= _LARGE
-            options |= {} if ordinary or deviation == 0 else {"center": mean, "spread": deviation}
+        if HEAD_KINDS[kind] == "number":
+            options |= _scale(recipe, train, out_bias=options.get("out_bias", True))
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))
     if recipe.data.windows == "attention":
         heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
@@ -274,6 +273,26 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     if HEAD_KINDS[kind] in OF_TEXT and network.architecture == "decoder":  # as in GPT's paper and the released classes
         return {"out_bias": False, "dropout": network.dropout}
     return {"dropout": network.dropout}
+
+
+def _scale(recipe: Recipe, train: Split, *, out_bias: bool) -> dict[str, float]:
+    """Return the center and the spread of a new head for numbers: the mean and the deviation of the training data.
+
+    `pointwise` learns grades as probabilities, so its center is the log-odds of their mean; other objectives of ranking
+    compare documents. A released class without a bias has no place for a center, so only numbers far from 0 have one.
+    """
+    if TASKS[recipe.task].grouped_by is None:
+        mean, deviation = float(np.mean(train["score"])), float(np.std(train["score"])) or 1.0
+        return {"center": mean if out_bias or abs(mean) > _FAR * deviation else 0.0, "spread": deviation}
+    (objective,) = objectives_of(recipe.task, recipe.objective)[:1]
+    grades = [grade for documents in judged_documents(train).values() for grade, _ in documents.values()]
+    low, high = objective.score_range or (0.0, 1.0)
+    share = (float(np.mean(grades)) - low) / (high - low)
+    return (
+        {"center": math.log(share / (1 - share))}
+        if objective.kind == "pointwise" and 0 < share < 1 and out_bias
+        else {}
+    )
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:

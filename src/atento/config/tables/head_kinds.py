@@ -80,8 +80,8 @@ class HeadConfig:
     most 1]
     """
     center: float = 0.0
-    """Number that a regression head gives for an output of 0. A run sets it to the mean of its training data, and
-    `spread` to their standard deviation, where these are large or small, as of prices.
+    """Number that a regression head gives for an output of 0. A run sets that of a new head to the mean of its training
+    data, and `spread` to their standard deviation.
     """
     spread: float = 1.0
     """Factor of the output of a regression head, by which the errors are divided in training. [above 0]"""
