@@ -19,12 +19,12 @@ DOCUMENTS = {
     "a.html": '<!DOCTYPE html>\n<html lang="en"><head><title>Old &amp; new</title><meta name="description" content="A page"><script>var a = "<b>";</script></head>\n'
     '<body><h1>The <b>big\n cat</b></h1><p>It sees <a href="?a&amp;b" title="Home > Pets">the <em>dog</em></a> &mdash; <code>x &lt; 1</code>.<br>Next line.<img alt="a cat" src=a.png></p>\n'
     '<ul><li>One<li>Two <!-- not said --> here</ul><table><tr><td>cell<td>other</table><pre>kept\n  text</pre><p translate="no">Atento</p><details open><summary>More</summary>text</details></body></html>',
-    "b.html": "<p>In 3 <b>or</b> 4<sup>[1]</sup>, {{ name }} and {% if a %} more {% endif %}.</p><p>Caf\u00e9\u00a0&nbsp;R$\u00a03 😀 Yes! 😀 No.</p>",
+    "b.html": "<p>H<sub>2</sub>O in 3 <b>or</b> 4<sup>[1]</sup>, {{ name }} and {% if a %}more{% endif %}.</p><div><p><strong><span><em>TIP</em></span> Some disks</strong></p></div><p><strong>Prev</strong>Chapter 6. Visit <code>a=<em>address</em>&amp;b=<em>name</em></code>.</p><p>Caf\u00e9\u00a0&nbsp;R$\u00a03 😀 Yes! 😀 No.</p>",
     "a.md": "---\ntitle: kept\n---\n# The *big* cat #\n\nIt `sees` the **white\ncat** and [the dog](http://a.b/c \"t\").  \nHard break ![pic](a.png) \\*no\\*, `a  b`\n`npm\n   run`.\n\n"
     "> [!NOTE]\n> quoted\n> text\n\n1. one\n   more\n2. - [ ] two\n\n```python\nprint('kept')\n```\n\n| a | b |\n|---|---|\n| cell \\| one | `x` |\n\n<div>\nkept\n</div>\n\n"
-    "A snake_case_name, 2 * 3 * 4 and <b title='x > y'>bold</b> ~~gone~~[^1] __note__: see.\n\n[^1]: The note.\n\n[ref]: http://x.y\n",
+    "A snake_case_name, 2 * 3 * 4 and <b title='x > y'>bold</b> ~~gone~~[^1] __Note:__ 64GB, `x`, `y`.\n\nOdd[^1][^2] header: Promise\\<`a`\\> and a page&#39;s {a}, {b}.\n\n[^1]: The note.\n\n[ref]: http://x.y\n",
     "a.po": 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: ru\\n"\n"Plural-Forms: nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);\\n"\n\n'
-    '#. a note\n#: a.py:1\n#, python-format\nmsgid "Open %s"\nmsgstr ""\n\n#, python-format\nmsgid "a day"\nmsgid_plural "%(count)s days"\nmsgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n\n'
+    '#. a note\n#: a.py:1\n#, python-format\nmsgid "Open %s in %.3fs, %dm"\nmsgstr ""\n\n#, python-format\nmsgid "a day"\nmsgid_plural "%(count)s days"\nmsgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n\n'
     '#, python-brace-format\nmsgctxt "menu"\nmsgid ""\n"Two {x}\\n"\n"<b>lines</b> \\"x\\"\\n"\nmsgstr ""\n\n#, fuzzy\n#| msgid "old"\nmsgid "new"\nmsgstr "novo"\n\n#~ msgid "gone"\n#~ msgstr ""\n',
     "a.srt": "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000\r\n- Hello.\r\n- {\\an8}Bye.\r\n",
     "a.vtt": "WEBVTT - a title\nLanguage: en\n\nNOTE\nnot said\n\nSTYLE\n::cue { color: red }\n\nREGION\nid:a\n\nintro\n00:01.000 --> 00:02.000align:start\n<v Ana Maria>The <c.big>cat</c> &amp; I\n\n00:03.000 --> 00:04.000\n♪ <00:03.500>la\n",
