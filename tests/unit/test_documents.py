@@ -609,6 +609,8 @@ def test_a_sentence_without_a_translation_stays() -> None:
     work = DocumentSentences(read_document(b"<p>a<br>The cat.</p>", "a.html"))
     assert work.sentences == ["a", "The cat."]
     assert work.written(["  ", "O gato."]) == b"<p>a<br>O gato.</p>"
+    work = DocumentSentences(read_document(b"**name** `x`\n", "a.md"))  # nothing between the signs would be no markup
+    assert work.written(["<0></0> <1/>"]) == b"**name** `x`\n"
 
 
 def test_a_tab_ends_a_text_in_every_format() -> None:

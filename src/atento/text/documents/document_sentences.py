@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from atento.text.documents.segments import Document
+from atento.text.documents.segments import NUMBERED, Document
 from atento.text.sentences import split_sentences
 
 _LINES = re.compile(r"([\t\r\n\u2028\u2029]+)")
@@ -69,7 +69,8 @@ class DocumentSentences:
         Word can open.
         """
         rows = zip(self.sentences, translations, strict=True)
-        by_sentence = {old: new if new == old else _NOT_TEXT.sub(" ", new).strip() or old for old, new in rows}
+        clean = ((old, new if new == old else _NOT_TEXT.sub(" ", new).strip()) for old, new in rows)
+        by_sentence = {old: new if NUMBERED.sub("", new).strip() else old for old, new in clean}  # tags are no words
         outputs = [by_sentence[sentence] for sentence in self._all]
         return self._document.written(
             [self._text(text, pieces, outputs) for text, pieces in zip(self._document.texts, self._pieces)], language
