@@ -146,7 +146,7 @@ def _kind(ours: object, model_type: object) -> tuple[str, bool]:
 
 def _added(
     directory: Path, config: dict[str, object], data: dict[str, Any], files: dict[str, bytes]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """The tokens that the other files add to those of `tokenizer.json`."""
     if (directory / ADDED).is_file() and "added_tokens_decoder" not in config:
         files[ADDED] = read_file(directory / ADDED)
@@ -161,7 +161,7 @@ def _added(
     ]
 
 
-def _listed(data: dict[str, Any]) -> list[Any]:
+def _listed(data: dict[str, Any]) -> list[object]:
     listed = data.get("added_tokens")
     return listed if isinstance(listed, list) else []
 

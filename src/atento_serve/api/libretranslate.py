@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from atento.config.tables.tasks import verb_of
 from atento_serve.api.detection import detect
 from atento_serve.api.language_codes import NAMES, code_of, pair_in
+from atento_serve.api.text_work import Asked
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError, too_long, wrong_field
@@ -170,7 +171,7 @@ async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F,
 async def translated_work(
     work: Work,
     name: str,
-    given: dict[str, Any],
+    given: Asked,
     source: str,
     target: str,
     glossary: Terms | None,
@@ -196,7 +197,7 @@ async def translated_work(
         "targets": [*dict.fromkeys(two for _, two in known)],
     }
 
-    async def answer(asked: dict[str, Any]) -> object:
+    async def answer(asked: Asked) -> object:
         """What a piece of work asks for: languages that are translated, translations, or links of words."""
         nonlocal items
         if "directions" in asked:

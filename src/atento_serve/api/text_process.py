@@ -7,17 +7,16 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
-from typing import Any
 
 from atento.processes import receive, send
-from atento_serve.api.text_work import WORK
+from atento_serve.api.text_work import WORK, Asked
 from atento_serve.http.errors import ServiceError, too_long
 
 _FIRST, _FURTHER = 0.1, 0.2  # seconds of the processor after which work gives way to others, by two steps each time
 _LEAST = 6  # steps after which the process is not used again: it cannot take them back
 
 
-def _answer(first: bytes, second: bytes, memory: int) -> tuple[dict[str, Any], bytes] | None:
+def _answer(first: bytes, second: bytes, memory: int) -> tuple[Asked, bytes] | None:
     """The answer to a request; None: nobody waits for it any longer."""
     given = json.loads(first)
     steps, answer = WORK[given["work"]](given, second), None

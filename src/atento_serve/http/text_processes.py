@@ -8,16 +8,15 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
-from atento_serve.api.text_work import WORK
+from atento_serve.api.text_work import WORK, Asked
 from atento_serve.http.errors import ServiceError, busy, too_long
 from atento_serve.settings import Limits
 
 SHORT = 2000  # characters of a request whose work takes milliseconds, and is done in this process
 _KEPT = 2  # processes that wait for the next request
 _LONGEST = 64 << 20  # bytes of a part of a message
-Answer = Callable[[dict[str, Any]], Awaitable[object]]
+Answer = Callable[[Asked], Awaitable[object]]
 """Answers what a piece of work asks for: what the models of the service do."""
 
 
@@ -35,7 +34,7 @@ class _TextProcess:
             stream.write(len(data).to_bytes(8, "little") + len(second).to_bytes(8, "little") + data + second)
         self.has_asked = False
 
-    async def receive(self) -> tuple[dict[str, Any], bytes]:
+    async def receive(self) -> tuple[Asked, bytes]:
         """The next message. Raises ServiceError: the process has ended."""
         stream = self._process.stdout
         assert stream is not None
@@ -49,7 +48,7 @@ class _TextProcess:
             if await self._process.wait() == -signal.SIGPROF:
                 raise too_long("the texts of the request take too much time of the processor") from None
             raise busy("the process that read the texts ended", 2, "worker_ended") from None
-        message: dict[str, Any] = json.loads(first)
+        message: Asked = json.loads(first)
         self.has_asked = "ask" in message
         return message, second
 
@@ -71,7 +70,7 @@ class TextProcesses:
         self._places = asyncio.Semaphore(limits.text_processes)
         self._waiting = 0
 
-    async def run(self, work: str, given: dict[str, Any], content: bytes, answer: Answer, deadline: float) -> bytes:
+    async def run(self, work: str, given: Asked, content: bytes, answer: Answer, deadline: float) -> bytes:
         """The body that a piece of work ends with.
 
         Args:
@@ -125,7 +124,7 @@ class TextProcesses:
             )
         )
 
-    async def _in_process(self, given: dict[str, Any], content: bytes, answer: Answer) -> bytes:
+    async def _in_process(self, given: Asked, content: bytes, answer: Answer) -> bytes:
         process = next((one for one in self._idle if one.terms == given["terms"]), None)  # it knows the glossary
         process = process or (self._idle[-1] if self._idle else await self._started())
         if process in self._idle:
@@ -151,7 +150,7 @@ class TextProcesses:
                 process.close()
 
 
-async def _here(work: str, given: dict[str, Any], answer: Answer) -> bytes:
+async def _here(work: str, given: Asked, answer: Answer) -> bytes:
     """As `run`, in this process."""
     steps, found = WORK[work](given, b""), None
     while True:

@@ -14,6 +14,7 @@ from atento.text.kinds import SPACE
 from atento.text.released.families import Sources, bert_normalizer
 from atento.text.specials import Template
 
+Part = dict[str, Any]  # a part of a `tokenizer.json`
 _PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 _PREFIX: Mapping[str, tuple[bool | None, str, str]] = {  # default of `add_prefix_space`; Metaspace with it, without it
     **dict.fromkeys(("gpt2", "roberta", "qwen2"), (False, "", "")),  # of ByteLevel
@@ -29,7 +30,7 @@ _FIELDS = {  # key -> the field of a step that says the same
 }
 
 
-def class_rules(family: str, sources: Sources, data: Mapping[str, Any]) -> dict[str, Any]:
+def class_rules(family: str, sources: Sources, data: Part) -> Part:
     """The parts of a `tokenizer.json` that the keys of a class make other ones: name -> part.
 
     Raises:
@@ -55,7 +56,7 @@ def class_rules(family: str, sources: Sources, data: Mapping[str, Any]) -> dict[
     return {part: {"type": "Sequence", _PARTS[part]: steps} if steps else None for part, steps in changed.items()}
 
 
-def unheeded(config: Mapping[str, object], data: Mapping[str, Any], template: Template) -> list[str]:
+def unheeded(config: Mapping[str, object], data: Part, template: Template) -> list[str]:
     """The keys of the settings that say something else than `tokenizer.json`, whose rules hold."""
     steps = [step for part in ("normalizer", "pre_tokenizer") for step in _steps(data.get(part), _PARTS[part])]
     held = {key: [step[field] for step in steps if field in step] for key, field in _FIELDS.items()}
@@ -66,7 +67,7 @@ def unheeded(config: Mapping[str, object], data: Mapping[str, Any], template: Te
     ]
 
 
-def _prefix(parts: dict[str, list[dict[str, Any]]], family: str, prefix: bool | None) -> None:
+def _prefix(parts: dict[str, list[Part]], family: str, prefix: bool | None) -> None:
     """Set whether a text gets a space in front, in place; None leaves it to the file."""
     if prefix is None:
         return
@@ -83,7 +84,7 @@ def _prefix(parts: dict[str, list[dict[str, Any]]], family: str, prefix: bool | 
         _switch(parts["decoder"], prefix, decoders.Strip(" ", 1, 0), before=())
 
 
-def _steps(part: Any, key: str) -> list[dict[str, Any]]:
+def _steps(part: Any, key: str) -> list[Part]:
     """The steps of a part, also of one within another; Metaspace as the library writes it today."""
     if not isinstance(part, dict):
         return []
@@ -94,9 +95,7 @@ def _steps(part: Any, key: str) -> list[dict[str, Any]]:
     return [dict(part)]
 
 
-def _switch(
-    steps: list[dict[str, Any]], wanted: bool | None, *made: Any, before: tuple[str, ...] | None = None
-) -> None:
+def _switch(steps: list[Part], wanted: bool | None, *made: Any, before: tuple[str, ...] | None = None) -> None:
     """Let steps be there or not, in place; new ones stand before the first one of `before`, by default in front."""
     new = [json.loads(step.__getstate__()) for step in made]
     names = {step["type"] for step in new}
