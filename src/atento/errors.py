@@ -26,6 +26,10 @@ class ReadingNotice(AtentoWarning):
     """How a file is read, as found in it; the command line prints it once, without the word warning."""
 
 
+class ScoreWarning(AtentoWarning):
+    """A score that says little, since the data do not vary; a command says each once."""
+
+
 class LongTextWarning(AtentoWarning):
     """Texts are longer than those that the model was trained on.
 

@@ -192,6 +192,7 @@ def calibrate(
     split = split_of([_labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
     assert split is not None
     found = fit_confidence(model, split, None if fit else model.confidence.temperature)
+    _tell(found.doubts(), say)
     if fit:
         model.config["confidence"] = asdict(found.config)
     return found

@@ -61,10 +61,11 @@ class _Trained(_Texts):
         init: a pretrained model to fine-tune; None: a network from scratch.
         steps: updates; None: the recipe's.
         learning_rate: None: the recipe's.
-        settings: further keys of a recipe, such as {"network.d_model": 64, "training.batch_tokens": 1000}.
+        settings: further keys of a recipe, such as {"network.d_model": 64, "training.batch_tokens": 1000}; one of them
+            is `settings__network__d_model` in a search.
         folder: where the folders of runs are made; None: a temporary folder, which goes with the estimator, so that
             only an estimator with a `folder` can be pickled once it is fitted.
-        random_state: a seed.
+        random_state: a seed, or a `RandomState`, which draws one for each `fit`; None: the recipe's.
         device: "auto", "cpu", "cuda" ...
         verbose: whether `fit` shows its progress on standard error.
 
@@ -82,7 +83,7 @@ class _Trained(_Texts):
         learning_rate: float | None = None,
         settings: Mapping[str, object] | None = None,
         folder: str | Path | None = None,
-        random_state: int = 1,
+        random_state: int | np.random.RandomState | None = 1,
         device: str = "auto",
         verbose: bool = False,
     ) -> None:
@@ -95,7 +96,7 @@ class _Trained(_Texts):
         named = {
             "training.steps": self.steps,
             "training.learning_rate": self.learning_rate,
-            "training.seed": self.random_state,
+            "training.seed": self._seed(),
         }
         given, further = {key: value for key, value in named.items() if value is not None}, dict(self.settings or {})
         if twice := given.keys() & further.keys():
@@ -109,6 +110,21 @@ class _Trained(_Texts):
         self._is_kept = self.folder is not None
         if not self._is_kept:  # the run lives as long as the model
             weakref.finalize(self.model_, rmtree, made, ignore_errors=True)
+
+    def set_params(self, **params: Any) -> Self:
+        """As scikit-learn's; `settings__KEY` sets one key of `settings`, where `__` may stand for a dot."""
+        nested = {name.removeprefix("settings__"): value for name, value in params.items() if "settings__" in name}
+        plain = {name: value for name, value in params.items() if "settings__" not in name}
+        if nested:
+            keys = {name.replace("__", "."): value for name, value in nested.items()}
+            plain["settings"] = {**(plain.get("settings", self.settings) or {}), **keys}
+        result: Self = super().set_params(**plain)
+        return result
+
+    def _seed(self) -> Any:
+        """The seed: `random_state`, or a number that a generator of NumPy draws."""
+        state = self.random_state
+        return int(state.randint(2**31 - 1)) if isinstance(state, np.random.RandomState) else state
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()

@@ -1,6 +1,7 @@
 """Probabilities of classifiers: a temperature, thresholds by precision, silence, reliability; kept with the model."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 import atento
 from atento.config.sections.confidence import ConfidenceConfig
-from atento.errors import CapabilityError, DataError, ModelError, UsageError
+from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
 from atento.evaluation import calibrate
 from atento.inspection.figures.classifier_figures import reliability_svg, wilson
 from atento.runs.train import TrainedRun
@@ -57,15 +58,37 @@ def test_the_temperature_is_that_of_the_smallest_loss() -> None:
     marks = np.eye(4, dtype=bool)[gold]
     found = fitted_temperature(scores.numpy(), marks, several=False)
     grid = np.exp(np.linspace(-2, 2, 4001))
-    losses = [float(torch.nn.functional.cross_entropy(scores / t, gold)) for t in grid]
+    soft = (300 * torch.from_numpy(marks).double() + 1) / 304  # each label once more
+    losses = [float(torch.nn.functional.cross_entropy(scores / t, soft)) for t in grid]
     assert found == pytest.approx(float(grid[int(np.argmin(losses))]), rel=2e-3) and found == pytest.approx(
         2.5, rel=0.3
     )
     sets = torch.bernoulli(torch.sigmoid(scores / 0.5)).numpy().astype(bool)
     of_sets = fitted_temperature(scores.numpy(), sets, several=True)
     entropy = torch.nn.functional.binary_cross_entropy_with_logits
-    losses = [float(entropy(scores / t, torch.from_numpy(sets).double())) for t in grid]
+    losses = [float(entropy(scores / t, (300 * torch.from_numpy(sets).double() + 1) / 302)) for t in grid]
     assert of_sets == pytest.approx(float(grid[int(np.argmin(losses))]), rel=2e-3)
+
+
+@pytest.mark.parametrize("margin", [30.0, 3.0, 0.05])
+def test_labels_without_a_mistake_are_no_certainty(margin: float) -> None:
+    """Answers have (n + 1) / (n + 2) of two labels; scores too near for a temperature leave probabilities alone."""
+    marks = np.eye(2, dtype=bool)[np.arange(200) % 2]
+    found = fitted_temperature(margin * marks, marks, several=False)
+    share = 1 / (1 + math.exp(-margin / found))
+    assert share == pytest.approx(201 / 202, abs=1e-6) if margin > 1 else found == pytest.approx(0.05)
+
+
+def test_what_says_little_of_probabilities_is_said(run: TrainedRun) -> None:
+    model = atento.load(run.folder)
+    right = [(text, model.classify(text).name) for text, _ in noisy(60, 9)]
+    found = fit_confidence(model, split_of(right))
+    assert found.config.temperature > 0.06 and any(
+        "all of 60 predicted labels are right" in one for one in found.doubts()
+    )
+    with pytest.warns(AtentoWarning, match="`abstain` keeps every text, also one of another kind"):
+        calibrate(model, right)
+    assert not fit_confidence(model, split_of(noisy(60, 9))).doubts()
 
 
 def test_a_threshold_is_the_lowest_that_reaches_a_precision() -> None:

@@ -162,16 +162,19 @@ def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, 
 
 
 def test_twins_of_a_right_document_are_no_negatives(tmp_path: Path) -> None:
-    """In other code points, with white space, or with an equal score."""
+    """In other code points, case or signs, with white space, or with an equal score; of a query with a blank too."""
     given = recipe(task="embedding", training=TRAINING | {"steps": 1})
     texts = [("o gato dorme", "o gato"), ("não", "o cão come")]
     model = atento.load(atento.train(given, data={"train": texts}, out=tmp_path / "encoder", threads=1).folder)
     pairs = [("o gato dorme", "não, o gato dorme")]
     corpus = ["na\u0303o, o gato dorme", " não, o gato dorme ", "não, o gato dorme", "o cão come"]
+    corpus += ["não, o gato dorme.", "Não, o gato  dorme!"]
     same = [("não, o gato dorme", "não, o gato dorme")]  # every other document scores lower
     for given, within in ((pairs, 9), (same, 1)):
         ((_, _, found),) = mined(model, given, corpus, Mining(9, within, 0, 0.0, 0.0))
         assert set(found) <= {"o cão come"} and (given is pairs or found)
+    blank = [("o gato dorme", "não, o gato dorme"), ("o gato dorme ", "o cão come")]  # one query, two right documents
+    assert all(not found for _, _, found in mined(model, blank, corpus, Mining(9, 9, 0, 0.0, 0.0)))
     ((_, _, found),) = mined(model, [("o gato", "zzz")], ["yyy", "o cão come"], Mining(9, 9, 0, 0.0, 0.0))
     assert "yyy" not in found  # both are one unknown word, so that their scores are equal
 

@@ -125,6 +125,19 @@ def test_in_a_pipeline_and_a_grid_search() -> None:
     assert search.predict(["GOOD", "bad"]).tolist() == [1, 0]
 
 
+def test_one_setting_is_searched_and_a_random_state_draws_the_seed() -> None:
+    estimator = Classifier(steps=2, settings={"network.d_model": 16, "training.batch_tokens": 64})
+    changed = clone(estimator).set_params(settings__network__d_model=8, steps=3)
+    assert changed.settings == {"network.d_model": 8, "training.batch_tokens": 64} and changed.steps == 3
+    assert estimator.settings == {"network.d_model": 16, "training.batch_tokens": 64}
+    pipe = Pipeline([("as it is", FunctionTransformer()), ("labels", estimator)])
+    pipe.set_params(**{"labels__settings__network.d_model": 32})
+    assert pipe.named_steps["labels"].settings["network.d_model"] == 32
+    state = Classifier(random_state=np.random.RandomState(3))
+    drawn = np.random.RandomState(3).randint(2**31 - 1)
+    assert clone(state)._seed() == drawn and Classifier(random_state=None)._seed() is None
+
+
 @pytest.mark.slow  # each process imports PyTorch
 def test_folds_in_processes_of_their_own() -> None:
     scores = cross_val_score(

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers as hf
 
+from atento.errors import ScoreWarning
 from atento.metrics import paired_test
 from atento.tasks.learned_metrics import learned_metric
 from released_folders import TEXTS, write_released
@@ -84,6 +85,17 @@ def test_a_text_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(scores, "read_all", lambda rows, plain=scores.read_all: (read.extend(rows), plain(rows))[1])
     paired_test(metric, OUTPUTS, SECOND, REFERENCES, samples=2)
     assert len(read) == len({*OUTPUTS, *SECOND, *REFERENCES})
+
+
+def test_equal_texts_are_at_the_best_also_where_no_frequency_tells(folder: Path) -> None:
+    """One reference, or a text whose tokens are in every reference: they weigh alike; a text without tokens has 0."""
+    metric = learned_metric("bertscore", folder, device="cpu", layer=1, idf=True)
+    for texts in (REFERENCES[:1], REFERENCES[:1] * 3):
+        with pytest.warns(ScoreWarning, match="idf has no effect: all references are the same text"):
+            assert metric(texts, texts).value == pytest.approx(1, abs=1e-6)
+    inside = [REFERENCES[0], f"{REFERENCES[0]} {REFERENCES[1]}"]
+    assert metric(inside, inside).per_sentence() == pytest.approx([1, 1], abs=1e-6)
+    assert metric(["", REFERENCES[0]], ["", REFERENCES[0]]).per_sentence()[0] == 0
 
 
 @pytest.mark.parametrize("idf", [False, True])

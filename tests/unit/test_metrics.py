@@ -4,12 +4,13 @@ import importlib.util
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.errors import AtentoWarning, MissingPartError, UsageError
+from atento.errors import MissingPartError, ScoreWarning, UsageError
 from atento.metrics import METRICS, bleu, chrf, exact_match, metric_named, paired_test, ter
 
 CAT = ["o gato está no tapete"], ["o gato está sentado no tapete"]
@@ -97,8 +98,28 @@ def test_the_tokenizer_is_sacrebleus_for_the_script_of_the_references() -> None:
 
 
 def test_references_too_short_for_bleu_are_warned_of() -> None:
-    with pytest.warns(AtentoWarning, match="no reference has more than 2 words by the tokenizer 13a"):
+    with pytest.warns(ScoreWarning, match="no reference has more than 2 words by the tokenizer 13a"):
         assert bleu(["bom dia"], ["bom dia"]).value == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("chrf", ["", " "], "every reference is empty"),
+        ("exact-match", [""], "every reference is empty"),
+        ("rouge", ["...", "!?"], "no reference has a word by the tokenizer unicode"),
+        ("entity-f1", [["O", "O"], ["O"]], "no right tag is part of an entity"),
+        ("multilabel-f1", [[], []], "no example has a right label"),
+    ],
+)
+def test_references_that_leave_a_score_no_meaning_are_warned_of(name: str, given: list[Any], said: str) -> None:
+    with pytest.warns(ScoreWarning, match=said):
+        metric_named(name)(given, given)
+
+
+def test_one_item_has_no_interval() -> None:
+    with pytest.warns(ScoreWarning, match="one item alone does not vary"):
+        assert chrf(["a"], ["a"]).interval() == (100, 100)
 
 
 def test_ter_counts_edits_by_the_reference_word() -> None:

@@ -14,7 +14,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from atento.cli.completion import models, overrides, recipes, words
-from atento.errors import AtentoWarning, LongTextWarning, ReadingNotice, UsageError, counted
+from atento.errors import AtentoWarning, LongTextWarning, ReadingNotice, ScoreWarning, UsageError, counted
 from atento.start_up import without_collections
 from atento.terminal import echo
 
@@ -54,6 +54,7 @@ def warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         default_show = warnings.showwarning
         warnings.simplefilter("always", AtentoWarning)  # Python shows an equal warning once a place otherwise
+        warnings.simplefilter("once", ScoreWarning)  # of each validation
         warnings.showwarning = show
         yield
     if len(long) > 1:

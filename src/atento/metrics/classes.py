@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from atento.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_name, label_names, label_streams
-from atento.metrics.score import Score, check_pairs
+from atento.metrics.score import Score, check_pairs, doubt
 
 Label = str | int | bool
 Labels = Sequence[Label]
@@ -163,6 +163,8 @@ def multilabel_f1(
         UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.
     """
     ours, theirs = _checked(predictions, references)
+    if not any(theirs):
+        doubt("no example has a right label, so that F1 is 0 whatever is predicted")
     labels = sorted(set().union(*ours, *theirs))
     rows = count_rows(((labels & right, labels, right) for labels, right in zip(ours, theirs)), labels)
     value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 
 from atento.errors import MissingPartError, UsageError, nearest
-from atento.metrics.score import Score
+from atento.metrics.score import Score, doubt
 from atento.metrics.text import References, Split, reference_streams, split_words
 from atento.nfc import nfc
 
@@ -52,6 +52,8 @@ def rouge(
         best = [max((measures[kind] for measures in scores), key=lambda sides: sides[2]) for kind in KINDS]
         rows.append([*(number for sides in best for number in sides), 1.0])  # the 1 counts the text
     total = [sum(column) for column in zip(*rows)]
+    if not any(total[:-1]) and any(map(str.strip, streams[0])) and not any(map(split, streams[0])):
+        doubt(f"no reference has a word by the tokenizer {tokenize}: equal texts have ROUGE 0 too")
     parts = {name: 100 * part / len(rows) for name, part in zip(PARTS, total)}
     settings = f"nrefs:{len(streams)}|case:lc|tok:{tokenize}|stem:{stem}"
     return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)

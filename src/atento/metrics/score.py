@@ -1,11 +1,12 @@
 """`Score`: the value of a metric with parts, settings and bootstrap interval; the kinds of outputs that it scores."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
 
-from atento.errors import UsageError
+from atento.errors import ScoreWarning, UsageError
 
 # What predictions and references are, one item an example:
 #   texts: a string; references may be several sets     classes: a label            class sets: a list of labels
@@ -18,6 +19,11 @@ Outputs = Literal[
     "texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities", "vector pairs", "rankings"
 ]
 _BLOCK = 4_000_000  # sampled segments in memory at once: 32 MB
+
+
+def doubt(sentence: str) -> None:
+    """Warn of a score that says little."""
+    warnings.warn(sentence, ScoreWarning, stacklevel=3)
 
 
 def check_pairs(predictions: Sequence[object], references: Sequence[object]) -> None:
@@ -123,6 +129,8 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
     if samples < 1:
         raise UsageError(f"`samples` must be at least 1: got {samples}")
     number = len(scores[0].segments)
+    if number == 1:
+        doubt("one item alone does not vary: its interval has no width, and a test of it no meaning")
     rows: list[object] = [np.asarray(score.segments, dtype=np.float64) for score in scores]
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // number)

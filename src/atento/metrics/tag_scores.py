@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from atento.errors import UsageError
 from atento.metrics.label_counts import averaged, count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_names
-from atento.metrics.score import Score
+from atento.metrics.score import Score, doubt
 from atento.metrics.tag_schemes import Span, entities
 
 Sentences = Sequence[Sequence[str]]
@@ -32,6 +32,8 @@ def entity_f1(
     """
     sides = _checked(predictions, references)
     ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in sides)  # (type, start, end)
+    if not any(theirs):
+        doubt("no right tag is part of an entity, so that F1 is 0 whatever is predicted")
     kinds = sorted({span[0] for side in (ours, theirs) for spans in side for span in spans})
     matches = ((_kinds(a & b), _kinds(a), _kinds(b)) for a, b in zip(ours, theirs))
     rows = count_rows(matches, kinds)

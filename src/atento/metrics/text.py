@@ -2,15 +2,14 @@
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from atento.errors import AtentoWarning, MissingPartError, UsageError, nearest
-from atento.metrics.score import Score
+from atento.errors import MissingPartError, UsageError, nearest
+from atento.metrics.score import Score, doubt
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -56,11 +55,9 @@ def bleu(
     score = _scored("BLEU", metric, predictions, streams, _bleu_parts, _value_of(single))
     longest = int(max(row[1] for row in score.segments))
     if 0 < longest < max_order:
-        warnings.warn(
-            f"no reference has more than {longest} words by the tokenizer {tokenize}, and BLEU counts runs "
-            f"of {max_order}: equal texts have BLEU 0 too; chrf compares short texts",
-            AtentoWarning,
-            stacklevel=2,
+        doubt(
+            f"no reference has more than {longest} words by the tokenizer {tokenize}, and BLEU counts runs of "
+            f"{max_order}: equal texts have BLEU 0 too; chrf compares short texts"
         )
     return score
 
@@ -248,6 +245,8 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
     for text in chain(predictions, *streams):
         if not isinstance(text, str):
             raise UsageError(f"predictions and references must be strings: got {text!r}")
+    if not any(text.strip() for text in chain(*streams)):
+        doubt("every reference is empty, so that a score says little")
     return streams
 
 

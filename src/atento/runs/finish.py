@@ -94,7 +94,8 @@ def _calibrate(setup: Setup) -> None:
         setup.report(f"warning: probabilities are not calibrated: {error}")
         return
     keep_confidence(files.path, found.config)
-    setup.report(found.line())
+    for line in (found.line(), *(f"warning: {doubt}" for doubt in found.doubts())):
+        setup.report(line)
 
 
 def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:

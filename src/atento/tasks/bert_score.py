@@ -14,6 +14,7 @@ from torch import Tensor
 
 from atento.inference.choose import reader
 from atento.metrics.ngrams import Floats
+from atento.metrics.score import doubt
 from atento.networks.interface import layer_count
 from atento.tasks.text_vectors import TextReader, Vectors
 
@@ -47,11 +48,7 @@ class BertScore(TextReader):
             part = slice(begin, begin + _BLOCK)
             texts = list(dict.fromkeys(chain(outputs[part], *(one[part] for one in references))))
             vectors = self.vectors(texts)
-            of = {
-                # weights[-1]: of a token that no reference has
-                text: (vectors[text], np.array([weights.get(token, weights[-1]) for token in ids]))
-                for text, ids in zip(texts, self.ids(texts))
-            }
+            of = {text: (vectors[text], self._of(ids, weights)) for text, ids in zip(texts, self.ids(texts))}
             for theirs in references:
                 scores = [_match(*of[ours], *of[right]) for ours, right in zip(outputs[part], theirs[part])]
                 best[part] = np.maximum(best[part], scores)
@@ -74,9 +71,17 @@ class BertScore(TextReader):
         unit = torch.nn.functional.normalize(hidden, dim=-1).cpu().numpy()
         return [row[:length].copy() for row, length in zip(unit, token_mask.sum(dim=1).tolist())]
 
+    def _of(self, ids: Sequence[int], weights: Mapping[int, float]) -> Floats:
+        """The weights of a text's tokens (T,); without frequencies where all of them are in every reference."""
+        found: Floats = np.array([weights.get(token, weights[-1]) for token in ids])  # -1: one that no reference has
+        special = () if found.any() else self.ids([""])[0]
+        return found if found.any() else np.array([float(token not in special) for token in ids])
+
     def _weights(self, references: Sequence[str]) -> Mapping[int, float]:
         """The weight of tokens by id; under -1 that of ids which no reference has."""
-        if not self.idf:
+        if self.idf and len(set(references)) == 1:
+            doubt("idf has no effect: all references are the same text")
+        if not self.idf or len(set(references)) == 1:
             return dict.fromkeys(self.ids([""])[0], 0.0) | {-1: 1.0}
         count = len(references) + 1
         counts = Counter(chain.from_iterable(map(set, self.ids(references))))

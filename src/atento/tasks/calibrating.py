@@ -1,6 +1,7 @@
 """How far the probabilities of a classifier can be trusted: a temperature, thresholds by precision, reliability."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,21 @@ class Confidence:
     after: Score  # that with it
     answers: NDArray[np.float64]  # (N,) probabilities of the labels that are predicted, with the temperature
     right: NDArray[np.bool_]  # (N,) whether they are right
+    bounded: bool = False  # whether no temperature was found, and the probabilities are left as they are
+
+    def doubts(self) -> list[str]:
+        """A sentence for each reason why these records say little of the probabilities."""
+        said, count = [], counted(len(self.right), "predicted label")
+        if self.right.all():
+            said.append(
+                f"all of {count} are right, so that no probability is known at which one is wrong: `abstain` keeps "
+                "every text, also one of another kind"
+            )
+        if not self.right.any():
+            said.append(f"none of {count} is right, so that no probability is worth anything")
+        if self.bounded:
+            said.append(f"the temperature of {count} ends at its bound, so that the probabilities stay as they are")
+        return said
 
     def line(self) -> str:
         """The temperature and the calibration errors in one line."""
@@ -112,26 +128,35 @@ def fit_confidence(model: TaskModel, split: Split, temperature: float | None = N
         (label, *_) = rights[unknown[0]].difference(names)
         labels = listed(label, sorted(names), what="the model's labels")
         raise DataError(f"{split.where(unknown[0])}: unknown label {label!r}{labels}")
-    temperature = fitted_temperature(scores, gold, several) if temperature is None else temperature
+    bounded = False
+    if temperature is None:
+        temperature = fitted_temperature(scores, gold, several)
+        bounded = abs(math.log(temperature)) > 0.999 * math.log(_HIGHEST)
+        temperature = 1.0 if bounded else temperature
     raw, cooled = (shares_of(found / divisor, several).numpy() for divisor in (1.0, temperature))
     # (N,C) what the model answers; a temperature does not change it
     chosen = scores >= 0 if several else scores.argmax(axis=1)[:, None] == np.arange(len(names))
     answers, right = cooled[chosen], gold[chosen]  # one behind the other: all answers
     thresholds, precisions = _steps(answers, right)
     config = ConfidenceConfig(temperature, len(split), thresholds, precisions)
-    return Confidence(config, _error(raw[chosen], right), _error(answers, right), answers, right)
+    return Confidence(config, _error(raw[chosen], right), _error(answers, right), answers, right, bounded)
 
 
 def fitted_temperature(scores: NDArray[np.float64], gold: NDArray[np.bool_], several: bool) -> float:
     """The temperature, 1/20 to 20, of the smallest negative log-likelihood of the right labels.
 
-    The likelihood is concave in 1 / T, so the place where its derivative is 0 is found by halving an interval.
+    Right labels have the probability (N + 1) / (N + C), others 1 / (N + C), as if each class had been seen once more
+    (Platt 1999; C is 2 where a text may have several labels), so that labels without a mistake are no certainty. The
+    likelihood is concave in 1 / T, so the place where its derivative is 0 is found by halving an interval.
 
     Args:
         scores: (N,C) those of the labels.
         gold: (N,C) the right ones.
         several: whether a text may have several labels.
     """
+
+    classes = 2 if several else gold.shape[1]
+    soft = (len(gold) * gold + 1) / (len(gold) + classes)
 
     def slope(inverse: float) -> float:
         """The derivative of the negative log-likelihood by 1 / T."""
@@ -141,7 +166,7 @@ def fitted_temperature(scores: NDArray[np.float64], gold: NDArray[np.bool_], sev
         else:
             shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
             shares /= shares.sum(axis=1, keepdims=True)
-        return float(((shares - gold) * scores).sum())
+        return float(((shares - soft) * scores).sum())
 
     low, high = -np.log(_HIGHEST), np.log(_HIGHEST)  # of log(1 / T): a step up and one down are alike
     for _ in range(_HALVINGS):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from atento.config.sections.embedding import EmbeddingOptions
 from atento.data.records.values import compared
 from atento.errors import UsageError
+from atento.metrics.rouge import unicode_words
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.model_vectors import embed
 from atento.tasks.regression import numbers_of
@@ -52,7 +53,8 @@ def mined(
     """Yield each pair of a query and its right document with its negatives, the nearest first.
 
     Scores are cosines, or the numbers of a ranker, of which the logistic function is taken. No document is a negative
-    of a query if it equals one of its right documents.
+    of a query if it has the words of one of its right documents, nor is `query ` another query
+    than `query`.
 
     Args:
         encoder: makes the vectors, with its prompts of queries and documents, if it has such.
@@ -63,13 +65,14 @@ def mined(
     """
     right: dict[str, set[str]] = {}
     for query, positive in pairs:
-        right.setdefault(query, set()).add(compared(positive.strip()))
+        right.setdefault(_form(query), set()).add(_form(positive))
     documents = list(dict.fromkeys([*corpus, *(positive for _, positive in pairs)]))
-    place, queries = {text: number for number, text in enumerate(documents)}, list(right)
+    place = {text: number for number, text in enumerate(documents)}
+    queries = list(dict.fromkeys(query for query, _ in pairs))
     searched = len(dict.fromkeys(corpus)) or len(documents)  # the positives of the pairs stand behind the corpus
     names = embedding_for(encoder.config.get("embedding", {}), str(encoder.path), {}).search_prompts()
     first, second = (_vectors(encoder, texts, name) for texts, name in zip((queries, documents), names))
-    forms = [compared(document.strip()) for document in documents]
+    forms = [*map(_form, documents)]
     twins = Counter(forms)  # documents that look the same
     wanted = mining.within + max(sum(twins[form] for form in own) for own in right.values())
     nearest: dict[str, list[int]] = {}
@@ -78,7 +81,7 @@ def mined(
         cosines = first[begin : begin + block] @ second[:searched].T
         top = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
         for query, row in zip(queries[begin : begin + block], top.tolist()):
-            others = [number for number in row if forms[number] not in right[query]]
+            others = [number for number in row if forms[number] not in right[_form(query)]]
             nearest[query] = others[: mining.within][mining.skip :]
     row_of = {query: number for number, query in enumerate(queries)}
     for query, positive in pairs:
@@ -94,6 +97,11 @@ def mined(
             documents[number] for number, score in zip(found, scores[1:]) if score <= limit and score < scores[0]
         ]
         yield query, positive, negatives[: mining.count]
+
+
+def _form(text: str) -> str:
+    """A text by which it is compared: its words without case, signs and spaces; of a text without words, itself."""
+    return " ".join(unicode_words(text)) or compared(text.strip())
 
 
 def _vectors(encoder: TaskModel, texts: list[str], prompt: str | None) -> NDArray[np.float32]:

@@ -166,6 +166,7 @@ def validate(run: Run) -> None:
     # the checkpoint of this step has no score then
     progress.score, progress.score_step = score if math.isfinite(scores[run.score_name]) else None, progress.step
     if progress.score is None:
+        run.reporter.line(f"warning: step {progress.step}: {run.score_name} is not a finite number: it chooses nothing")
         return
     if progress.best is None or (score, progress.ties) > (progress.best, progress.best_ties):
         progress.best, progress.best_ties = score, progress.ties
