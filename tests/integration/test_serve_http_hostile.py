@@ -175,24 +175,33 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
+def spent(pid: int) -> float:
+    """Seconds of the processor that a process has taken."""
+    row = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(row[11]) + int(row[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def flooded(service: Served, inputs: list[Sent]) -> None:
     """Send inputs, six at a time: each is answered in time, and another client hardly notices.
 
-    What a translation takes alone is measured before and after, on the same machine with what else runs there.
+    What a translation takes alone is measured before and after, on the same machine with what else runs there. Where
+    that changes within seconds, it is tried again; the time of the processor does not depend on it.
     """
-    alone, beside, slow = list[float](), list[float](), []
-    with asking(service, alone, 0.02):
-        time.sleep(1)
-    with asking(service, beside), ThreadPoolExecutor(6) as pool:
-        for sent, (status, seconds) in zip(inputs, pool.map(lambda one: answered(service, one), inputs)):
-            slow.append((seconds, status, str(sent)[:90]))
-    with asking(service, alone, 0.02):  # the machine may have become busier
-        time.sleep(1)
-    assert {status for _, status, _ in slow} <= {200, 400, 413, 422, 504}
-    assert max(slow)[0] < DEADLINE + LATE, max(slow)
-    assert max(beside) < max(alone) + 1.0
-    assert peak(service) < MOST
-    assert service.post("/translate", PLAIN).status_code == 200
+    for _ in range(3):
+        alone, beside, slow, before = list[float](), list[float](), [], spent(service.process.pid)
+        with asking(service, alone, 0.02):
+            time.sleep(1)
+        with asking(service, beside), ThreadPoolExecutor(6) as pool:
+            for sent, (status, seconds) in zip(inputs, pool.map(lambda one: answered(service, one), inputs)):
+                slow.append((seconds, status, str(sent)[:90]))
+        with asking(service, alone, 0.02):  # the machine may have become busier
+            time.sleep(1)
+        assert {status for _, status, _ in slow} <= {200, 400, 413, 422, 504}
+        assert spent(service.process.pid) - before < 10.0  # seen: 1 to 4; where it did the work itself, minutes
+        assert peak(service) < MOST
+        if max(beside) < max(alone) + 1.0 and max(slow)[0] < DEADLINE + LATE:
+            return
+    pytest.fail(f"another client waited {max(beside):.2f} s, alone {max(alone):.2f} s; the slowest: {max(slow)}")
 
 
 def test_other_clients_do_not_notice_texts_that_take_long(hostile: Served) -> None:
@@ -216,18 +225,15 @@ def test_a_process_that_is_ended_takes_its_own_request_alone(hostile: Served) ->
 
 
 def test_a_glossary_of_ten_thousand_terms_costs_once(hostile: Served) -> None:
-    def spent() -> float:
-        """Seconds of the processor of the process that answers HTTP, and of those that work on texts."""
-        pids = [hostile.process.pid, *processes(hostile)]
-        rows = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for pid in pids]
-        return sum(int(row[11]) + int(row[12]) for row in rows) / os.sysconf("SC_CLK_TCK")
+    def all_spent() -> float:
+        return sum(map(spent, [hostile.process.pid, *processes(hostile)]))
 
     assert answered(hostile, texts("The cat sees a dog.\n" * 200))[0] == 200  # a process has started
     sent, seconds = texts(FIRST, glossary={f"dog{n} x": f"cão{n}" for n in range(10_000)}), []
     for _ in range(3):
-        before = spent()
+        before = all_spent()
         assert answered(hostile, sent)[0] == 200
-        seconds.append(spent() - before)
+        seconds.append(all_spent() - before)
     assert seconds[0] < 1.0 and min(seconds[1:]) < 0.2, seconds  # seen: 0.3, then 0.05, for the JSON of the body
 
 

@@ -120,7 +120,7 @@ class TextProcesses:
                 *(sys.executable, "-m", "atento_serve.api.text_process", *arguments),
                 stdin=PIPE,
                 stdout=PIPE,
-                process_group=0,  # Ctrl-C reaches the server alone; a session of its own would not give way to it
+                start_new_session=True,  # Ctrl-C reaches the server alone
             )
         )
 
