@@ -110,9 +110,7 @@ def _mean_f1(total: list[float]) -> float:
 
 def _answers(predictions: Sequence[str], references: Answers) -> list[tuple[str, ...]]:
     """The right answers of each question.
-
-    Raises:
-        UsageError: unequal lengths, nothing to score, or something other than strings.
+    Raises UsageError: unequal lengths, nothing to score, or something other than strings.
     """
     if isinstance(predictions, str) or isinstance(references, str):
         raise UsageError("predictions and references must be lists of strings: got one string")

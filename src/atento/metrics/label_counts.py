@@ -53,9 +53,7 @@ def averaged(total: Sequence[float], average: str) -> tuple[float, float, float]
 
 def f1_of(average: str, labels: Sequence[str], positive: str | None) -> Callable[[Sequence[float]], float]:
     """The function from a summed row to F1; `average` is one of `AVERAGES`, or "binary" for that of one label.
-
-    Raises:
-        UsageError: there is no such average, or no such label.
+    Raises UsageError: there is no such average, or no such label.
     """
     if average != "binary":
         if average not in AVERAGES:

@@ -37,11 +37,7 @@ def label_name(value: Any) -> str | None:
 
 
 def label_names(labels: Iterable[object]) -> list[str]:
-    """Return the names of labels.
-
-    Raises:
-        UsageError: one is neither a string, a whole number nor True or False.
-    """
+    """Return the names of labels. Raises UsageError: one is neither a string, a whole number nor True or False."""
     names = []
     for label in labels:
         name = label_name(label)
@@ -56,9 +52,7 @@ def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tupl
 
     Beside whole numbers, True and False are 1 and 0, as in scikit-learn; TRUE and true of a table are True where True
     or another of the two stands beside them.
-
-    Raises:
-        UsageError: unequal lengths, nothing to score, a value that is no label, or a right label that is blank.
+    Raises UsageError: unequal lengths, nothing to score, a value that is no label, or a right label that is blank.
     """
     if isinstance(predictions, str) or isinstance(references, str):
         reference_streams(predictions, references)  # refuses them

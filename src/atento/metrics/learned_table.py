@@ -9,21 +9,14 @@ from atento.metrics.score import Score
 
 @dataclass(frozen=True)
 class LearnedMetric:
-    """A metric that a model computes, whose folder is named behind a colon: `comet:FOLDER`.
+    """A metric that a model computes, whose folder is named behind a colon: `comet:FOLDER`."""
 
-    Attributes:
-        title: its name in papers.
-        source: whether it reads the source of each output.
-        references: how many reference sets it reads at most.
-        columns: the numbers of a segment, of which the last is its score; the others are parts.
-        options: names of its own options.
-    """
-
-    title: str
-    source: bool = False
-    references: float = 1
+    title: str  # its name in papers
+    source: bool = False  # whether it reads the source of each output
+    references: float = 1  # how many reference sets it reads at most
+    # the numbers of a segment, of which the last is its score; the others are parts
     columns: tuple[str, ...] = ("score",)
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # names of its own options
 
 
 LEARNED: dict[str, LearnedMetric] = {
@@ -37,9 +30,7 @@ LEARNED: dict[str, LearnedMetric] = {
 
 def learned_name(metric: str) -> tuple[str, str] | None:
     """The name and the folder of a learned metric `NAME:FOLDER`; None: a name without a colon.
-
-    Raises:
-        UsageError: no learned metric has that name, or no folder is named.
+    Raises UsageError: no learned metric has that name, or no folder is named.
     """
     name, colon, folder = metric.partition(":")
     if not colon:

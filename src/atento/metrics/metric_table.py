@@ -101,9 +101,7 @@ def signed(name: str, value: float) -> float:
 
 def row_named(name: str) -> Metric:
     """The metric of that name; of a learned one, `NAME:FOLDER`, a row whose function `tasks/learned_metrics.py` has.
-
-    Raises:
-        UsageError: there is no such metric; the message lists the metrics.
+    Raises UsageError: there is no such metric; the message lists the metrics.
     """
     if name in METRICS:
         return METRICS[name]

@@ -120,9 +120,7 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
 
     Each block samples segments, counts how often each was sampled, and sums the rows by one matrix product. The samples
     are those of sacrebleu's paired bootstrap with the same seed.
-
-    Raises:
-        UsageError: `samples` is below 1.
+    Raises UsageError: `samples` is below 1.
     """
     import numpy as np
 

@@ -111,9 +111,7 @@ def outside_the_scheme(sentences: Sequence[Sequence[str]]) -> list[tuple[int, in
 
 def illegal(tags: Sequence[str], scheme: str) -> list[int]:
     """The numbers of the words whose tag cannot stand behind the tag before it, or not at the end of the sentence.
-
-    Raises:
-        UsageError: there is no such scheme.
+    Raises UsageError: there is no such scheme.
     """
     _check_scheme(scheme)
     pairs = enumerate(pairwise(("O", *tags, "O")))  # the border of a sentence counts as O
@@ -123,9 +121,7 @@ def illegal(tags: Sequence[str], scheme: str) -> list[int]:
 @lru_cache(maxsize=4096)
 def may_follow(before: str, tag: str, scheme: str) -> bool:
     """Whether a tag may stand directly behind another; O stands for the beginning and the end of a sentence too.
-
-    Raises:
-        UsageError: there is no such scheme.
+    Raises UsageError: there is no such scheme.
     """
     _check_scheme(scheme)
     (prefix_before, type_before), (prefix, kind) = _as_bioes(before), _as_bioes(tag)
@@ -137,9 +133,7 @@ def may_follow(before: str, tag: str, scheme: str) -> bool:
 
 def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
     """The tags of a sentence in another scheme; the entities are the same.
-
-    Raises:
-        UsageError: there is no such scheme.
+    Raises UsageError: there is no such scheme.
     """
     _check_scheme(scheme)
     result = ["O"] * len(tags)

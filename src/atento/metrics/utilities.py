@@ -48,16 +48,11 @@ class Aggregable(Utility, Protocol):
 
 @dataclass(frozen=True)
 class NGramUtility:
-    """A utility that is a function of clipped n-gram matches and of the number of n-grams on both sides.
+    """A utility that is a function of clipped n-gram matches and of the number of n-grams on both sides."""
 
-    Attributes:
-        tokens: the tokenizer.
-        max_order: the longest n-gram.
-        score: (matches, ours, theirs) -> values; order n is at index n - 1 of the first axis, other axes broadcast.
-    """
-
-    tokens: Callable[[Texts], Tokens]
-    max_order: int
+    tokens: Callable[[Texts], Tokens]  # the tokenizer
+    max_order: int  # the longest n-gram
+    # (matches, ours, theirs) -> values; order n is at index n - 1 of the first axis, other axes broadcast
     score: Callable[[Floats, Floats, Floats], Floats]
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
@@ -287,11 +282,7 @@ UTILITIES: dict[str, Utility] = {
 
 
 def utility_named(name: str) -> Utility:
-    """The utility of this name.
-
-    Raises:
-        UsageError: there is no such utility; the message lists the utilities.
-    """
+    """The utility of this name. Raises UsageError: there is no such utility; the message lists the utilities."""
     if name not in UTILITIES:
         raise UsageError(
             f"unknown utility {name!r}{nearest(name, list(UTILITIES))}; embeddings:MODEL compares a model's vectors"

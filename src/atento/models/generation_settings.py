@@ -43,9 +43,7 @@ class Generation:
 
 def generation_settings(folder: Path, config: Mapping[str, object]) -> dict[str, Any]:
     """The settings of a folder with that `config.json`: those of its own file, or else those in `config.json`.
-
-    Raises:
-        ModelError, CheckpointError: the file cannot be read or is no JSON object.
+    Raises ModelError, CheckpointError: the file cannot be read or is no JSON object.
     """
     keys = FILES[GENERATION]
     if (folder / GENERATION).exists():

@@ -32,9 +32,7 @@ _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
     """The model that `init` names: a path relative to the recipe's folder, or a hub name.
-
-    Raises:
-        ModelError: its weights have 8 bits.
+    Raises ModelError: its weights have 8 bits.
     """
     files = read_model(folder / init if (folder / init).exists() else init)
     if CALIBRATION in files.config:
@@ -83,9 +81,7 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
 
 def encoder_of(features: FeaturesConfig, folder: Path) -> ModelFiles:
     """The encoder that `network.features` names: a path relative to the recipe's folder, or a hub name.
-
-    Raises:
-        UsageError: it is not an encoder. ModelError: its weights have 8 bits.
+    Raises UsageError: it is not an encoder. ModelError: its weights have 8 bits.
     """
     files = initial_model(features.model, folder)
     if (architecture := files.network_config.architecture) != "encoder":
@@ -122,9 +118,7 @@ def with_features(network: NetworkConfig, files: ModelFiles) -> NetworkConfig:
 
 def load_features(network: Network, files: ModelFiles) -> None:
     """Give the encoder of `network.features` its weights: those of the model itself, or of a checkpoint of the run.
-
-    Raises:
-        ModelError: a weight is missing or unexpected, or of another shape.
+    Raises ModelError: a weight is missing or unexpected, or of another shape.
     """
     if isinstance(network, EncoderDecoder) and network.source_features is not None:
         other = (_HEADS, _POOLER, _MIX, _PROJECTIONS)
@@ -154,11 +148,9 @@ def fine_tuned(
     It is that of the initial model. The recipe's network sets the dropout rates (the model's own where none is written,
     see `atento.config.reading.initial_keys`), and a longer `max_len` where positions are learned and the recipe writes
     one. `init` may leave out upper layers, and add a mix of layers.
-
-    Raises:
-        ModelError: its weights have other sizes than its configuration.
-        TokenizerError: the tokenizer is not the one that the model was trained with.
-        RecipeError: the model does not have so many layers; its architecture has no such choice.
+    Raises ModelError: its weights have other sizes than its configuration. TokenizerError: the tokenizer is not the one
+    that the model was trained with. RecipeError: the model does not have so many layers; its architecture has no such
+    choice.
     """
     config = initial.network_config
     planned_network(initial, config)  # before one of its sizes takes memory
@@ -223,9 +215,7 @@ def with_new_tokens(initial: ModelFiles, neighbours: Mapping[int, int]) -> Model
 
 def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Recipe) -> None:
     """Refuse new rows of a learned table of positions that the run would not train.
-
-    Raises:
-        RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
+    Raises RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
     """
     limit = initial.network_config.position_limit  # of learned positions
     train = "all" if recipe.init is None else recipe.init.train
@@ -269,9 +259,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     A head for other labels, and a head, a pooler or a mix of layers that the model does not have, or has for another
     number of layers, keep their own weights. Heads, a pooler and upper layers that the network does not have are left
     out.
-
-    Raises:
-        ModelError: a weight is missing or unexpected, or of another shape.
+    Raises ModelError: a weight is missing or unexpected, or of another shape.
     """
     files = lengthened(initial, network, recipe)
     fresh = network.state_dict()

@@ -81,11 +81,7 @@ class LoadedModel:
 
 
 def precision_type(precision: str) -> torch.dtype:
-    """The type of the weights in that precision.
-
-    Raises:
-        UsageError: no such precision.
-    """
+    """The type of the weights in that precision. Raises UsageError: no such precision."""
     if precision not in PRECISIONS:
         raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}: got {precision!r}")
     return PRECISIONS[precision]
@@ -95,10 +91,8 @@ def load_model(
     model: str | Path, device: str, precision: str, *, allow_missing: bool = False, allow_unused: bool = False
 ) -> LoadedModel:
     """Load a model; the arguments are those of `atento.load`.
-
-    Raises:
-        UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
-            file.
+    Raises UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
+    file.
     """
     path = path_of(model, "model", "a folder, a file or a hub name")
     dtype = None if precision == "auto" else precision_type(precision)
@@ -195,9 +189,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
 
 def _verify(path: Path, config: Mapping[str, object]) -> None:
     """Verify a model folder by its manifest; warn of a folder of ours that has none.
-
-    Raises:
-        CheckpointError: truncated or altered, or the manifest is a link in a folder that is not made of links.
+    Raises CheckpointError: truncated or altered, or the manifest is a link in a folder that is not made of links.
     """
     manifest = path / MANIFEST
     if manifest.is_symlink() and (path / CONFIG).is_symlink():  # the hub's cache, which the hub's hashes verify
@@ -289,9 +281,7 @@ def with_token_ids(config: NetworkConfig, files: ModelFiles, tokenizer: Tokenize
 
 def check_weights(network: nn.Module, files: ModelFiles) -> None:
     """Check names and shapes of the weights against the network of their `config.json`.
-
-    Raises:
-        ModelError: a name is missing or unexpected, or a shape differs.
+    Raises ModelError: a name is missing or unexpected, or a shape differs.
     """
     expected = network.state_dict()
     if expected.keys() != files.weights.keys():
@@ -318,9 +308,7 @@ def _check_shapes(expected: Mapping[str, Tensor], files: ModelFiles) -> None:
 
 def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None:
     """The tokenizer of a model folder; None where it has none.
-
-    Raises:
-        TokenizerError: it is not the model's own, or has more pieces than the model.
+    Raises TokenizerError: it is not the model's own, or has more pieces than the model.
     """
     tokenizer = Tokenizer.load(files.path) if has_tokenizer(files.path) else None
     if tokenizer is not None:
@@ -353,9 +341,7 @@ def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> 
 
 def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
     """The network of that configuration without values, in no memory, after its sizes agree with those of the folder.
-
-    Raises:
-        ModelError: it has other sizes than the weights of the folder, or none that can be built.
+    Raises ModelError: it has other sizes than the weights of the folder, or none that can be built.
     """
     check_depth(config, len(files.weights), str(files.path / CONFIG))
     with torch.device("meta"), WithoutDraws():
@@ -372,9 +358,7 @@ def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
 
 def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
     """The network of that configuration with the weights of the folder; missing ones keep their initial values.
-
-    Raises:
-        ModelError: the weights are not those of the network.
+    Raises ModelError: the weights are not those of the network.
     """
     network = planned_network(files, config)
     if files.load_report and files.load_report.new:

@@ -71,9 +71,7 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
 def word_files(path: Path) -> tuple[Path, ...]:
     """The files of a model of words: `*options.json` and `*weights.hdf5` of a published ELMo folder, or a word2vec file
     (.bin, binary; .txt or .vec, text; each also with .gz). Empty for anything else.
-
-    Raises:
-        ModelError: an ELMo folder with several options or weights.
+    Raises ModelError: an ELMo folder with several options or weights.
     """
     try:
         is_folder = path.is_dir()
@@ -163,9 +161,7 @@ OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there 
 
 def read_config(file: Path) -> dict[str, Any]:
     """The JSON object of a `config.json`, of any layout.
-
-    Raises:
-        ModelError: it cannot be read or holds no object. CheckpointError: it is not JSON.
+    Raises ModelError: it cannot be read or holds no object. CheckpointError: it is not JSON.
     """
     try:
         config = json.loads(read_plain_text(file))
@@ -250,9 +246,7 @@ def decoding_config(config: Mapping[str, object], path: Path) -> DecodingConfig:
 
     Missing keys have the defaults of the task: a language model decodes greedily, a model that reads a
     source with a beam of 4.
-
-    Raises:
-        ModelError: a value has the wrong type or is out of range.
+    Raises ModelError: a value has the wrong type or is out of range.
     """
     values = config.get("decoding", {})
     if isinstance(values, dict):
@@ -270,9 +264,7 @@ def _decoding_of(values: str, path: Path) -> DecodingConfig:
 
 def section_of(kind: type[T], config: Mapping[str, object], path: Path) -> T:
     """What a `config.json` says in a section of `SECTIONS`; the defaults where it has none.
-
-    Raises:
-        ModelError: an unknown key, or a value of the wrong type or out of range.
+    Raises ModelError: an unknown key, or a value of the wrong type or out of range.
     """
     return _fitted(config.get(SECTIONS[kind], {}), kind, SECTIONS[kind], path)
 
@@ -309,9 +301,7 @@ def confidence_file(path: Path) -> tuple[Path, str]:
 
 def lora_config(config: Mapping[str, object], path: Path) -> LoraConfig | None:
     """The adapters in the weights of a checkpoint; None: there are none.
-
-    Raises:
-        ModelError: an unknown key, or a value of the wrong type or out of range.
+    Raises ModelError: an unknown key, or a value of the wrong type or out of range.
     """
     return None if config.get(LORA) is None else _fitted(config[LORA], LoraConfig, LORA, path)
 

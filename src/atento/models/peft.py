@@ -286,9 +286,7 @@ def _settings(
 
 def _base(checkpoint: Path, base: str | Path | None) -> str:
     """The base model of a checkpoint, as PEFT will load it.
-
-    Raises:
-        UsageError: it is a folder in another layout than theirs.
+    Raises UsageError: it is a folder in another layout than theirs.
     """
     if base is None:
         recipe = checkpoint.parent.parent / "recipe.yaml"

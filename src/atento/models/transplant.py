@@ -56,9 +56,7 @@ def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
 
     Under `mask=bidirectional()` its hidden vectors are the encoder's. Segment 0 is folded into the learned positions;
     the output bias of a masked-language-model head is used, its dense layer is not.
-
-    Raises:
-        CapabilityError: it is not an encoder, or it has segments but no learned positions to fold them into.
+    Raises CapabilityError: it is not an encoder, or it has segments but no learned positions to fold them into.
     """
     if not isinstance(encoder, Encoder):
         raise CapabilityError(f"an encoder becomes a decoder: got a network of type {type(encoder).__name__}")
@@ -109,9 +107,7 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     """Two checkpoints as the two halves of an encoder-decoder; the cross-attention is new (Rothe et al. 2020).
 
     Both must have the same kind of block and the same vocabulary; pass one network twice to use it for both halves.
-
-    Raises:
-        CapabilityError: they differ in a key that both halves share; names it.
+    Raises CapabilityError: they differ in a key that both halves share; names it.
     """
     first, second = by_key(reader.config), by_key(writer.config)
     for name in _SHARED:
@@ -220,9 +216,7 @@ def with_positions(
 
 def extended(network: Network, vocab_size: int) -> tuple[Network, LoadReport]:
     """The same network with a longer vocabulary; new tokens begin at the mean of the old ones (Hewitt 2021).
-
-    Raises:
-        ValueError: it is not longer.
+    Raises ValueError: it is not longer.
     """
     old = network.config.vocab_size
     if vocab_size < old:
@@ -239,9 +233,7 @@ def extended(network: Network, vocab_size: int) -> tuple[Network, LoadReport]:
 
 def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
     """The same network with those tokens alone; token `ids[i]` becomes i.
-
-    Raises:
-        ValueError: an id twice or out of range, or one that the network needs (padding, start, end ...) left out.
+    Raises ValueError: an id twice or out of range, or one that the network needs (padding, start, end ...) left out.
     """
     config = network.config
     kept_ids = list(ids)
@@ -275,9 +267,7 @@ def is_by_token(name: str) -> bool:
 
 def _fold_segments(weights: dict[str, Tensor]) -> str:
     """Add segment 0 of an encoder, if it has segments, to its table of positions; return the name of the table.
-
-    Raises:
-        CapabilityError: it has segments but no learned positions.
+    Raises CapabilityError: it has segments but no learned positions.
     """
     if "inputs.segments" not in weights:
         return ""

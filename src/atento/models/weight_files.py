@@ -41,9 +41,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
     They are copied, not mapped: in a mapped file a tensor may begin at any byte, and some processors round products of
     unaligned tensors differently.
-
-    Raises:
-        ModelError: there are no weights. CheckpointError: a damaged file, or a number that is not finite.
+    Raises ModelError: there are no weights. CheckpointError: a damaged file, or a number that is not finite.
     """
     with TensorFiles(folder) as files:
         weights = {name: files.read(name) for name in files.entries}

@@ -146,9 +146,7 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
 
 def _write_heads(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     """The class and, of a head for classes or a number, the labels.
-
-    Raises:
-        ModelError: no class of the family has these heads.
+    Raises ModelError: no class of the family has these heads.
     """
     if not config.heads:
         return {"architectures": [relative.theirs]}

@@ -91,9 +91,7 @@ def _convolution(data: Settings) -> ConvolutionConfig | None:
 
 def _positions(data: Settings, head_width: int) -> tuple[PositionConfig | tuple[PositionConfig, ...], float | None]:
     """The position schemes, and the factor of the scores where it is not that of the schemes.
-
-    Raises:
-        ModelError: relative positions without shared projections, or in one direction only.
+    Raises ModelError: relative positions without shared projections, or in one direction only.
     """
     named = data.get("pos_att_type") or ()
     terms = {name.strip() for name in (named.split("|") if isinstance(named, str) else named)} & _TERMS

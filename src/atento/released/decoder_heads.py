@@ -50,11 +50,7 @@ class DecoderHeads:
         return is_bare or bool(self.read(data, names))
 
     def write(self, config: NetworkConfig) -> dict[str, Any]:
-        """The class and the labels under their keys.
-
-        Raises:
-            ModelError: no class of the family has these heads.
-        """
+        """The class and the labels under their keys. Raises ModelError: no class of the family has these heads."""
         if not config.heads:
             return {"architectures": [self.language_model]}
         data, head = write_heads(HeadNames(self.classes, "", "", "", "", ""), config), config.heads[0]

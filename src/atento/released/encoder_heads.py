@@ -32,33 +32,21 @@ _PROBLEMS = {"regression": "regression", "multi-label": "multi_label_classificat
 
 @dataclass(frozen=True)
 class HeadNames:
-    """The names of a family's heads.
+    """The names of a family's heads."""
 
-    Attributes:
-        classes: the start of the names of its classes.
-        table: the embedding, which the output matrix usually repeats.
-        dense, norm, matrix: the layers of the head for masked tokens.
-        bias: the bias of that head.
-        activation: the activation of that head; None: the network's.
-        hidden: the dense layer before the classes; empty: the pooler is before them.
-        hidden_activation: the activation of that layer.
-        classifier: the linear map to the classes behind the layer `hidden`.
-        next_sentence: the linear map of the head for pairs of sentences.
-        detector: the two layers of the head that tells replaced tokens (ELECTRA).
-    """
-
-    classes: str
-    table: str
+    classes: str  # the start of the names of its classes
+    table: str  # the embedding, which the output matrix usually repeats
+    # `dense`, `norm`, `matrix`: the layers of the head for masked tokens
     dense: str
     norm: str
     matrix: str
-    bias: str
-    activation: Activation | None = None
-    hidden: str = ""
-    hidden_activation: Activation | None = None
-    classifier: str = "classifier"
-    next_sentence: str = ""
-    detector: tuple[str, str] = ("", "")
+    bias: str  # the bias of that head
+    activation: Activation | None = None  # the activation of that head; None: the network's
+    hidden: str = ""  # the dense layer before the classes; empty: the pooler is before them
+    hidden_activation: Activation | None = None  # the activation of that layer
+    classifier: str = "classifier"  # the linear map to the classes behind the layer `hidden`
+    next_sentence: str = ""  # the linear map of the head for pairs of sentences
+    detector: tuple[str, str] = ("", "")  # the two layers of the head that tells replaced tokens (ELECTRA)
 
     def repeats(self, data: Mapping[str, object]) -> tuple[Repeat, ...]:
         """The tensors that usually repeat another one."""
@@ -151,11 +139,7 @@ def labels_of(data: Settings, *, of_tokens: bool) -> tuple[Any, tuple[str, ...]]
 
 
 def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:
-    """The class and the labels under their keys.
-
-    Raises:
-        ModelError: no class of the family has these heads.
-    """
+    """The class and the labels under their keys. Raises ModelError: no class of the family has these heads."""
     kinds = [head.kind for head in config.heads]
     if kinds == ["masked-language-model", "next-sentence"]:
         ending = "ForPreTraining"
@@ -180,11 +164,7 @@ def head_dropout(config: NetworkConfig, kinds: tuple[str, ...] = _LABELLED) -> f
 
 
 def head_rows(family: HeadNames, config: NetworkConfig) -> list[Row]:
-    """The rows of all heads.
-
-    Raises:
-        ModelError: the layout has no such head.
-    """
+    """The rows of all heads. Raises ModelError: the layout has no such head."""
     return [row for head in config.heads for row in _rows(family, head, config.output.tied)]
 
 
@@ -225,9 +205,7 @@ def read_rereading_heads(data: Settings, names: Collection[str]) -> tuple[HeadCo
 
 def write_rereading_heads(classes: str, config: NetworkConfig) -> dict[str, object]:
     """The class and, of a head for classes or a number, the labels; `classes` is the start of the family's names.
-
-    Raises:
-        ModelError: no class of the family has these heads.
+    Raises ModelError: no class of the family has these heads.
     """
     if any(head.side != "both" for head in config.heads):
         raise ModelError(

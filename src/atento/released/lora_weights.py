@@ -91,9 +91,7 @@ _RANDOM = Initialization(refused=f"it changed the base by a decomposition with r
 
 def initialization(settings: Mapping[str, object], file: object) -> Initialization:
     """The row of `init_lora_weights`.
-
-    Raises:
-        ModelError: it is not known, or changed the base in a way that cannot be computed again.
+    Raises ModelError: it is not known, or changed the base in a way that cannot be computed again.
     """
     name = settings.get("init_lora_weights", True)
     key = str(name).lower()

@@ -53,11 +53,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(data: Mapping[str, object], path: str) -> Family:
-    """The family that a `config.json` names.
-
-    Raises:
-        ModelError: an unknown family; lists the known ones.
-    """
+    """The family that a `config.json` names. Raises ModelError: an unknown family; lists the known ones."""
     name = data.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))  # a family with a similar name is another network

@@ -58,9 +58,7 @@ class SentenceModules:
 
 def sentence_folder(path: Path) -> SentenceModules | None:
     """The modules of a sentence-transformers folder; None for any other folder.
-
-    Raises:
-        ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
+    Raises ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
     """
     modules = path / MODULES
     if not modules.exists() or _object(path / _SETTINGS).get("model_type") == "CrossEncoder":  # the network alone
@@ -133,10 +131,8 @@ def with_projections(
     network: NetworkConfig, weights: Mapping[str, Tensor], modules: SentenceModules
 ) -> tuple[NetworkConfig, dict[str, Tensor]]:
     """A network and its weights with the linear maps of these modules behind the pooling.
-
-    Raises:
-        ModelError: a map has an option or a shape that is not supported, or the network is no encoder; names the file.
-        CheckpointError: a damaged file.
+    Raises ModelError: a map has an option or a shape that is not supported, or the network is no encoder; names the
+    file. CheckpointError: a damaged file.
     """
     folders, poolings = modules.dense, modules.embedding["pooling"].count("+") + 1  # their vectors are joined
     widened, projections, width = dict(weights), list[ProjectionConfig](), network.d_model * poolings

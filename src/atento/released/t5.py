@@ -90,11 +90,7 @@ def _tags(data: Settings, names: frozenset[str]) -> tuple[HeadConfig, ...]:
 
 
 def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, object]:
-    """The class, and the labels of its head.
-
-    Raises:
-        ModelError: no class of the family has these heads.
-    """
+    """The class, and the labels of its head. Raises ModelError: no class of the family has these heads."""
     classes, has_decoder = {"t5": "T5", "mt5": "MT5"}[model_type], config.architecture == "encoder-decoder"
     if not config.heads:
         return {"architectures": [f"{classes}ForConditionalGeneration" if has_decoder else f"{classes}EncoderModel"]}

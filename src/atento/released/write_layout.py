@@ -37,9 +37,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     """`config.json` and the tensors, as `transformers` reads them; without what their class has no place for: the
     generator of replaced-token detection, the head of span boundaries, the output matrix of a decoder with another
     head, and the decoder of an encoder-decoder with a head whose class is an encoder alone.
-
-    Raises:
-        CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
+    Raises CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
     """
     if config.family not in FAMILIES:
         known = ", ".join(FAMILIES)

@@ -170,9 +170,7 @@ def clean(folder: Path) -> list[str]:
 def discard(path: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that no process reads a partly deleted one; `clean` removes
     leftovers.
-
-    Raises:
-        OSError: it cannot be renamed, and is unchanged.
+    Raises OSError: it cannot be renamed, and is unchanged.
     """
     trash = path.with_name(f".trash-{path.name}-{uuid.uuid4().hex}")
     path.rename(trash)

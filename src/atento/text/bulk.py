@@ -43,11 +43,7 @@ class BulkEncoder:
         self._words = WordTable(tokenizer.encode_batch, self.dtype)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
-        """Encode texts in order.
-
-        Raises:
-            TokenizerError: a text is not valid Unicode.
-        """
+        """Encode texts in order. Raises TokenizerError: a text is not valid Unicode."""
         if not texts or not self.tokenizer.splits_at_spaces:
             return self._encoded(texts)
         require_texts(texts)
@@ -90,9 +86,7 @@ class EncodingPool:
 
     def encode(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], EncodedTexts]]:
         """Yield each block of texts with its ids, in order; only a few blocks are in memory at a time.
-
-        Raises:
-            AtentoError: a worker ended.
+        Raises AtentoError: a worker ended.
         """
         if self._encoder is not None:
             for block in blocks:

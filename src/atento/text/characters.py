@@ -21,9 +21,7 @@ MAX_CHARACTERS = 50
 
 def word_characters(word: str, max_characters: int = MAX_CHARACTERS) -> list[int]:
     """A word as `max_characters` ids; bytes beyond max_characters - 2 are cut, as in the published model.
-
-    Raises:
-        DataError: the word is empty, or has half of a surrogate pair, which is not valid Unicode.
+    Raises DataError: the word is empty, or has half of a surrogate pair, which is not valid Unicode.
     """
     if not word:
         raise DataError("a word must have at least one character: got ''")
@@ -40,9 +38,7 @@ def sentence_characters(
     """A sentence as ids (L,C); by default its begin and end are words too, so that L = len(words) + 2.
 
     Text that looks like a special symbol, such as `<S>`, is encoded byte by byte like any other.
-
-    Raises:
-        DataError: as `word_characters`, with the number of the word.
+    Raises DataError: as `word_characters`, with the number of the word.
     """
     rows: list[list[int]] = []
     for number, word in enumerate(words):
@@ -59,9 +55,7 @@ def character_batch(
     sentences: Sequence[Sequence[str]], *, boundaries: bool = True, max_characters: int = MAX_CHARACTERS
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Sentences as ids (B,L,C), padded with words of zeros, and the token mask (B,L), True = a real word.
-
-    Raises:
-        DataError: as `word_characters`, with the numbers of sentence and word.
+    Raises DataError: as `word_characters`, with the numbers of sentence and word.
     """
     rows: list[NDArray[np.int64]] = []
     for number, words in enumerate(sentences):

@@ -40,20 +40,14 @@ _LIST = re.compile(r"[,;]\s|[、，；]|\A\s+\Z")  # between a number and someth
 
 @dataclass(frozen=True)
 class Found:
-    """A span of a text.
+    """A span of a text."""
 
-    Attributes:
-        kind: "tag", "address", "placeholder", "emoji" or "number": what it begins with.
-        start, end: where it stands.
-        is_half: whether it is a tag that begins or ends an element around words, or without its other half.
-        parts: how many things it joins.
-    """
-
-    kind: str
+    kind: str  # "tag", "address", "placeholder", "emoji" or "number": what it begins with
+    # `start`, `end`: where it stands
     start: int
     end: int
-    is_half: bool = False
-    parts: int = 1
+    is_half: bool = False  # whether it is a tag that begins or ends an element around words, or without its other half
+    parts: int = 1  # how many things it joins
 
 
 def found_in(text: str, *, tags_only: bool = False) -> list[Found]:

@@ -23,17 +23,11 @@ _ALIKE = str.maketrans("ıſςµ", "isσμ")  # letters of one capital
 
 @dataclass(frozen=True)
 class Term:
-    """A term.
+    """A term."""
 
-    Attributes:
-        source: as a source text has it, in any case.
-        forms: what an output may have for it, in any case; the first is the usual one.
-        place: file and line, for messages.
-    """
-
-    source: str
-    forms: tuple[str, ...]
-    place: str = ""
+    source: str  # as a source text has it, in any case
+    forms: tuple[str, ...]  # what an output may have for it, in any case; the first is the usual one
+    place: str = ""  # file and line, for messages
 
     def places(self, output: str) -> list[range]:
         """Where an output has one of the forms, as whole words; iPhone, with a capital inside a word, as it is."""
@@ -90,9 +84,7 @@ GlossaryLike = Glossary | str | Path | Mapping[str, str | Sequence[str]] | Seque
 
 def glossary_of_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Glossary:
     """A glossary of (place, columns): a source term, its target term, and other allowed forms of that.
-
-    Raises:
-        DataError: a row has fewer than two columns, or an empty one; a term stands twice. Says the place.
+    Raises DataError: a row has fewer than two columns, or an empty one; a term stands twice. Says the place.
     """
     terms = []
     for place, columns in rows:

@@ -19,24 +19,16 @@ Part = tuple[int, int, float]  # begin, end and weight of a word of an output, o
 
 @dataclass(frozen=True)
 class Span:
-    """Something in a text that its translation must have too.
+    """Something in a text that its translation must have too."""
 
-    Attributes:
-        kind: "tag", "address", "placeholder", "emoji" or "number".
-        text: as it stands.
-        at: where it was in the text without the spans.
-        before, after: the blanks that stood there, and a space at an end of the text; None: it touched a letter.
-        is_half: whether it is a tag that begins or ends an element around words, or without its other half.
-        is_cut: whether a space stands in its place in that text, so that two words are not one.
-    """
-
-    kind: str
-    text: str
-    at: int
+    kind: str  # "tag", "address", "placeholder", "emoji" or "number"
+    text: str  # as it stands
+    at: int  # where it was in the text without the spans
+    # `before`, `after`: the blanks that stood there, and a space at an end of the text; None: it touched a letter
     before: str | None
     after: str | None
-    is_half: bool
-    is_cut: bool = False
+    is_half: bool  # whether it is a tag that begins or ends an element around words, or without its other half
+    is_cut: bool = False  # whether a space stands in its place in that text, so that two words are not one
 
 
 @dataclass(frozen=True)
@@ -55,17 +47,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Kept:
-    """A text and its spans.
+    """A text and its spans."""
 
-    Attributes:
-        text: the text.
-        spans: those that are taken out, with the brackets and quotation marks around them.
-        bare: the text without them.
-    """
-
-    text: str
-    spans: tuple[Span, ...]
-    bare: str
+    text: str  # the text
+    spans: tuple[Span, ...]  # those that are taken out, with the brackets and quotation marks around them
+    bare: str  # the text without them
 
     @classmethod
     def of(cls, text: str, *, tags_only: bool = False) -> "Kept":

@@ -32,9 +32,7 @@ BLANK_CHARS = frozenset(chr(i) for i in range(0x3001) if _BLANKS.fullmatch(chr(i
 
 def require_unicode(text: str, what: str = "text") -> None:
     """Check that a text is valid Unicode.
-
-    Raises:
-        TokenizerError: it is not a string, or has a lone surrogate; the message names its position.
+    Raises TokenizerError: it is not a string, or has a lone surrogate; the message names its position.
     """
     if not isinstance(text, str):
         raise TokenizerError(f"{what} must be a string: got {type(text).__name__}")
@@ -141,11 +139,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_named(name: str) -> Kind:
-    """The kind of this name.
-
-    Raises:
-        TokenizerError: there is no such kind; the message lists the kinds.
-    """
+    """The kind of this name. Raises TokenizerError: there is no such kind; the message lists the kinds."""
     if name not in KINDS:
         raise TokenizerError(f"unknown kind of tokenizer {name!r}{nearest(name, list(KINDS))}")
     return KINDS[name]

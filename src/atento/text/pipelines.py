@@ -23,9 +23,7 @@ def check_vocabulary(
     merges: Sequence[tuple[str, str]],
 ) -> None:
     """Check that pieces, scores and merges make a vocabulary of this kind; arguments as in `build`.
-
-    Raises:
-        TokenizerError: the kind is unknown, `▁` is missing, or scores or merges do not fit the pieces.
+    Raises TokenizerError: the kind is unknown, `▁` is missing, or scores or merges do not fit the pieces.
     """
     row = kind_named(name)
     if row.spaces and row.bytes and name != "byte" and SPACE not in pieces:

@@ -115,9 +115,7 @@ class Sampler:
         """For bpe, of each word as the model gets it: its characters, with None, and its pieces after each merge.
 
         A last state without a merge has what no merge makes: bytes of a character, a word that is taken whole.
-
-        Raises:
-            CapabilityError: the kind joins no pieces. TokenizerError: the text is not valid Unicode.
+        Raises CapabilityError: the kind joins no pieces. TokenizerError: the text is not valid Unicode.
         """
         if self._draw != self._bpe:
             raise CapabilityError("only a bpe tokenizer joins pieces: this one is of another kind")

@@ -227,9 +227,7 @@ def template_named(name: str, ids: Mapping[str, int]) -> Template:
 
 def template_of(post_processor: object) -> Template | None:
     """The template of the `post_processor` of a `tokenizer.json`; None if it has none.
-
-    Raises:
-        TokenizerError: the post-processor does not only add tokens before, between and after texts.
+    Raises TokenizerError: the post-processor does not only add tokens before, between and after texts.
     """
     if post_processor is None:
         return None

@@ -20,9 +20,7 @@ class TextWorkers(Protocol):
 
     def answers(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], Answer]]:
         """Yield each block with its answer, in order; only a few blocks are in memory at a time.
-
-        Raises:
-            AtentoError: a worker ended, and its block could not be answered.
+        Raises AtentoError: a worker ended, and its block could not be answered.
         """
         ...
 

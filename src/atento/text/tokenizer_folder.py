@@ -60,9 +60,7 @@ def as_settings(files: Mapping[str, bytes]) -> dict[str, object]:
 
 def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write the files to a folder, which is created if it does not exist: all of them, or none on a full disk.
-
-    Raises:
-        AtentoError: the folder cannot be written; the message has the reason of the system.
+    Raises AtentoError: the folder cannot be written; the message has the reason of the system.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -79,9 +77,7 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
 
 def read_file(path: Path) -> bytes:
     """Read the bytes of a tokenizer file.
-
-    Raises:
-        TokenizerError: the file cannot be read, is no plain file, or is larger than any tokenizer.
+    Raises TokenizerError: the file cannot be read, is no plain file, or is larger than any tokenizer.
     """
     try:
         content = read_plain(path, _MAX_BYTES)
@@ -94,9 +90,7 @@ def read_file(path: Path) -> bytes:
 
 def as_text(content: bytes, path: Path) -> str:
     """Decode the bytes of a file as UTF-8, with unchanged line ends.
-
-    Raises:
-        TokenizerError: the bytes are not UTF-8; the message names file and byte.
+    Raises TokenizerError: the bytes are not UTF-8; the message names file and byte.
     """
     try:
         return content.decode("utf-8")
@@ -106,9 +100,7 @@ def as_text(content: bytes, path: Path) -> str:
 
 def as_object(text: str, path: Path) -> dict[str, Any]:
     """Parse the text of a file as a JSON object.
-
-    Raises:
-        TokenizerError: it is not a JSON object; the message names the file.
+    Raises TokenizerError: it is not a JSON object; the message names the file.
     """
     try:
         data = json.loads(text)
@@ -150,9 +142,7 @@ def token_text(named: object) -> str | None:
 
 def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) -> SpecialTokens:
     """The special tokens of tokenizer files, of Atento or of other projects.
-
-    Raises:
-        TokenizerError: a declared token is not in the vocabulary, or a token of Atento is not at its fixed id.
+    Raises TokenizerError: a declared token is not in the vocabulary, or a token of Atento is not at its fixed id.
     """
     ids: dict[str, int] = {}
     vocabulary = vocabulary_of(data["model"], where)
@@ -275,9 +265,7 @@ class Parts:
 def library_backend(definition: str, specials: SpecialTokens) -> tokenizers.Tokenizer:
     """The library's tokenizer of a `tokenizer.json`, without truncation and padding, and with
     `protect_special_strings`.
-
-    Raises:
-        TokenizerError: the library cannot read it.
+    Raises TokenizerError: the library cannot read it.
     """
     try:
         backend = tokenizers.Tokenizer.from_str(definition)

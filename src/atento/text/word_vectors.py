@@ -59,9 +59,7 @@ class Vectors:
         """The `top` words with the highest cosine similarity, best first, without the word itself (docs/notes.md#c15).
 
         Words with equal similarity are in the order of the vocabulary.
-
-        Raises:
-            UsageError: there is no such word, or `top` is below 1.
+        Raises UsageError: there is no such word, or `top` is below 1.
         """
         if top < 1:
             raise UsageError(f"`top` must be at least 1: got {top}")
@@ -82,10 +80,8 @@ class Vectors:
 
 def read_text_vectors(path: str | Path) -> Vectors:
     """Read the text format.
-
-    Raises:
-        DataError: there is no `V D` line, a row has another width, a number is not valid or not finite, a word occurs
-            twice, the file is not UTF-8, or it has another number of rows. The message names file and line.
+    Raises DataError: there is no `V D` line, a row has another width, a number is not valid or not finite, a word
+    occurs twice, the file is not UTF-8, or it has another number of rows. The message names file and line.
     """
     with _reading(Path(path)) as stream:
         count, width = _header(stream, str(path))
@@ -112,10 +108,8 @@ def read_text_vectors(path: str | Path) -> Vectors:
 
 def read_binary_vectors(path: str | Path) -> Vectors:
     """Read the binary format.
-
-    Raises:
-        DataError: there is no `V D` line, a word or vector is truncated, a word is empty, not UTF-8 or occurs twice, a
-            number is not finite, or the number of words is another. The message names file and byte.
+    Raises DataError: there is no `V D` line, a word or vector is truncated, a word is empty, not UTF-8 or occurs twice,
+    a number is not finite, or the number of words is another. The message names file and byte.
     """
     with _reading(Path(path)) as stream:
         count, width = _header(stream, str(path))
@@ -141,10 +135,8 @@ def read_binary_vectors(path: str | Path) -> Vectors:
 
 def write_text_vectors(path: str | Path, vectors: Vectors) -> None:
     """Write the text format, with the shortest numbers that read back as the same float32.
-
-    Raises:
-        DataError: a word is empty or has a space or half a surrogate pair; an existing file is unchanged.
-        AtentoError: the file cannot be written; an existing file is unchanged.
+    Raises DataError: a word is empty or has a space or half a surrogate pair; an existing file is unchanged.
+    AtentoError: the file cannot be written; an existing file is unchanged.
     """
     _write(Path(path), vectors, lambda row: b" " + " ".join(map(str, row)).encode("ascii") + b"\n")
 

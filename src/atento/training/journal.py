@@ -62,9 +62,7 @@ class Journal:
 
         A number that is not finite is written as null, and `note` names it. On a full disk the event is lost with one
         warning, and training continues. A checkpoint's event and the last one are flushed to the disk itself.
-
-        Raises:
-            ValueError: `event` or `step` is missing, or a value is not plain data.
+        Raises ValueError: `event` or `step` is missing, or a value is not plain data.
         """
         kind, step = event.get("event"), event.get("step")
         if not isinstance(kind, str) or type(step) is not int:  # bool is an int
@@ -123,9 +121,7 @@ class Journal:
         """Remove the events after a step, and `end` events, when a run resumes; return how many were removed.
 
         Lines that are no events are removed with a warning. The file is replaced atomically.
-
-        Raises:
-            TrainingError: the file cannot be read, or the new one cannot be written; the old one is unchanged.
+        Raises TrainingError: the file cannot be read, or the new one cannot be written; the old one is unchanged.
         """
         try:
             content = self._content()
@@ -249,9 +245,7 @@ def changed_since(path: Path, mark: Mark | None) -> str:
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Read every event of a `metrics.jsonl`, oldest first; an incomplete last line is skipped.
-
-    Raises:
-        DataError: the file cannot be read, or a line is no event; names file and line.
+    Raises DataError: the file cannot be read, or a line is no event; names file and line.
     """
     try:
         lines = read_plain(path, _MOST).split(b"\n")

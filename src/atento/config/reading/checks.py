@@ -45,9 +45,7 @@ def check_task(tree: Node) -> None:
 
 def check(recipe: Recipe, reader: Reader) -> None:
     """Check the rules between keys: the form of sources, training data, architecture and task, metrics, the name.
-
-    Raises:
-        RecipeError: with the position, the dotted key, the rule and the value got.
+    Raises RecipeError: with the position, the dotted key, the rule and the value got.
     """
     spec = TASKS[recipe.task]
     if not recipe.data.train:

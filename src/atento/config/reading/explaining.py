@@ -30,23 +30,14 @@ _RANGE = re.compile(r" *(?<!\")\[(?!@|\.\.\.)([^\[\]]+)\]")  # not the text "[NU
 
 @dataclass(frozen=True)
 class KeyHelp:
-    """One key of a recipe.
+    """One key of a recipe."""
 
-    Attributes:
-        key: dotted, such as `training.steps`; sources are `data.train`, `data.valid` and `data.test`.
-        type: the values it takes, in words.
-        default: as YAML; "required" without a default.
-        range: which of these values are allowed; "" where the type says it all.
-        meaning: its effect, and when to change it.
-        keys: the names of its keys, if it is a section.
-    """
-
-    key: str
-    type: str
-    default: str
-    range: str
-    meaning: str
-    keys: tuple[str, ...] = ()
+    key: str  # dotted, such as `training.steps`; sources are `data.train`, `data.valid` and `data.test`
+    type: str  # the values it takes, in words
+    default: str  # as YAML; "required" without a default
+    range: str  # which of these values are allowed; "" where the type says it all
+    meaning: str  # its effect, and when to change it
+    keys: tuple[str, ...] = ()  # the names of its keys, if it is a section
 
     @property
     def summary(self) -> str:
@@ -70,9 +61,7 @@ def field_texts(cls: type) -> dict[str, str]:
 
 def explain(key: str) -> KeyHelp:
     """Return the help of a dotted key.
-
-    Raises:
-        RecipeError: no such key; names the nearest one and all that are known there.
+    Raises RecipeError: no such key; names the nearest one and all that are known there.
     """
     hint: object = Recipe
     help: KeyHelp | None = None

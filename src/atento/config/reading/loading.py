@@ -22,26 +22,18 @@ IN_MEMORY = "data in memory"  # the position of records in memory
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe and its origins.
+    """A recipe and its origins."""
 
-    Attributes:
-        recipe: resolved and checked.
-        folder: what relative data paths start at: `data.folder`, itself relative to `home`, else `home`.
-        home: the folder of the recipe file; the current directory for a shipped recipe and for standard input.
-        path: the recipe file, or None for a shipped recipe and for standard input.
-        origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
-            `task language-modeling`, `file name`, `default`, or, where training chooses the value,
-            `sizes_by_data.FITTED` (by the data) or `initial_keys.INHERITED` (by the initial model); for every value of
-            the recipe in its order.
-        warnings: one sentence for every option that was written and has no effect or an unlikely value, and for data
-            that was left out.
-    """
-
-    recipe: Recipe
-    folder: Path
-    home: Path
-    path: Path | None
+    recipe: Recipe  # resolved and checked
+    folder: Path  # what relative data paths start at: `data.folder`, itself relative to `home`, else `home`
+    home: Path  # the folder of the recipe file; the current directory for a shipped recipe and for standard input
+    path: Path | None  # the recipe file, or None for a shipped recipe and for standard input
+    # dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`, `task
+    # language-modeling`, `file name`, `default`, or, where training chooses the value, `sizes_by_data.FITTED` (by the
+    # data) or `initial_keys.INHERITED` (by the initial model); for every value of the recipe in its order
     origins: dict[str, str]
+    # one sentence for every option that was written and has no effect or an unlikely value, and for data that was left
+    # out
     warnings: list[str]
 
     def later(self) -> dict[str, str]:

@@ -43,9 +43,7 @@ def shipped() -> dict[str, Any]:
 
 def shipped_text(name: str) -> str:
     """Return the text of a shipped recipe with its comments.
-
-    Raises:
-        RecipeError: no such recipe; names the nearest and all known ones.
+    Raises RecipeError: no such recipe; names the nearest and all known ones.
     """
     known = shipped()
     if name not in known:
@@ -105,9 +103,7 @@ def decoded(content: bytes, label: str) -> str:
 
 def read_files(first: RecipeFile) -> tuple[Node, dict[str, Path]]:
     """Merge a recipe with all recipes that it extends; return the tree, and the home folder of each file by its label.
-
-    Raises:
-        RecipeError: broken YAML, a file that is not there, or files that extend one another in a circle.
+    Raises RecipeError: broken YAML, a file that is not there, or files that extend one another in a circle.
     """
     layers: list[Node] = []
     homes: dict[str, Path] = {}
@@ -202,9 +198,7 @@ def override(tree: Node, key: str, value: Node | None, at: str, hint: object = R
     """Set the value at a dotted key of the tree; None removes the key, so that its default applies.
 
     A number is an index into a list (one past the end appends); a single source is a list of one.
-
-    Raises:
-        RecipeError: the key leads through a value that has no parts, or past the end of a list; begins with `at`.
+    Raises RecipeError: the key leads through a value that has no parts, or past the end of a list; begins with `at`.
     """
     if not key:
         return tree if value is None else merge(tree, value, hint)
@@ -244,9 +238,7 @@ def _set(parts: dict[Any, Node], head: object, remaining: str, value: Node | Non
 
 def settings(overrides: Sequence[str] | Mapping[str, object], position: str) -> list[tuple[str, Node | None]]:
     """Overrides as dotted keys and written values; the value of `key=value` is YAML, `~key` removes the key.
-
-    Raises:
-        RecipeError: no `=`, an empty key, or a value that is not YAML.
+    Raises RecipeError: no `=`, an empty key, or a value that is not YAML.
     """
     if isinstance(overrides, Mapping):
         overrides = dict(overrides)  # values of Python, not texts of YAML
@@ -296,10 +288,8 @@ def environment(variables: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
 
 def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str) -> Node:
     """The tree after these overrides.
-
-    Raises:
-        RecipeError: an unknown key, with the position, the nearest known key and all known ones; null (or nothing after
-            the `=`) for a type without null.
+    Raises RecipeError: an unknown key, with the position, the nearest known key and all known ones; null (or nothing
+    after the `=`) for a type without null.
     """
     for key, value in changes:
         hint = type_at(key, position)
@@ -311,9 +301,7 @@ def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str)
 
 def type_at(key: str, position: str) -> object:
     """Return the type of the value at a dotted key of a recipe.
-
-    Raises:
-        RecipeError: an unknown key; begins with `position` and names the nearest known key.
+    Raises RecipeError: an unknown key; begins with `position` and names the nearest known key.
     """
     hint: object = Recipe
     path = ""

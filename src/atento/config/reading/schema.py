@@ -170,9 +170,7 @@ class Reader:
 
     def fit(self, node: Node, hint: object, path: str, start: object = None) -> Any:
         """Return the value of a node as type `hint`; an incomplete section changes `start`, the value of a preset.
-
-        Raises:
-            RecipeError: with the position, the dotted key, the rule and the value got.
+        Raises RecipeError: with the position, the dotted key, the rule and the value got.
         """
         written, node = node, expand(node, hint)
         self.positions[path] = node.position

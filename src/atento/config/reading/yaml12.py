@@ -53,9 +53,7 @@ class Node:
 
 def resolve(text: str) -> object:
     """Resolve an unquoted scalar by the YAML 1.2 core schema (section 10.3.2): null, bool, int, float or text.
-
-    Raises:
-        RecipeError: an integer of hundreds of digits.
+    Raises RecipeError: an integer of hundreds of digits.
     """
     if text in _NULL:
         return None

@@ -88,9 +88,7 @@ def _is_comment(line: str, fields: list[str], width: int, tabs: bool) -> bool:
 
 def _numbers(columns: Sequence[int], width: int, where: str) -> list[int]:
     """The columns from 0, in a file with `width` columns.
-
-    Raises:
-        DataError: there is no such column, or it is the same for two fields.
+    Raises DataError: there is no such column, or it is the same for two fields.
     """
     count = f"{width} column{'s'[: width > 1]}"
     for column in columns:

@@ -20,9 +20,7 @@ def dataset_rows(
     source: SourceConfig, fields: Sequence[Field], folder: Path
 ) -> tuple[str, Iterator[tuple[int, list[Any]] | DataError]]:
     """Open a data set; return its name for messages and its rows, numbered from 0. Numbers of classes become names.
-
-    Raises:
-        RecipeError: the library is not installed. DataError: no such data set, split or column.
+    Raises RecipeError: the library is not installed. DataError: no such data set, split or column.
     """
     data = opened(source, folder)
     name = str(source.dataset) if source.split is None else f"{source.dataset}[{source.split}]"
@@ -78,9 +76,7 @@ def _namer(feature: object) -> Callable[[Any], object]:
 
 def _class_name(names: Sequence[str], value: Any) -> object:
     """The name of a class by its number; None stays. Test sets without labels have -1.
-
-    Raises:
-        ValueError: there is no such class.
+    Raises ValueError: there is no such class.
     """
     if value is not None and not 0 <= value < len(names):
         raise ValueError(f"{value} is not the number of a class: there are {len(names)}, {', '.join(names[:5])} ...")
@@ -93,9 +89,7 @@ def _same(value: object) -> object:
 
 def opened(source: SourceConfig, folder: Path) -> Any:
     """The split of a data set.
-
-    Raises:
-        RecipeError: the library is not installed. DataError: it cannot be opened, or has several splits.
+    Raises RecipeError: the library is not installed. DataError: it cannot be opened, or has several splits.
     """
     try:
         import datasets  # late: an extra

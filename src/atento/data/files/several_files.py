@@ -22,9 +22,7 @@ def labelled_files(
     """Yield the number of each file, from 1, with its text and the name of its folder, in the order of `fields`.
 
     The files are in the order of their names, so that the first ones are of all labels.
-
-    Raises:
-        DataError: there is no folder of text files in `folder`.
+    Raises DataError: there is no folder of text files in `folder`.
     """
     if not folder.is_dir():
         what = "is a file" if folder.exists() else f"no such folder (looked for {folder.absolute()})"
@@ -61,9 +59,7 @@ def two_files(
     source: Column | None, target: Column | None, folder: Path, files: ExitStack, encoding: str | None = None
 ) -> tuple[tuple[str, ...], Iterator[Row]]:
     """Return the names of the two files and their rows; the files are open until `files` closes them.
-
-    Raises:
-        RecipeError: a side is missing. DataError: while reading, a bad line, or files of unequal length.
+    Raises RecipeError: a side is missing. DataError: while reading, a bad line, or files of unequal length.
     """
     if not isinstance(source, str) or not isinstance(target, str):
         raise RecipeError(
@@ -107,9 +103,7 @@ def source_files(source: SourceConfig, folder: Path, fields: Sequence[Field] = (
     Of a folder: the files whose names end in .txt, or in the ending of `format`, compressed or not, in its folders
     too. Of a pattern (`corpus/*.jsonl`, `**` for any folders): the files that match it. A folder of labels, for records
     with these fields, is one source.
-
-    Raises:
-        DataError: there is no such file.
+    Raises DataError: there is no such file.
     """
     name = str(source.file)
     path = folder / Path(name).expanduser()

@@ -218,9 +218,7 @@ def display_name(path: str | Path) -> str:
 
 def read_text(stream: BinaryIO, name: str) -> str:
     """A whole file as one string, under the rules of `scan` but for the length of a line.
-
-    Raises:
-        DataError: not UTF-8, a NUL, or not readable to its end.
+    Raises DataError: not UTF-8, a NUL, or not readable to its end.
     """
     try:
         raw = stream.read()
@@ -252,9 +250,7 @@ def unreadable(name: str, error: Exception) -> DataError:
 
 def read_bytes(stream: BinaryIO, name: str, count: int) -> bytes:
     """Up to `count` bytes of a file that is not read line by line; none at its end.
-
-    Raises:
-        DataError: the file cannot be read to its end.
+    Raises DataError: the file cannot be read to its end.
     """
     try:
         return stream.read(count)

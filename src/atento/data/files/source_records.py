@@ -96,9 +96,7 @@ def columns_of(
     form: str, stream: BinaryIO, name: str, *, delimiter: str | None = None, sheet: str | None = None
 ) -> list[str]:
     """The fields of a table's first line, keys of the first object, or languages; none where they cannot be read.
-
-    Raises:
-        DataError: an error of the whole file.
+    Raises DataError: an error of the whole file.
     """
     if form in DELIMITERS:
         row = next(table_rows(form, stream, name, delimiter, sheet), None)

@@ -27,10 +27,8 @@ def units_in(
     """Read the text of each unit in these languages, without codes; "" in a language that the unit lacks.
 
     A language that a file does not name is "target"; the source of a catalogue is "en" where it does not.
-
-    Raises:
-        DataError: the file is not of this format, or declares entities; no unit had one of the languages, or it is that
-            of several variants.
+    Raises DataError: the file is not of this format, or declares entities; no unit had one of the languages, or it is
+    that of several variants.
     """
     found: dict[str, str] = {}  # the tags of all languages, and as they are first written
     chosen: dict[str, str] = {}  # of each of `languages`, the one in the file

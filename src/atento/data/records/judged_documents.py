@@ -14,10 +14,8 @@ def judged_documents(split: Split) -> dict[str, Documents]:
     """Return the documents of each query, each once, in the order of the records.
 
     Of triples, a positive has the grade 1 and a negative 0.
-
-    Raises:
-        DataError: records with other fields; a grade out of range; a document of a query with two grades. Names file
-            and line.
+    Raises DataError: records with other fields; a grade out of range; a document of a query with two grades. Names file
+    and line.
     """
     queries: dict[str, Documents] = {}
     columns = split.columns

@@ -70,9 +70,7 @@ def source_of(
 
 def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `reading` that are for the format of a file.
-
-    Raises:
-        UsageError: a key that says nothing of how a file is read.
+    Raises UsageError: a key that says nothing of how a file is read.
     """
     if wrong := sorted(reading.keys() - {*READING, "sheet"}):
         raise UsageError(f"`reading` takes {', '.join(READING)}, sheet: got {', '.join(wrong)}")

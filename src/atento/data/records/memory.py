@@ -28,9 +28,7 @@ def dataset_columns(data: Any) -> list[str] | None:
 
 def frame_columns(data: Any) -> dict[str, list[object]]:
     """Return the columns of a data frame by name; a missing value is None.
-
-    Raises:
-        UsageError: two columns have one name.
+    Raises UsageError: two columns have one name.
     """
     names = [str(name) for name in data.columns]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
@@ -48,9 +46,7 @@ def series_values(series: Any) -> list[object]:
 
 def frame_texts(data: object) -> list[tuple[object, object]] | list[object]:
     """Return the texts of a data frame: its column `text`, as pairs with `pair` if it has that too, or its only column.
-
-    Raises:
-        UsageError: none of its columns is these.
+    Raises UsageError: none of its columns is these.
     """
     columns = frame_columns(data)
     if "text" in columns and "pair" in columns:
@@ -79,9 +75,7 @@ _SIDES = {"source": "sources", "target": "targets", "text": "texts", "pair": "pa
 
 def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[str, MemoryRecords]:
     """Return the records of each split in the argument `data` of `atento.train`; records alone are training records.
-
-    Raises:
-        UsageError: a split that does not exist.
+    Raises UsageError: a split that does not exist.
     """
     if data is None:
         return {}
@@ -167,11 +161,7 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
 
 
 def memory_records(name: str, memory: Mapping[str, MemoryRecords] | None) -> MemoryRecords:
-    """Return the records for a source with `memory: name`.
-
-    Raises:
-        UsageError: they were not passed.
-    """
+    """Return the records for a source with `memory: name`. Raises UsageError: they were not passed."""
     if memory is None or name not in memory:
         raise UsageError(
             f"this recipe reads {argument_name(name)} from memory, not from a file, so pass it again: "
@@ -187,9 +177,7 @@ def argument_name(name: str) -> str:
 
 def _of_frame(data: Any, fields: Sequence[Field]) -> dict[str, list[object]]:
     """Return the columns of a data frame that are fields; a missing text is an empty one, as an empty cell of a file.
-
-    Raises:
-        DataError: a column is missing.
+    Raises DataError: a column is missing.
     """
     columns, kinds = frame_columns(data), {field.name: field.kind for field in fields}
     for field in fields:

@@ -52,27 +52,16 @@ class Origins:
 
 @dataclass(frozen=True)
 class Records:
-    """The records of one source, in the order of their files, as columns of equal length.
+    """The records of one source, in the order of their files, as columns of equal length."""
 
-    Attributes:
-        columns: the values of each field by its name.
-        origins: the position of each record.
-        skipped: the messages of the broken records that were left out.
-        empty: how many records were left out because a field was blank.
-        fingerprint: SHA-256 of the records in their order, so that a resumed run can detect changes.
-        wrapped: the texts are lines of a file that seems to break them inside sentences.
-        notes: what else is worth a warning, such as tags that were converted; a sentence each.
-        lacking: what the records with a blank field are, where it says more than that.
-    """
-
-    columns: Mapping[str, list[Any]]
-    origins: Origins
-    skipped: list[str]
-    empty: int
-    fingerprint: str
-    wrapped: bool = False
-    notes: tuple[str, ...] = ()
-    lacking: str = ""
+    columns: Mapping[str, list[Any]]  # the values of each field by its name
+    origins: Origins  # the position of each record
+    skipped: list[str]  # the messages of the broken records that were left out
+    empty: int  # how many records were left out because a field was blank
+    fingerprint: str  # SHA-256 of the records in their order, so that a resumed run can detect changes
+    wrapped: bool = False  # the texts are lines of a file that seems to break them inside sentences
+    notes: tuple[str, ...] = ()  # what else is worth a warning, such as tags that were converted; a sentence each
+    lacking: str = ""  # what the records with a blank field are, where it says more than that
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -137,11 +126,7 @@ def read_records(
 
 
 def _with_prefix(records: Records, prefix: str) -> Records:
-    """The records with a prefix before each source, or before each text.
-
-    Raises:
-        RecipeError: they have neither.
-    """
+    """The records with a prefix before each source, or before each text. Raises RecipeError: they have neither."""
     name = next((name for name in ("source", "text") if name in records.columns), None)
     if name is None:
         raise RecipeError(f"`prefix` is for data with `source` or `text`: got {' and '.join(records.columns)}")
@@ -191,9 +176,7 @@ def records_in_memory(
     records: MemoryRecords, fields: Sequence[Field], name: str, count: int | None = None, *, skip_bad: bool = False
 ) -> Records:
     """Check records passed from Python by the rules for files; messages call them `name`.
-
-    Raises:
-        UsageError, DataError: as `records_in`, and where no record is left.
+    Raises UsageError, DataError: as `records_in`, and where no record is left.
     """
     records, present = with_optional(records, fields)
     return collect(records_in(records, present, name), present, (name,), count, skip_bad)
@@ -297,9 +280,7 @@ def collect(
 ) -> Records:
     """Collect rows (line, one value per field) into records, up to `count`; rows with a blank text, class or words are
     left out, and so are those without values, which wait for their labels.
-
-    Raises:
-        DataError: a broken record, unless `skip_bad`; no record is left.
+    Raises DataError: a broken record, unless `skip_bad`; no record is left.
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in fields}
     converter = Converter(fields)

@@ -18,21 +18,15 @@ from atento.splitmix import permutation
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a recipe, all its sources joined, as columns of equal length.
-
-    Attributes:
-        parts: the position of the records of each source; empty where it is not known.
-        rows: of a part of the records, their numbers in `parts`; None: all.
-        sources: the name of each source and the number of its records, in their order; empty: there is one source.
-        tokens: the store of the texts' ids, where they are on disk; the columns are then empty.
-    """
+    """One split of a recipe, all its sources joined, as columns of equal length."""
 
     columns: Mapping[str, list[Any]]
     fingerprint: str
-    parts: tuple[Origins, ...] = ()
-    rows: Sequence[int] | None = None
+    parts: tuple[Origins, ...] = ()  # the position of the records of each source; empty where it is not known
+    rows: Sequence[int] | None = None  # of a part of the records, their numbers in `parts`; None: all
+    # the name of each source and the number of its records, in their order; empty: there is one source
     sources: tuple[tuple[str, int], ...] = ()
-    tokens: TokenStore | None = None
+    tokens: TokenStore | None = None  # the store of the texts' ids, where they are on disk; the columns are then empty
 
     def __getitem__(self, column: str) -> list[Any]:
         return self.columns[column]

@@ -70,9 +70,7 @@ class Converter:
 
     def cells(self, cells: list[str]) -> list[Value]:
         """Convert the cells of a row of a table to values; a row that is left out is unchanged.
-
-        Raises:
-            ValueError: a cell is not of its kind, or a rule between values is violated.
+        Raises ValueError: a cell is not of its kind, or a rule between values is violated.
         """
         if self.plain or self.blank(cells):
             return list(cells)
@@ -112,9 +110,7 @@ class Converter:
 
     def check(self, values: Sequence[Any]) -> None:
         """Check the rules between values.
-
-        Raises:
-            ValueError: unequal numbers of words and tags; a span that is not in the context.
+        Raises ValueError: unequal numbers of words and tags; a span that is not in the context.
         """
         if self._pair is not None:
             words, tags = (len(values[number]) for number in self._pair)
@@ -130,9 +126,7 @@ class Converter:
 
 def check_span(span: Span, context: str) -> None:
     """Check that a span is in a context.
-
-    Raises:
-        ValueError: it is empty, or the context has another text at this position.
+    Raises ValueError: it is empty, or the context has another text at this position.
     """
     if not span.text:
         raise ValueError("an answer is empty; a question without an answer has an empty list of answers")
@@ -183,9 +177,7 @@ def as_written(name: str, known: Iterable[object]) -> str:
 
 def at_key(record: object, key: str) -> object:
     """Return the value of a key; if the record lacks the key, its dots separate the keys of nested objects.
-
-    Raises:
-        ValueError: the record is no object, or lacks the key.
+    Raises ValueError: the record is no object, or lacks the key.
     """
     if not isinstance(record, Mapping):
         raise ValueError(f"each record must be an object, not {kind_of(record)}")
@@ -199,9 +191,7 @@ def at_key(record: object, key: str) -> object:
 
 def string_of(value: object, subject: str, *, is_class: bool = False) -> str:
     """Return a string of a record, checked; a class may be a whole number, or true or false, and is its name.
-
-    Raises:
-        ValueError: something else, a NUL character, or half of a surrogate pair.
+    Raises ValueError: something else, a NUL character, or half of a surrogate pair.
     """
     if is_class and (name := label_name(value)) is not None:
         value = name
@@ -216,11 +206,7 @@ def string_of(value: object, subject: str, *, is_class: bool = False) -> str:
 
 
 def number_of(value: object, subject: str) -> float:
-    """Return a finite number.
-
-    Raises:
-        ValueError: something else.
-    """
+    """Return a finite number. Raises ValueError: something else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{subject} must hold a number, not {kind_of(value)}")
     return _finite(float(value), subject)

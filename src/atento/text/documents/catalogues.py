@@ -162,9 +162,7 @@ def _inside(source: str, flags: frozenset[str]) -> Segment:
 
 def messages_of(text: str, name: str) -> list[_Message]:
     """The messages of a catalogue; comments and messages that are out of use are not among them.
-
-    Raises:
-        DataError: as `read_catalogue`.
+    Raises DataError: as `read_catalogue`.
     """
     messages, at, flags = list[_Message](), 0, frozenset[str]()
     current: _Text | None = None
@@ -209,17 +207,11 @@ def _next_line(text: str, at: int) -> int:
 
 @dataclass(frozen=True)
 class _Forms:
-    """The plural forms of a catalogue.
+    """The plural forms of a catalogue."""
 
-    Attributes:
-        count: their number; None: the header says none.
-        singular: the number of the form that 1 has.
-        is_for_one: whether no other number has it.
-    """
-
-    count: int | None = None
-    singular: int = 0
-    is_for_one: bool = True
+    count: int | None = None  # their number; None: the header says none
+    singular: int = 0  # the number of the form that 1 has
+    is_for_one: bool = True  # whether no other number has it
 
     @classmethod
     def of(cls, header: str) -> "_Forms":

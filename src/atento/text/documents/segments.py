@@ -32,20 +32,14 @@ class Language(str):
 
 @dataclass(frozen=True)
 class Segment:
-    """A text that is translated.
+    """A text that is translated."""
 
-    Attributes:
-        raw: what stands in the document; it stays if the translation is the text itself, unless `is_gap`.
-        text: the text.
-        shown: a translation -> what stands in the document for it.
-        is_gap: whether nothing stands there yet, so that a translation that is the text itself is written too.
-        attributes: segments inside its markup, such as the texts of images, whose translations `shown` takes as well.
-    """
-
-    raw: str
-    text: str
-    shown: Callable[..., str] = str
+    raw: str  # what stands in the document; it stays if the translation is the text itself, unless `is_gap`
+    text: str  # the text
+    shown: Callable[..., str] = str  # a translation -> what stands in the document for it
+    # whether nothing stands there yet, so that a translation that is the text itself is written too
     is_gap: bool = False
+    # segments inside its markup, such as the texts of images, whose translations `shown` takes as well
     attributes: Sequence["Segment"] = ()
 
     def of_attributes(self) -> "Segment | None":

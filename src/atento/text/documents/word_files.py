@@ -63,9 +63,7 @@ class WordDocument:
 
 def read_word(data: bytes, name: str) -> WordDocument:
     """The document in an archive.
-
-    Raises:
-        DataError: it is encrypted, no Word document, or larger than documents may be.
+    Raises DataError: it is encrypted, no Word document, or larger than documents may be.
     """
     if data.startswith(_OLD):
         raise DataError(f"{name}: is encrypted, or of an older version of Word: save it as .docx without a password")

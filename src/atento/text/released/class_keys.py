@@ -32,9 +32,7 @@ _FIELDS = {  # key -> the field of a step that says the same
 
 def class_rules(family: str, sources: Sources, data: Part) -> Part:
     """The parts of a `tokenizer.json` that the keys of a class make other ones: name -> part.
-
-    Raises:
-        TokenizerError: a key has no boolean.
+    Raises TokenizerError: a key has no boolean.
     """
     old = {part: _steps(data.get(part), key) for part, key in _PARTS.items()}
     new = deepcopy(old)

@@ -26,11 +26,7 @@ class Sources:
     files: Mapping[str, bytes]
 
     def flag(self, name: str, default: bool | None) -> bool | None:
-        """A boolean setting.
-
-        Raises:
-            TokenizerError: the value is not a boolean.
-        """
+        """A boolean setting. Raises TokenizerError: the value is not a boolean."""
         value = self.config.get(name, default)
         if value is not None and not isinstance(value, bool):
             raise TokenizerError(f"`{name}` in {self.directory} must be true or false: got {value!r}")
@@ -82,9 +78,7 @@ def listed(content: bytes, path: Path) -> dict[str, int]:
     """Read a vocabulary with one piece per line, from id 0 on.
 
     Of a piece that is on several lines the last counts, as in transformers; the ids of the others have no piece.
-
-    Raises:
-        TokenizerError: it is empty.
+    Raises TokenizerError: it is empty.
     """
     lines = [line.rstrip() for line in as_text(content, path).split("\n")]
     while lines and not lines[-1]:
@@ -96,9 +90,7 @@ def listed(content: bytes, path: Path) -> dict[str, int]:
 
 def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """Read the merges of a `merges.txt`, in order.
-
-    Raises:
-        TokenizerError: a line is not two pieces, or a piece or the result of a merge is not in the vocabulary.
+    Raises TokenizerError: a line is not two pieces, or a piece or the result of a merge is not in the vocabulary.
     """
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(as_text(content, path).split("\n"), 1):
@@ -116,11 +108,7 @@ def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tu
 
 
 def unknown(config: Mapping[str, object], default: str, vocabulary: Mapping[str, int], path: Path) -> str:
-    """The unknown token, from the settings or the family.
-
-    Raises:
-        TokenizerError: it is not in the vocabulary.
-    """
+    """The unknown token, from the settings or the family. Raises TokenizerError: it is not in the vocabulary."""
     unk = token_text(config.get("unk_token")) or default
     if unk not in vocabulary:
         raise TokenizerError(f"{path} must hold {unk!r}, the piece for what is unknown")

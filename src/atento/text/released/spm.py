@@ -49,9 +49,7 @@ class SentencePieceModel:
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a protocol buffer: number and value; packed, nested and text values are bytes.
-
-    Raises:
-        ValueError: the bytes end inside a field, or are not a protocol buffer.
+    Raises ValueError: the bytes end inside a field, or are not a protocol buffer.
     """
     at = 0
     while at < len(data):

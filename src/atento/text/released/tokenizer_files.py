@@ -208,9 +208,7 @@ def unknown_class(directory: Path, config: Mapping[str, object]) -> str | None:
 
 def family_of(directory: Path, config: Mapping[str, object]) -> str:
     """The family of a folder without `tokenizer.json`, by its settings, else by its files.
-
-    Raises:
-        TokenizerError: the family is not known, or a file of the family is missing.
+    Raises TokenizerError: the family is not known, or a file of the family is missing.
     """
     if named := unknown_class(directory, config):
         way = "a `tokenizer.json` is read where `save_pretrained` of its fast version writes one"
@@ -242,11 +240,7 @@ def _by_files(directory: Path) -> str:
 
 
 def template_for(name: str, config: Mapping[str, object], specials: SpecialTokens) -> Template:
-    """The template of special tokens of a family.
-
-    Raises:
-        TokenizerError: the tokenizer lacks one of these tokens.
-    """
+    """The template of special tokens of a family. Raises TokenizerError: the tokenizer lacks one of these tokens."""
     family = FAMILIES[name]
     ids = {role: specials.ids[text] for role, text in specials.roles.items()}
     for role in ("cls", "sep") if name not in _BY_ENDS else ():
