@@ -274,7 +274,7 @@ def sentences_not_united(patch: Patch) -> None:
 
 def articles_count(patch: Patch) -> None:
     right = answers.normalized
-    everywhere(patch, right, lambda text, articles: right(text, ()))
+    everywhere(patch, right, lambda text, articles, *rest, **options: right(text, (), *rest, **options))
 
 
 def averages_by_support(patch: Patch) -> None:

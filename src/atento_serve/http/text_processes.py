@@ -82,8 +82,9 @@ class TextProcesses:
         Raises:
             ServiceError: the request is refused; it passes a limit; too many others wait.
         """
-        names = ("segments", "unfolded_bytes", "input_tokens", "texts")
-        given |= {"work": work, "limits": {name: getattr(self._limits, name) for name in names}}
+        limits = self._limits
+        most = {"segments": limits.segments, "unfolded_bytes": limits.unfolded_bytes}
+        given |= {"work": work, "limits": most | {"input_tokens": limits.input_tokens, "texts": limits.texts}}
         if "q" in given and sum(map(len, given["q"])) + len(given["terms"]) <= SHORT:
             return await _here(work, given, answer)
         try:

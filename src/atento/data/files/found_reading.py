@@ -63,7 +63,7 @@ def as_found(
         """The first rows that are not blank; None: one is broken."""
         stated = delimiter or None
         read = list(islice(table_rows(form, io.BytesIO(sample), name, stated, source.sheet, decimal), _ROWS))
-        if not whole and isinstance(read[-1], DataError):  # a quote is open where the sample ends
+        if read and not whole and isinstance(read[-1], DataError):  # a quote is open where the sample ends
             read.pop()
         good = [row for row in read if not isinstance(row, DataError) and row[1] != [""]]
         return good if not any(isinstance(row, DataError) for row in read) else None
