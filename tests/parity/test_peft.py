@@ -1,5 +1,6 @@
 """PEFT's adapters in and out (F7): its folders load here and ours load there, with equal outputs on random weights."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import network_to_dict
-from atento.errors import UsageError
+from atento.errors import CapabilityError, UsageError
 from atento.model import load
 from atento.models.load import read_model, read_network
 from atento.models.peft import save_adapter
@@ -100,10 +101,11 @@ def test_a_folder_of_theirs_loads_with_their_outputs(name: str, tmp_path: Path) 
     assert plain.shape != expected.shape or not torch.allclose(compared(plain, name), expected, atol=1e-2)
 
 
-def tuned(case: str, base: Path, run: Path, lora: LoraConfig) -> Network:
+def tuned(case: str, base: Path, run: Path, lora: LoraConfig, **scale: float) -> Network:
     """A run with one checkpoint, as LoRA leaves it; its network, whose adapters and heads are random."""
     files = read_model(base)
     config = load(base).network.config
+    config = replace(config, heads=tuple(replace(head, **scale) for head in config.heads))
     network = read_network(files, config)
     adapt(network, lora)
     torch.manual_seed(7)
@@ -141,6 +143,27 @@ def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(
     torch.testing.assert_close(again, expected, rtol=1e-4, atol=1e-4)
     joined = compared(logits(load(tmp_path / "run").network, name), name)
     torch.testing.assert_close(joined, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("case", "scale"), [("bert", {"center": 3.0, "spread": 1.2}), ("mistral", {"spread": 1.2})], ids=lambda item: item
+)
+def test_a_head_for_numbers_has_its_scale_there_and_here(case: str, scale: dict[str, float], tmp_path: Path) -> None:
+    """A new head has the mean and deviation of its data, which PEFT's layout has in the weights of the last layer."""
+    base = saved(theirs(f"{case} regression"), tmp_path / "base")
+    network = tuned("bert classification", base, tmp_path / "run", LoraConfig(), **scale)
+    expected = logits(network, "bert classification")  # (B, 1), of texts
+    folder = save_adapter(tmp_path / "run", tmp_path / "adapter", base=base)
+    adapted = peft.PeftModel.from_pretrained(hf.AutoModelForSequenceClassification.from_pretrained(base), folder).eval()
+    for found in (adapted, load(folder).network, load(tmp_path / "run").network):
+        torch.testing.assert_close(logits(found, "bert classification"), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_center_without_a_bias_to_hold_it_is_not_left_out(tmp_path: Path) -> None:
+    base = saved(theirs("mistral regression"), tmp_path / "base")
+    tuned("bert classification", base, tmp_path / "run", LoraConfig(), center=1e6)
+    with pytest.raises(CapabilityError, match="no place for the center of a head without a bias"):
+        save_adapter(tmp_path / "run", tmp_path / "out", base=base)
 
 
 @pytest.mark.parametrize("bias", ["lora_only", "all"])
