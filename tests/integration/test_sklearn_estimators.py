@@ -116,12 +116,16 @@ def test_a_pickle_is_the_folder(tmp_path: Path) -> None:
     assert {type(label) for label in again.predict(X).tolist()} == {str}
 
 
-def test_in_a_pipeline_and_a_grid_search() -> None:
+@pytest.mark.parametrize("name", ["steps", "settings__training__steps"])
+def test_in_a_pipeline_and_a_grid_search(name: str) -> None:
+    """By an argument of the estimator, and by one of its settings, which keeps the others."""
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
     pipeline = Pipeline([("lower", lower), ("classifier", Classifier(settings=TINY, learning_rate=0.02, device="cpu"))])
-    search = GridSearchCV(pipeline, {"classifier__steps": [1, 40]}, cv=2, error_score="raise")
+    search = GridSearchCV(pipeline, {f"classifier__{name}": [1, 40]}, cv=2, error_score="raise")
     search.fit([text.upper() for text in X], Y)
-    assert search.best_params_ == {"classifier__steps": 40} and search.best_score_ == 1.0
+    assert search.best_params_ == {f"classifier__{name}": 40} and search.best_score_ == 1.0
+    settings = search.best_estimator_.named_steps["classifier"].settings
+    assert settings == TINY | ({} if name == "steps" else {"training.steps": 40})
     assert search.predict(["GOOD", "bad"]).tolist() == [1, 0]
 
 
