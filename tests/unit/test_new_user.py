@@ -312,6 +312,17 @@ def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
         )
 
 
+def test_scores_of_1_to_5_are_learned_as_the_same_a_million_times_as_large(tmp_path: Path) -> None:
+    """Training does not depend on the scale of its numbers: the outputs are the same but for the factor."""
+    outputs = []
+    for factor in (1, 2**20):
+        numbers = [factor * (1.0 + (len(text) + number) % 5) for number, text in enumerate(FILMS)]
+        data = {"train": {"text": FILMS, "score": numbers}}
+        run = train(SMALL | {"task": "regression"}, data=data, out=tmp_path / str(factor), threads=1)
+        outputs.append([number / factor for number in numbers_of(load(run.folder), FILMS)])
+    assert outputs[1] == pytest.approx(outputs[0], rel=1e-3) and len(set(outputs[0])) > 1
+
+
 @pytest.mark.parametrize(
     ("metric", "scores", "why"),
     [("cosine-spearman", False, "pairs with scores, and these have none"), ("mrr", True, "pairs without scores")],
