@@ -406,6 +406,11 @@ MET = [
     (".md", "a\n\nb\n\n# 1. c\n\nd\n", ["1. x", "# y", "2. z", "-w"], "1\\. x\n\n\\# y\n\n# 2. z\n\n-w\n"),
     (".md", "a b\nc d\n", ["aaa bbb - ccc ddd"], "aaa bbb -\nccc ddd\n"),
     (".md", "a b\nc d\n", ["aaa bbb 12. ccc ddd"], "aaa bbb 12.\nccc ddd\n"),
+    # a pair of marks around nothing is left out, since it would be text; what the text escapes stays, and new signs are escaped
+    (".md", "a **b** c *d*.\n\n**e _f_** g\n", ["A <0> </0>B<1></1>.", "<0><1></1></0> G"], "A B.\n\nG\n"),
+    (".md", "**a**, ~~b~~: *c* [d](e) d\n", ["<0> </0>A<1> </1>B<2>C</2> <3></3>"], "A B*C* [](e)\n"),
+    (".md", "a\\* \\_b\\_ 2 * c\n", ["A<0/> <1/><2/> 2 * C_d"], "A\\* \\_\\_ 2 * C\\_d\n"),
+    (".html", "<p>a <b>b</b></p>", ["A <0></0>*c*"], "<p>A <b></b>*c*</p>"),
 ]  # fmt: skip
 
 

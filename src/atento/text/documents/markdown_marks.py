@@ -14,9 +14,9 @@ from atento.text.markup_tags import halves
 _Rule = Callable[[StateInline, bool], bool]
 _RULES = {"link": link, "image": image, "backticks": backtick, "autolink": autolink, "html_inline": html_inline}
 _MARKUP = re.compile(
-    r"(?P<kept>!\[[^\[\]]*\]\[[^\[\]]*\]|<[^<>\s][^<>]*>|\\[^\w\s]|\[\^[^\[\]\s]+\]|&[#\w]+;)"
+    r"(?P<kept>!\[[^\[\]]*\]\[[^\[\]]*\]|<[^<>\s][^<>]*>|\\(?:[^\w\s]|_)|\[\^[^\[\]\s]+\]|&[#\w]+;)"
     r"|(?P<open>\[)(?=[^\[\]]*\]\[[^\[\]]+\])|(?P<close>\]\[[^\[\]]+\])"  # a label that is defined elsewhere
-    r"|(?P<mark>\*{1,3}|~~|(?<!\w)_{1,3}(?=\S)|(?<=\S)_{1,3}(?!\w))"
+    r"|(?P<mark>\*{1,3}|~~|(?<!\w)_{1,3}+(?=\S)|(?<=\S)_{1,3}+(?!\w))"
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from markdown_it.token import Token
 
 from atento.text.documents.markdown_marks import Mark, Parser
-from atento.text.documents.segments import Inline, Segment, wrapped
+from atento.text.documents.segments import NUMBERED, Inline, Segment, wrapped
 from atento.text.documents.web_pages import has_letters, tag_pieces
 from atento.text.markup_tags import name_of
 
@@ -149,7 +149,9 @@ def _segment(words: str, marks: list[Mark], raw: str, between: list[str], attrib
             written = f"{written[:place]}\\{written[place:]}"
         return wrapped(written, between, _BLOCK)
 
-    made = replace(inline.segment(lines=lines), raw=raw)
+    text = NUMBERED.sub("", inline.text)  # a sign that it has stays as it is there
+    shown = partial(re.sub, "[*_`~]", lambda sign: sign[0] if sign[0] in text else f"\\{sign[0]}")
+    made = replace(inline.segment(shown, lines, marks="*_~"), raw=raw)
     return made if inline.has_words else made.of_attributes()
 
 

@@ -13,6 +13,7 @@ from atento.errors import AtentoWarning, DataError, UsageError, counted
 
 MOST = 64 << 20  # bytes of a document
 NUMBERED = re.compile(r"(</?\d+/?>)")
+_EMPTY = re.compile(r"(\s?)<(\d+)>(\s*)</\2>(?=([\s.,;:!?)]|\Z)?)")  # a pair around nothing, and what is behind it
 LINE_END = re.compile(r"\r\n|\r|\n")
 MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _DECLARED = re.compile(rb"(?i)\b(?:charset|encoding)\s*+=\s*+[\"']?\s*+([\w.:-]++)")
@@ -219,9 +220,12 @@ class Inline:
         self._tags[tag] = [markup] if isinstance(markup, str) else markup
         self.add(tag, joined(self._tags[tag], None))
 
-    def segment(self, escape: Callable[[str], str] = str, lines: Callable[[str], str] | None = None) -> Segment:
+    def segment(
+        self, escape: Callable[[str], str] = str, lines: Callable[[str], str] | None = None, marks: str = ""
+    ) -> Segment:
         """The segment of what was added; `escape` makes text of a translation, and `lines` puts all on lines.
 
+        A pair of markup of the characters `marks` around nothing is left out, since it would be text.
         A space of markup is NUL for `lines`, which breaks no line there; a document that has lines has no other NUL.
         """
         tags, inside = dict(self._tags), list[Segment]()
@@ -229,6 +233,12 @@ class Inline:
             inside += [piece for piece in pieces if isinstance(piece, Segment)]
 
         def shown(translation: str, *values: str) -> str:
+            def without(found: re.Match[str]) -> str:
+                is_mark = set(joined(tags.get(f"<{found[2]}>", "?"), None)) <= {*marks}
+                return ("" if found[4] is not None else (found[1] + found[3])[:1]) if is_mark else found[0]
+
+            for _ in marks and range(8):  # one inside another
+                translation = _EMPTY.sub(without, translation).strip()
             parts, at, rest = "", 0, iter(values)
             markup = {tag: joined(pieces, rest).replace(" ", "\0" if lines else " ") for tag, pieces in tags.items()}
             for match in NUMBERED.finditer(translation):  # a tag that ends one takes no number
