@@ -25,8 +25,8 @@ _KINDS = {
     "placeholder": PLACEHOLDER,
     "emoji": EMOJI,
     # with its signs, and with letters, as in 1980s and 2h30, but for 3rd, which is another word elsewhere
-    "number": r"(?<![\w.,])(?:[$€£¥₹] ?)?+\d++(?:[.,:/-]\d++)*+(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+"
-    r"(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
+    "number": r"(?<![\w.,])(?:[A-Z]{0,3}[$€£¥₹][ \u00a0\u202f]?)?+\d++(?:[.,:/-]\d++)*+"  # R$ 1,50
+    r"(?:(?!(?:st|nd|rd|th)\b)[A-Za-z]\w*+)?+(?:[ \u00a0\u202f]?[%‰$€£¥₹](?![\w(%{]))?+(?!\w)",
 }
 SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _JOINED = re.compile(rf"\d[.,:/-]?(?:{TAG})+[.,:/-]?\d")  # numbers that would be one without the tags between them
