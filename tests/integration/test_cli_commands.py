@@ -344,11 +344,11 @@ def test_split_sentences(server: ForkServer, here: Path) -> None:
 
 
 def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here: Path) -> None:
-    (here / "latin.txt").write_bytes("good\na\xe7\xe3o\nfine\n".encode("latin-1"))
+    (here / "latin.txt").write_bytes("good\na\xe7\x81o\nfine\n".encode("latin-1"))
     done = server.run("translate", "run", "latin.txt", cwd=here)
     refused(
         done,
-        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file; it looks like WINDOWS-1252 (save it as",
+        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file",
     )
     refused(server.run("translate", "run", cwd=here, stdin=b"\xff\nok\n"), "standard input:1: not UTF-8: byte 0xff")
     for argv, stdin in ((["latin.txt"], b""), (["-"], (here / "latin.txt").read_bytes())):
@@ -357,7 +357,8 @@ def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here
         assert done.status == 0 and len(out) == 4 and out[1] == ""
         assert done.stderr.startswith("warning: 1 bad line skipped, first: ") and ":2: not UTF-8" in done.stderr
     (here / "wide.txt").write_bytes("olá\n".encode("utf-16"))
-    refused(server.run("translate", "run", "wide.txt", cwd=here), "begins with the byte order mark of UTF-16LE")
+    done = server.run("translate", "run", "wide.txt", cwd=here)
+    assert done.status == 0 and 'wide.txt: read with `encoding: "utf-16' in done.stderr
     refused(server.run("translate", "run", "none.txt", cwd=here), "none.txt: no such file")
     refused(server.run("translate", "run", "run", cwd=here), "run: is a directory")
 

@@ -192,6 +192,8 @@ def test_a_class_with_too_few_records_names_file_and_line(encoder: Path, tmp_pat
             recipe(encoder) | {"data": {one: {"memory": one} for one in valid}}, data=valid, out=tmp_path / "b"
         )
     assert not (tmp_path / "b-vectors").exists()
-    by_number = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}  # the header is a record
+    by_number = {
+        "train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1, "header": False}
+    }  # the header is a record
     with pytest.raises(DataError, match=r"train.tsv:1: label 'label' has 1 text.*; if line 1 is a header, give the"):
         atento.train(recipe(encoder) | {"data": by_number}, out=tmp_path / "run")

@@ -14,7 +14,7 @@ HEADINGS = re.findall(r"^### `((?:error|warning): .+)`$", PAGE, flags=re.M)
 FILES = {
     "three.en": b"a\nb\nc\n",
     "two.pt": b"x\ny\n",
-    "latin.en": b"ok\nn\xe3o\n",
+    "latin.en": b"ok\nn\x81o\n",
     "broken.tsv": b"x\ty\nonly\n",
     "uneven.yaml": b"task: translation\ndata: {train: {source: three.en, target: two.pt}}\n",
     "absent.yaml": b"task: translation\ndata: {train: {source: no.en, target: no.pt}}\n",

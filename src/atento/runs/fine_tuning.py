@@ -45,8 +45,10 @@ def with_written_dropout(loaded: LoadedRecipe, network: NetworkConfig) -> Networ
 
 def positions_without_effect(loaded: LoadedRecipe, was: NetworkConfig, now: NetworkConfig) -> Iterator[str]:
     """Yield a warning of `network.max_len` and `network.positions` that make no table of positions longer."""
-    usual = loaded.origins.get
-    for key in ("network.max_len", *(key for key in loaded.origins if key.startswith("network.positions."))):
+    usual, positions = loaded.origins.get, loaded.recipe.network.positions
+    are_same = positions in (was.positions, NetworkConfig().positions)  # also those that a run has written down
+    keys = [] if are_same else [key for key in loaded.origins if key.startswith("network.positions.")]
+    for key in ("network.max_len", *keys):
         written = usual(key, "default") not in ("default", INHERITED) and not usual(key, "").startswith(
             ("preset ", "task ")
         )

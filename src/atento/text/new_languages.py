@@ -47,9 +47,11 @@ def in_languages(tokenizer: Tokenizer, new: Mapping[str, str], reads: str | None
         name = "vocab.json" if tokenizer.family == "marian" else "added_tokens.json"
         files[name] = _bytes(json.loads(files.get(name, b"{}")) | ids)
     if ids:
-        named = json.loads(files.get(MAP, b"{}")) | settings
-        key = next((key for key in _LISTS if isinstance(named.get(key), list)), _LISTS[0])
-        settings[key] = [*named.get(key, ()), *ids]
+        special = json.loads(files.get(MAP, b"{}"))
+        key = next((key for key in _LISTS if isinstance((settings | special).get(key), list)), _LISTS[0])
+        settings[key] = [*(settings | special).get(key, ()), *ids]
+        if key in special:  # which holds over the settings
+            files[MAP] = _bytes(special | {key: settings[key]})
     if reads is not None:
         (reads,) = languages_of([token_of(reads, [*tokenizer.specials.ids, *ids])])  # as the tokenizer spells it
         takes = reads in _FIXED.get(tokenizer.family or "", (reads,))

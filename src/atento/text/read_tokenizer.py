@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from atento.errors import TokenizerError, nearest
 from atento.text.kinds import KINDS
-from atento.text.released.class_keys import class_rules, unheeded
+from atento.text.released.class_keys import Part, class_rules, unheeded
 from atento.text.released.families import Sources, stated_tokens
 from atento.text.released.tokenizer_files import (
     FAMILIES,
@@ -144,9 +144,7 @@ def _kind(ours: object, model_type: object) -> tuple[str, bool]:
     return kind, lowercase
 
 
-def _added(
-    directory: Path, config: dict[str, object], data: dict[str, Any], files: dict[str, bytes]
-) -> list[dict[str, object]]:
+def _added(directory: Path, config: dict[str, object], data: Part, files: dict[str, bytes]) -> list[dict[str, object]]:
     """The tokens that the other files add to those of `tokenizer.json`."""
     if (directory / ADDED).is_file() and "added_tokens_decoder" not in config:
         files[ADDED] = read_file(directory / ADDED)
@@ -161,13 +159,13 @@ def _added(
     ]
 
 
-def _listed(data: dict[str, Any]) -> list[object]:
+def _listed(data: Part) -> list[object]:
     listed = data.get("added_tokens")
     return listed if isinstance(listed, list) else []
 
 
 def _template(
-    named: str, config: dict[str, object], data: dict[str, Any], specials: SpecialTokens
+    named: str, config: dict[str, object], data: Part, specials: SpecialTokens
 ) -> tuple[Template, Template | None]:
     """The template of the class, if it has one of its own, else that of `tokenizer.json`; and the latter."""
     stated = template_of(data.get("post_processor"))

@@ -186,7 +186,7 @@ def _warn_of_still_metrics(run: Run, scores: Mapping[str, float]) -> None:
     progress.still = {name: n for name, n in before.items() if metrics[name] == n and math.isfinite(n)}
     progress.validations += 1
     told = min(4, run.config.early_stop or 4) + 1
-    if progress.validations == told or (progress.step == run.steps and 1 < progress.validations < told):
+    if progress.validations == told or (progress.step == run.steps and 2 < progress.validations < told):
         for name, value in progress.still.items():
             others = ", ".join(other for other in run.deciding if other not in progress.still)
             run.reporter.line(

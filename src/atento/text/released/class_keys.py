@@ -82,12 +82,13 @@ def _prefix(parts: dict[str, list[Part]], family: str, prefix: bool | None) -> N
         _switch(parts["decoder"], prefix, decoders.Strip(" ", 1, 0), before=())
 
 
-def _steps(part: Any, key: str) -> list[Part]:
+def _steps(part: object, key: str) -> list[Part]:
     """The steps of a part, also of one within another; Metaspace as the library writes it today."""
     if not isinstance(part, dict):
         return []
     if part.get("type") == "Sequence":
-        return [step for inner in part.get(key) or () for step in _steps(inner, key)]
+        inner = part.get(key)
+        return [step for one in (inner if isinstance(inner, list) else ()) for step in _steps(one, key)]
     if part.get("type") == "Metaspace" and "prepend_scheme" not in part:
         return [part | {"prepend_scheme": "always" if part.get("add_prefix_space", True) else "never"}]
     return [dict(part)]
