@@ -445,6 +445,7 @@ def test_what_stands_between_two_things_stays_there(tags_only: bool) -> None:
         ("a\u00a0%s\u00a0cat", "um gato", "um\u00a0%s\u00a0gato"),
         ("a cat: {a}, {b}.", "gato: .", "gato: {a}, {b}."),
         ("点击%s按钮", "click button", "click %s button"),
+        ("cat <0/>, <1/>, dog <2/>.", "gato e cão vê.", "gato <0/>, <1/> e <2/> cão vê."),
         ("a – <0/>/<1/>.", "um –.", "um – <0/>/<1/>."),
     ],
 )

@@ -279,6 +279,7 @@ def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
         if parts and not parts[-1].isspace():
             text = (before or " " * bool(before == "" and has_item and has_spaces(parts[-1]))) + text
         if rest and not rest[0].isspace() and rest[0] not in CLOSING:
-            text += after or " " * bool(after == "" and has_item and has_spaces(rest[0]))
+            is_apart = has_item or (before and not found[-1].is_half)
+            text += after or " " * bool(after == "" and is_apart and has_spaces(rest[0]))
         parts, at = parts + text, place
     return parts + output[at:]
