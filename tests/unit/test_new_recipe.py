@@ -11,6 +11,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
+from atento.errors import AtentoWarning
 from test_recipes_cli import here, refused, run
 
 __all__ = ["here"]  # the fixture of every test
@@ -136,7 +137,7 @@ NEW: dict[str, tuple[str, str | bytes, str | None, dict[str, Any]]] = {
         None, {"task": "question-answering", "question": "pergunta", "context": "contexto", "answers": "respostas"},
     ),
     "one column": (
-        "a.csv", _table("texto", "um gato dorme {}", "um cão, ladra {}"), None, TEXTS | {"text": "texto"}
+        "a.csv", _table("texto", "um gato dorme {}", '"um cão, ladra {}"'), None, TEXTS | {"text": "texto"}
     ),
     "a text file": ("a.txt", "um gato dorme\num cão ladra\n" * 9, None, TEXTS),
 }  # fmt: skip
@@ -174,6 +175,15 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
         ({"a.csv": "id,data\n1,2024-01-02\n2,2024-01-03\n"}, r"no column of texts; its columns are 'id' \(says"),
         ({"a.txt": "um gato\n", "b.txt": "a cat\nanother\n"}, "has 1 lines and"),
         ({"a.tmx": "x"}, "not XML"),
+        (
+            {"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
+            "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 ",
+        ),
+        ({"a.csv": _table("id,b;c;d", "{}, bom, e longo|Positivo")}, "a.csv:2: 3 columns, and line 1 has 2; 12 of 13"),
+        ({"a.csv": _table("texto", "Bom, e longo; nº {}")}, "a.csv:2: 2 columns, and line 1 has 1; 12 of 13 records"),
+        ({"a.csv": _table("texto|rótulo", '"Um "gato" {}"|sim')}, "a.csv:2: .*; 12 of 13 records are bad"),
+        ({"a.csv": "Texto;Rótulo\n"}, "a.csv: holds one line alone, .*Texto.* and no record below it"),
+        ({"a.jsonl": _lines({"text": "um gato {}", "label": "a"}, {"text": 1, "label": []})}, "a.jsonl:2: .* are bad"),
     ],
 )  # fmt: skip
 def test_what_a_file_leaves_open_is_listed(files: dict[str, str], said: str) -> None:
@@ -181,6 +191,19 @@ def test_what_a_file_leaves_open_is_listed(files: dict[str, str], said: str) -> 
         Path(name).write_text(content, encoding="utf-8")
     error = refused("recipes", "new", *files, "--out", "r.yaml")
     assert re.search(said, str(error)) and not Path("r.yaml").exists()
+
+
+def test_a_few_bad_records_alone_are_left_out() -> None:
+    rows = _table("texto|rótulo", *("Um gato {}|sim", "Um cão {}|não") * 5, sign=",")
+    Path("a.csv").write_text(f"{rows}\nUm gato,e outro,sim\n", encoding="utf-8")
+    assert "skip_bad: true  " in run("recipes", "new", "a.csv").stdout
+
+
+def test_labels_that_differ_by_case_are_named() -> None:
+    rows = ("Um gato {}|sim", "Um cão {}|não", "Um rato {}|Sim")
+    Path("a.csv").write_text(_table("texto|rótulo", *rows), encoding="utf-8")
+    with pytest.warns(AtentoWarning, match="'Sim' and 'sim' are two labels here"):
+        assert run("recipes", "new", "a.csv").exit_code == 0
 
 
 def test_too_few_records_are_not_held_out() -> None:

@@ -1,6 +1,7 @@
 """A recipe for a file of data: task, columns, sizes and held-out share by what stands in it, each with its reason."""
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,16 +18,18 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.column_names import NAMES, is_usual
 from atento.config.tables.formats import FORMATS, Column, format_of
 from atento.config.tables.tasks import SHOWN_BY, SUMMARIES, TASKS, TEXT_TO_TEXT
-from atento.data.files.found_reading import NUMBER, as_found, encoding_for, first_of
+from atento.data.files.found_reading import NAMED, NUMBER, as_found, encoding_for, first_of
 from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import DELIMITERS, objects_in, table_rows
 from atento.data.records.held_out import held_out
 from atento.data.records.reader import read_records
 from atento.data.records.values import characters_of, shortened
-from atento.errors import DataError, UsageError, counted, nearest
+from atento.errors import AtentoWarning, DataError, UsageError, counted, nearest
+from atento.runs.data_checks import said_alike
 
 _ROWS = 5_000  # rows that are looked at
 _LABELS, _STARS = 200, 10  # at most: different labels, and whole numbers that may be labels
+_BAD = 0.05  # a larger share of bad records is an error
 _SHORT, _HELD_OUT = 0.4, 500  # summaries are shorter than this share of their sources; records for validation
 _DATE = re.compile(r"(?:\d{4}-\d\d?-\d\d?|\d\d?[/.-]\d\d?[/.-]\d{2,4})(?:[T ].*)?")
 _PLACE = re.compile(
@@ -85,6 +88,7 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
         unused = reasons.pop("unused", "")
     of_task = TASKS[task].fields
     records = read_records(source, of_task, skip_bad=True)
+    _check_bad(source, records.skipped, len(records) + len(records.skipped))
     lengths = {key: sum(map(characters_of, column)) for key, column in records.columns.items()}
     if written is None and task == _PAIRS and lengths["target"] < _SHORT * lengths["source"]:
         task, reasons = SUMMARIES, reasons | {"task": "the targets are much shorter than their sources"}
@@ -105,6 +109,8 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
     count = max(1, min(_HELD_OUT, len(records) // 10))
     kinds = {field.name: field.kind for field in of_task if field.kind in ("class", "classes", "tags")}
     labels = [(one,) if kind == "class" else one for key, kind in kinds.items() for one in records[key]]
+    for said in said_alike(set().union(*labels)):
+        warnings.warn(said, AtentoWarning, stacklevel=2)
     try:
         held_out(records.columns, count, labels)
         lines.append((f"  held_out: {count}", "records for validation, a tenth at most; or give `valid: {file: ...}`"))
@@ -115,13 +121,19 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
         said = f"left out: {counted(len(records.skipped), 'bad record')}, first {records.skipped[0]}"
         lines.append(("  skip_bad: true", " ".join(said.split())))
     lines += [(f"  # not used: {unused}", "")] if unused else []
-    data = {"train": keys, "held_out": count}
+    lines += _sizes(task, {"train": keys, "held_out": count}, lengths, len(records))
+    width = min(48, max(len(text) for text, reason in lines if reason))
+    return "".join(f"{text:<{width}}  # {reason}\n" if reason else f"{text}\n" for text, reason in lines)
+
+
+def _sizes(task: str, data: dict[str, object], lengths: Mapping[str, int], records: int) -> list[tuple[str, str]]:
+    """The lines of a recipe about sizes, each with its reason, by the characters of each column."""
     loaded = load_recipe({"task": task, "data": data}, environment={})
     targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
-    examples = None if TASKS[task].targets.endswith(("tokens", "words")) else len(records)
+    examples = None if TASKS[task].targets.endswith(("tokens", "words")) else records
     recipe, why = fitted(loaded.recipe, list(loaded.later()), sum(lengths.values()), targets, examples)
     sizes = ", ".join(f"{key}: {getattr(recipe.network, key)}" for key in ("d_model", "d_ff", "n_heads", "n_layers"))
-    lines += [
+    return [
         (f"network: {{{sizes}}}", why.partition(" (write")[0]),
         (f"tokenizer: {{vocab_size: {recipe.tokenizer.vocab_size}}}", "rare words are read in pieces"),
         (
@@ -129,8 +141,23 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
             "updates; `minutes: N` in their place fits them to your time",
         ),
     ]
-    width = min(48, max(len(text) for text, reason in lines if reason))
-    return "".join(f"{text:<{width}}  # {reason}\n" if reason else f"{text}\n" for text, reason in lines)
+
+
+def _check_bad(source: SourceConfig, bad: Sequence[str], total: int) -> None:
+    """Check that few records are bad. Raises DataError: names the first, and what each delimiter shows of a table."""
+    if len(bad) <= _BAD * total:
+        return
+    name, seen = str(source.file), list[str]()
+    form = format_of(name, source.format, ()) if source.file else None
+    for sign, sign_name in NAMED.items() if form in ("csv", "tsv") else ():
+        with open_binary(Path(name), name, encoding=encoding_for(source, form or "")) as stream:
+            read = islice(table_rows(form or "", stream, name, sign, None), _ROWS)
+            rows = [(row[0], len(row[1])) for row in read if not isinstance(row, DataError) and row[1] != [""]]
+        other = next((row for row in rows if row[1] != rows[0][1]), None)
+        also = f" and {other[1]} in line {other[0]}" if other else ""
+        seen += [f"{sign_name} shows {counted(rows[0][1], 'column')} in line {rows[0][0]}{also}"] if rows else []
+    shown = f" ({', '.join(seen)})" if seen else ""
+    raise DataError(f"{bad[0]}; {len(bad):,} of {counted(total, 'record')} are bad, too many to leave out{shown}")
 
 
 def _source_of(name: str, task: str | None, choose: Choose) -> tuple[str, SourceConfig, dict[str, str]]:
@@ -182,17 +209,26 @@ def _columns(name: str, form: str, source: SourceConfig) -> list[_Column] | None
     """The columns of the first rows of a table; None: it is a document of SQuAD."""
     with open_binary(Path(name), name, encoding=encoding_for(source, form)) as stream:
         if form in DELIMITERS:
-            read = islice(table_rows(form, stream, name, source.delimiter, source.sheet), _ROWS)
-            rows = [row[1] for row in read if not isinstance(row, DataError) and row[1] != [""]]
-            rows = [row for row in rows if len(row) == len(rows[0])]
+            read = list(islice(table_rows(form, stream, name, source.delimiter, source.sheet), _ROWS))
+            found = [row for row in read if not isinstance(row, DataError) and row[1] != [""]]
+            if len(read) == len(found) == 1:
+                raise DataError(f"{name}: holds one line alone, {shortened(str(found[0][1]))}, and no record below it")
+            rows = [row for _, row in found if len(row) == len(found[0][1])]
+            of_first = f"and line {found[0][0]} has {len(found[0][1])}" if found else ""
+            bad = [
+                str(row) if isinstance(row, DataError) else f"{name}:{row[0]}: {len(row[1])} columns, {of_first}"
+                for row in read
+                if isinstance(row, DataError) or (row[1] != [""] and len(row[1]) != len(rows[0]))
+            ]
+            _check_bad(source, bad, len(rows) + len(bad))
             header = bool(rows) and _is_header(rows[0], rows[1:])
             keys: Sequence[Column] = rows[0] if header else range(len(rows[0]) if rows else 0)
             values = {key: [row[number] for row in rows[header:]] for number, key in enumerate(keys)}
         elif (objects := objects_in(form, stream, name)) is None:
             return None
         else:
-            found = [row[1] for row in islice(objects, _ROWS) if not isinstance(row, DataError)]
-            flat = [_flat(record) for record in found if isinstance(record, Mapping)]
+            records = [row[1] for row in islice(objects, _ROWS) if not isinstance(row, DataError)]
+            flat = [_flat(record) for record in records if isinstance(record, Mapping)]
             values = {key: [row.get(key) for row in flat] for key in dict.fromkeys(key for row in flat for key in row)}
     if not any(values.values()):
         raise DataError(f"{name}: holds no record")

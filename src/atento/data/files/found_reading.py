@@ -19,7 +19,7 @@ from atento.data.records.values import as_written
 from atento.errors import DataError
 
 _BYTES, _ROWS = 1 << 20, 1000  # of the beginning of a table
-_NAMED = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+NAMED = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 
@@ -70,7 +70,7 @@ def as_found(
 
     delimiter = source.delimiter or DELIMITERS[form]
     if source.delimiter is None and form != "xlsx":
-        readings = {sign: rows(sign) for sign in (delimiter, *(set(_NAMED) - {delimiter}))}
+        readings = {sign: rows(sign) for sign in (delimiter, *(set(NAMED) - {delimiter}))}
         delimiter = _delimiter(readings, list(columns.values()), name, sample)
         found |= {"delimiter": delimiter} if delimiter != DELIMITERS[form] else {}
     numbers = [key for key in columns if any(field.name == key and field.kind == "number" for field in fields)]
@@ -120,7 +120,7 @@ def _delimiter(readings: Mapping[str, list[Cells] | None], columns: Sequence[Col
         return own
     others = [sign for sign in fitting if sign != own]
     if len(others) > 1:
-        seen = " or ".join(f"{_NAMED[sign]} ({fitting[sign]} columns)" for sign in sorted(others))
+        seen = " or ".join(f"{NAMED[sign]} ({fitting[sign]} columns)" for sign in sorted(others))
         raise DataError(f"{name}: its columns may be separated by {seen}: `delimiter` says by which")
     return others[0]
 
