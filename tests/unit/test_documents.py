@@ -410,6 +410,8 @@ MET = [
     (".md", "a **b** c *d*.\n\n**e _f_** g\n", ["A <0> </0>B<1></1>.", "<0><1></1></0> G"], "A B.\n\nG\n"),
     (".md", "**a**, ~~b~~: *c* [d](e) d\n", ["<0> </0>A<1> </1>B<2>C</2> <3></3>"], "A B*C* [](e)\n"),
     (".md", "a\\* \\_b\\_ 2 * c\n", ["A<0/> <1/><2/> 2 * C_d"], "A\\* \\_\\_ 2 * C\\_d\n"),
+    # what an element as <kbd> holds stays, as in HTML
+    (".md", "a <kbd>b</kbd>+<KBD id=x>c *d*</KBD> e <samp>f</b>\n[g <code>h]</code>](i)\n", ["A <0/>+<1/> E <2>F<3/> <4>G <5/></4>"], "A <kbd>b</kbd>+<KBD id=x>c *d*</KBD>\nE <samp>F</b> [G <code>h]</code>](i)\n"),
     (".html", "<p>a <b>b</b></p>", ["A <0></0>*c*"], "<p>A <b></b>*c*</p>"),
 ]  # fmt: skip
 

@@ -16,7 +16,7 @@ def _tags(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-_NOT_TEXT = _tags("script style code pre listing kbd samp var textarea svg math xmp iframe noembed noframes plaintext")
+NOT_TEXT = _tags("script style code pre listing kbd samp var textarea svg math xmp iframe noembed noframes plaintext")
 _RAW = _tags("script style textarea title xmp iframe noembed noframes plaintext")  # without tags inside
 _FORMATTING = _tags("a b big code em font i nobr s small strike strong tt u")
 _MARKERS = _tags("applet caption marquee object table td th template")  # tags do not cross their edges
@@ -113,7 +113,7 @@ class OpenElements:
             self._pop_to(len(self._stack) - 1)
         if tag in ("a", "nobr"):  # these do not nest
             self._end_formatting(tag)
-        is_kept = is_kept or tag in _NOT_TEXT
+        is_kept = is_kept or tag in NOT_TEXT
         if tag in _FORMATTING:
             self._formatting[-1][tag].append((len(self._stack), is_kept))  # not in the stack: it may end across others
             self._kept += is_kept
@@ -154,7 +154,7 @@ class OpenElements:
     def _push(self, tag: str, is_kept: bool) -> None:
         for name in _names(tag):
             self._places[name].append(len(self._stack))
-        self._stack.append((tag, is_kept or tag in _NOT_TEXT))
+        self._stack.append((tag, is_kept or tag in NOT_TEXT))
         self._kept += self._stack[-1][1]
         if tag in _MARKERS:
             self._formatting.append(defaultdict(list))

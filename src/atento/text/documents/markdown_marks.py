@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, reference
 from markdown_it.rules_inline import StateInline, autolink, backtick, html_inline, image, link
 
+from atento.text.documents.html_elements import NOT_TEXT
 from atento.text.markup_tags import halves
 
 _Rule = Callable[[StateInline, bool], bool]
@@ -66,6 +67,9 @@ def _recorded(rule: _Rule) -> _Rule:
         count = len(marks)
         if not rule(state, silent):
             return False
+        if rule is html_inline and (name := halves(state.src[start : state.pos])[0]) in NOT_TEXT:  # as <kbd>
+            end = state.src.find(f"</{state.src[start + 1 : start + 1 + len(name)]}>", state.pos)
+            state.pos = max(state.pos, end + len(name) + 3) if end >= 0 else state.pos
         if silent or state.pending:  # a row of ` that begins no code is pending text
             return True
         raw = state.src[start : state.pos]
