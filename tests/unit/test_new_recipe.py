@@ -12,6 +12,8 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
 from atento.errors import AtentoWarning
+from atento.runs.prepare import read_data
+from atento.runs.run_tokenizer import tokenizer_of_columns
 from test_recipes_cli import here, refused, run
 
 __all__ = ["here"]  # the fixture of every test
@@ -161,6 +163,8 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
     assert min(1, different) <= loaded.recipe.data.held_out <= max(1, len(records) // 10)
     reasons = [line for line in Path("r.yaml").read_text(encoding="utf-8").splitlines() if not line.endswith(":")]
     assert all("# " in line for line in reasons), reasons
+    train = read_data(loaded.recipe, loaded.folder, lambda line: None).train
+    assert tokenizer_of_columns(loaded.recipe, loaded.folder, train.texts, lambda line: None).notes == ()
 
 
 @pytest.mark.parametrize(

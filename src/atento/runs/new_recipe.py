@@ -1,5 +1,6 @@
 """A recipe for a file of data: task, columns, sizes and held-out share by what stands in it, each with its reason."""
 
+import logging
 import re
 import warnings
 from collections import Counter
@@ -23,13 +24,16 @@ from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import DELIMITERS, objects_in, table_rows
 from atento.data.records.held_out import held_out
 from atento.data.records.reader import read_records
+from atento.data.records.splits import Split, split_of, subset
 from atento.data.records.values import characters_of, shortened
 from atento.errors import AtentoWarning, DataError, UsageError, counted, nearest
 from atento.runs.data_checks import said_alike
+from atento.runs.run_tokenizer import tokenizer_of_columns
 
 _ROWS = 5_000  # rows that are looked at
 _LABELS, _STARS = 200, 10  # at most: different labels, and whole numbers that may be labels
 _BAD = 0.05  # a larger share of bad records is an error
+_FEW = 3e6  # characters, of which the vocabulary is counted
 _SHORT, _HELD_OUT = 0.4, 500  # summaries are shorter than this share of their sources; records for validation
 _DATE = re.compile(r"(?:\d{4}-\d\d?-\d\d?|\d\d?[/.-]\d\d?[/.-]\d{2,4})(?:[T ].*)?")
 _PLACE = re.compile(
@@ -111,8 +115,10 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
     labels = [(one,) if kind == "class" else one for key, kind in kinds.items() for one in records[key]]
     for said in said_alike(set().union(*labels)):
         warnings.warn(said, AtentoWarning, stacklevel=2)
+    part = split_of([records])
+    assert part is not None
     try:
-        held_out(records.columns, count, labels)
+        part = subset(part, held_out(records.columns, count, labels)[0])
         lines.append((f"  held_out: {count}", "records for validation, a tenth at most; or give `valid: {file: ...}`"))
     except DataError:
         count = 0
@@ -121,26 +127,42 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
         said = f"left out: {counted(len(records.skipped), 'bad record')}, first {records.skipped[0]}"
         lines.append(("  skip_bad: true", " ".join(said.split())))
     lines += [(f"  # not used: {unused}", "")] if unused else []
-    lines += _sizes(task, {"train": keys, "held_out": count}, lengths, len(records))
+    lines += _sizes(task, {"train": keys, "held_out": count}, lengths, len(records), part)
     width = min(48, max(len(text) for text, reason in lines if reason))
     return "".join(f"{text:<{width}}  # {reason}\n" if reason else f"{text}\n" for text, reason in lines)
 
 
-def _sizes(task: str, data: dict[str, object], lengths: Mapping[str, int], records: int) -> list[tuple[str, str]]:
+def _sizes(
+    task: str, data: dict[str, object], lengths: Mapping[str, int], records: int, part: Split
+) -> list[tuple[str, str]]:
     """The lines of a recipe about sizes, each with its reason, by the characters of each column."""
     loaded = load_recipe({"task": task, "data": data}, environment={})
     targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
     examples = None if TASKS[task].targets.endswith(("tokens", "words")) else records
     recipe, why = fitted(loaded.recipe, list(loaded.later()), sum(lengths.values()), targets, examples)
     sizes = ", ".join(f"{key}: {getattr(recipe.network, key)}" for key in ("d_model", "d_ff", "n_heads", "n_layers"))
+    asked = size = recipe.tokenizer.vocab_size
+    if sum(lengths.values()) < _FEW:  # which may have fewer pieces than that, or more letters
+        log = logging.getLogger("atento.text")
+        log.addFilter(_silent)
+        try:
+            size = tokenizer_of_columns(recipe, Path(), part.texts, lambda line: None).vocab_size
+        finally:
+            log.removeFilter(_silent)
+    why = why.partition(" (write")[0].replace(f"a vocabulary of {asked:,}", f"a vocabulary of {size:,}")
     return [
-        (f"network: {{{sizes}}}", why.partition(" (write")[0]),
-        (f"tokenizer: {{vocab_size: {recipe.tokenizer.vocab_size}}}", "rare words are read in pieces"),
+        (f"network: {{{sizes}}}", why),
+        (f"tokenizer: {{vocab_size: {size}}}", "rare words are read in pieces"),
         (
             f"training: {{steps: {recipe.training.steps}}}",
             "updates; `minutes: N` in their place fits them to your time",
         ),
     ]
+
+
+def _silent(record: logging.LogRecord) -> bool:
+    """Whether a message is to be logged: none is."""
+    return False
 
 
 def _check_bad(source: SourceConfig, bad: Sequence[str], total: int) -> None:
