@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from atento.config.reading.initial_keys import INHERITED, inherited, rates_among
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import by_key
+from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.tasks import TASKS
 from atento.networks import parameter_count
 from atento.networks.adapters import adapt
@@ -45,20 +46,21 @@ def with_written_dropout(loaded: LoadedRecipe, network: NetworkConfig) -> Networ
 
 def positions_without_effect(loaded: LoadedRecipe, was: NetworkConfig, now: NetworkConfig) -> Iterator[str]:
     """Yield a warning of `network.max_len` and `network.positions` that make no table of positions longer."""
-    usual, positions = loaded.origins.get, loaded.recipe.network.positions
-    are_same = positions in (was.positions, NetworkConfig().positions)  # also those that a run has written down
-    keys = [] if are_same else [key for key in loaded.origins if key.startswith("network.positions.")]
-    for key in ("network.max_len", *keys):
-        written = usual(key, "default") not in ("default", INHERITED) and not usual(key, "").startswith(
-            ("preset ", "task ")
-        )
-        longer = now.max_len > was.max_len
-        if written and not longer and (key != "network.max_len" or loaded.recipe.network.max_len != was.max_len):
+    origins, positions = loaded.origins, loaded.recipe.network.positions
+    keys = ["network.max_len", *(key for key in origins if key.startswith("network.positions."))]
+    not_written = ("default", INHERITED, "preset ", "task ")
+    keys = [key for key in keys if not origins.get(key, "default").startswith(not_written)]
+    by_a_run = len(keys) > len(fields(PositionConfig)) and positions == NetworkConfig().positions  # it writes all down
+    if by_a_run or positions == was.positions:
+        keys = [key for key in keys if key == "network.max_len"]
+    longer = now.max_len > was.max_len
+    for key in keys:
+        if not longer and (key != "network.max_len" or loaded.recipe.network.max_len != was.max_len):
             limit = was.position_limit
             why = "learns no positions" if limit is None else f"has {limit:,} learned positions, which stay"
-            yield f"{usual(key)}: {key} has no effect: the initial model {why}"
-        elif written and longer and not key.endswith(("max_len", ".kind", ".longer")):
-            yield f"{usual(key)}: {key} has no effect: init names a trained model, which brings its own"
+            yield f"{origins[key]}: {key} has no effect: the initial model {why}"
+        elif longer and not key.endswith(("max_len", ".kind", ".longer")):
+            yield f"{origins[key]}: {key} has no effect: init names a trained model, which brings its own"
 
 
 def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Iterator[str]:
