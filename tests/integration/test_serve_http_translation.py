@@ -197,6 +197,8 @@ def test_terms_and_spans_are_kept(service: Served) -> None:
     assert all(done["translatedText"].count(span) == 1 for span in ("<b>", "%1$s", "</b>", "me@x.pt", "🙂", "3.5"))
     both = translated(service, [FIRST, "Nothing."], glossary=glossary)
     assert both["terms"] == [{"dog": True}, {}]
+    page = '<p title="the cat > the dog">The cat sleeps.</p><!-- <b>the dog</b> -->'  # no dog is seen
+    assert translated(service, page, glossary=glossary, format="html")["terms"] == {}
     for wrong, said in (
         ({"Dog": "x", "dog": "y"}, "/glossary/dog: the term 'dog' also stands at /glossary/Dog"),
         ({"dog": " "}, "/glossary/dog: the target term is empty"),

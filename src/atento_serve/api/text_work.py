@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from html import unescape
 from typing import Any, cast
 
 from atento.errors import AtentoError, DataError
 from atento.text.documents import read_document
 from atento.text.documents.document_sentences import DocumentSentences, Passages, joined
+from atento.text.documents.html_text import parts_of
 from atento.text.documents.segments import NUMBERED, TextDocument
 from atento.text.documents.web_pages import read_html
 from atento.text.glossary import Glossary, glossary_of_rows
@@ -138,7 +138,7 @@ def _glossary(terms: str) -> Glossary | None:
 
 def _words(markup: str) -> str:
     """What a reader sees of HTML."""
-    return unescape(re.sub(r"<[^<>]*>", " ", markup))
+    return " ".join(part.text for part in parts_of(markup) if part.kind == "text")
 
 
 @dataclass(frozen=True)
