@@ -175,7 +175,6 @@ class RecurrentDecoder(nn.Module):
             hidden, weights = self._step_by_step(x, state, token_mask, random)
         else:
             # attention comes after the step, without input feeding: all states first, then all contexts
-            assert state.memory is not None
             context = state.memory.context.unsqueeze(1).expand(-1, x.shape[1], -1)  # C, the same at every step
             inputs = torch.cat([x, context], dim=-1) if self.queries_before_step else x
             states, state.layers = self.stack(inputs, state.layers, token_mask=token_mask, random=random)

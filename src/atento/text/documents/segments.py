@@ -237,7 +237,7 @@ class Inline:
                 is_mark = set(joined(tags.get(f"<{found[2]}>", "?"), None)) <= {*marks}
                 return ("" if found[4] is not None else (found[1] + found[3])[:1]) if is_mark else found[0]
 
-            for _ in marks and range(8):  # one inside another
+            for _ in range(8 if marks else 0):  # one inside another
                 translation = _EMPTY.sub(without, translation).strip()
             parts, at, rest = "", 0, iter(values)
             markup = {tag: joined(pieces, rest).replace(" ", "\0" if lines else " ") for tag, pieces in tags.items()}
