@@ -236,8 +236,11 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     assert "cão" in upload("a.md", FIRST.encode(), glossary=terms).text
     plain = {"q": FIRST, "source": "en", "target": "pt", "glossary": terms}
     assert "cão" in httpx.post(service.url + "/translate", data=plain).json()["translatedText"]
+    mixed = service.post("/translate", plain | {"q": ["a", 5], "glossary": {}})
+    assert mixed.status_code == 422 and "a list of texts (item 1, counted from 0, is the number 5)" in mixed.text
     for wrong, said in (
-        ("{", "must be an object of texts or lists of texts, as JSON in a form: got"),
+        ("{", "must be an object of texts or lists of texts, as JSON in a form (it is no JSON of an object): got"),
+        ('{"dog": 5}', "as JSON in a form (the term 'dog' has the number 5)"),
         ('{"dog": " "}', "is empty"),
     ):
         refused = upload("a.md", FIRST.encode(), glossary=wrong)

@@ -75,6 +75,12 @@ def busy(message: str, seconds: float, code: str = "busy") -> ServiceError:
     return ServiceError(503, message, code, headers={"Retry-After": retry_after(seconds)})
 
 
+def late(seconds: float) -> ServiceError:
+    """504: the deadline of a request has passed, in seconds."""
+    said = f"the answer was not ready in {seconds:g} seconds, the limit `deadline` of the service: send less at once"
+    return ServiceError(504, said, "deadline")
+
+
 def stopping() -> ServiceError:
     """503: the service is stopping."""
     return busy("the service is stopping", 5, "stopping")

@@ -136,9 +136,12 @@ def _must_be(what: str) -> PydanticCustomError:
 
 
 def _texts(value: object) -> object:
-    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-        return value
-    raise _must_be("a text or a list of texts")
+    if not isinstance(value, str | list):
+        raise _must_be("a text or a list of texts")
+    for number, item in enumerate(value if isinstance(value, list) else ()):
+        if not isinstance(item, str):
+            raise _must_be(f"a text or a list of texts (item {number}, counted from 0, is {described(item)})")
+    return value
 
 
 def _prompts(value: object) -> object:
@@ -159,12 +162,15 @@ def _texts_or_ids(value: object) -> object:
 
 def _terms(value: object) -> object:
     """Each is checked here, since pydantic would list all that are wrong."""
+    must, is_form = "an object of texts or lists of texts, as JSON in a form", isinstance(value, str)
     with suppress(ValueError):
         value = from_json(value) if isinstance(value, str) else value
-    forms = value.values() if isinstance(value, dict) else [None]
-    if all(isinstance(one, str) or (isinstance(one, list) and all(isinstance(x, str) for x in one)) for one in forms):
-        return value
-    raise _must_be("an object of texts or lists of texts, as JSON in a form")
+    if not isinstance(value, dict):
+        raise _must_be(f"{must}{' (it is no JSON of an object)' if is_form else ''}")
+    for term, forms in value.items():
+        if not (isinstance(forms, str) or (isinstance(forms, list) and all(isinstance(one, str) for one in forms))):
+            raise _must_be(f"{must} (the term {term[:40]!r} has {described(forms)})")
+    return value
 
 
 _TEXT_SCHEMA: dict[str, object] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from atento_serve.http.body import gone
-from atento_serve.http.errors import ServiceError, busy, too_long, wrong_field
+from atento_serve.http.errors import ServiceError, busy, late, too_long, wrong_field
 from atento_serve.http.middleware import CLOSED_BY_CLIENT
 from atento_serve.http.service import Service, note
 from atento_serve.jobs import Failed, Job, Piece, QueueFull, Result, Usage
@@ -225,8 +225,7 @@ class Work:
         if failed.kind == "too_long":
             return too_long(failed.message, self.pointers.texts or None)
         if failed.kind == "deadline":
-            seconds = self.service.limits.deadline
-            return ServiceError(504, f"the answer was not ready in {seconds:g} seconds", "deadline")
+            return late(self.service.limits.deadline)
         if failed.kind == "worker":
             return busy("the process that computed the answer ended; it is being replaced", 2, "worker_ended")
         if failed.kind == "stopping":

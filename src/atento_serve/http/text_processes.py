@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from atento_serve.api.text_work import WORK, Asked
-from atento_serve.http.errors import ServiceError, busy, too_long
+from atento_serve.http.errors import ServiceError, busy, late, too_long
 from atento_serve.settings import Limits
 
 SHORT = 2000  # characters of a request whose work takes milliseconds, and is done in this process
@@ -91,8 +91,7 @@ class TextProcesses:
             async with asyncio.timeout(deadline - time.monotonic()), self._place():
                 return await self._in_process(given, content, answer)
         except TimeoutError:
-            seconds = self._limits.deadline
-            raise ServiceError(504, f"the answer was not ready in {seconds:g} seconds", "deadline") from None
+            raise late(self._limits.deadline) from None
 
     def close(self) -> None:
         """End the processes that wait."""
