@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
@@ -15,7 +16,7 @@ from atento_serve.api import text_process
 from atento_serve.api.text_work import WORK
 from atento_serve.http.body import _fields, _in_pairs, _parsed
 from atento_serve.http.errors import ServiceError
-from atento_serve.http.fields import Fields, read
+from atento_serve.http.fields import Fields
 from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits
 
@@ -84,11 +85,14 @@ def test_a_body_with_many_mistakes_is_refused_for_the_first(kind: type[Fields]) 
     """In lists and objects of any field, and in fields that there are not; pydantic would describe each of them."""
     wrong: list[Any] = [[object()] * 100_000, {str(number): object() for number in range(100_000)}]
     bodies = [{name: value} for name in kind.model_fields for value in wrong]
-    began = time.process_time()
     for body in [*bodies, wrong[1]]:
-        with suppress(ServiceError):
-            read(kind, body)
-    assert (time.process_time() - began) / (len(bodies) + 1) < 0.1  # seen: 0.005; with all of them described 0.5
+        with suppress(ServiceError):  # of a rule of our own, which speaks of one thing
+            try:
+                kind.model_validate(body)
+            except ValidationError as error:
+                assert (
+                    error.error_count() < 50
+                )  # a union of types says one for each; 100,000 with all of them described
 
 
 def test_a_fault_in_work_on_texts_is_logged_without_the_text(
