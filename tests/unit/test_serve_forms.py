@@ -4,6 +4,8 @@ import json
 import re
 import time
 from contextlib import suppress
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+import atento_serve
 from atento_serve.api import text_process
 from atento_serve.api.text_work import WORK
 from atento_serve.http.body import _fields, _in_pairs, _parsed
@@ -20,7 +23,9 @@ from atento_serve.http.fields import Fields
 from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits
 
-atento_serve = pytest.importorskip("atento_serve.app")  # with the bodies of all routes
+for part in walk_packages(atento_serve.__path__, "atento_serve."):  # with the bodies of all routes
+    if not part.name.endswith("__main__"):
+        import_module(part.name)
 FIELDS = {"q": "Olá gato, não é?", "source": "pt", "target": "日本"}
 
 

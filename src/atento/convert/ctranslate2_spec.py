@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Rotary, Shaw, T5Bias
 from atento.config.sections.network import NetworkConfig
-from atento.convert.position_tables import position_rows, position_table
+from atento.networks.stack.position_tables import position_rows, position_table
 from atento.convert.token_names import Vocabulary
 from atento.networks.interface import Network
 from atento.networks.layers import FeedForward, TokenEmbedding

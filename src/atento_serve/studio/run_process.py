@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from atento.errors import UsageError
-from atento_serve.http.fields import Fields, bounded, read
+from atento_serve.http.fields import Fields, Row, bounded, read
 from atento_serve.settings import Limits, StudioSettings
 from atento_serve.studio.process_loop import Answer, Answered, answer_all
 from atento_serve.studio.run_curves import Mark, RunCurves
@@ -18,8 +18,8 @@ MOST_RUNS = 16
 class FollowFields(Fields):
     """Runs by their names, and for each how far the page has it."""
 
-    runs: list[str]
-    marks: list[str]
+    runs: Row[str]
+    marks: Row[str]
 
 
 class Follower:

@@ -18,7 +18,7 @@ from atento.tasks.model_outputs import writer_of, writing_task
 from atento.tasks.task_model import labels_of, tokenizer_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
-from atento_serve.http.fields import Fields
+from atento_serve.http.fields import Fields, Row
 from atento_serve.studio.reasons import Reason, why_no_attention
 from atento_serve.studio.screens.fill_masks import masked_text
 from atento_serve.studio.screens.heads import MapFields, map_of, record_of
@@ -47,7 +47,7 @@ class SideFields(TextFields):
     b: str
     view: str
     second: str = ""
-    spans: list[list[int]] | None = None
+    spans: Row[Row[int]] | None = None
 
 
 class ListFields(TextFields):
@@ -55,9 +55,9 @@ class ListFields(TextFields):
 
     b: str
     view: str
-    texts: list[str]
+    texts: Row[str]
     second: str = ""
-    spans: list[list[list[int]]] | None = None
+    spans: Row[Row[Row[int]]] | None = None
 
 
 class DifferenceFields(MapFields):

@@ -4,7 +4,7 @@ from atento.model import Model
 from atento.tasks.task_model import tokenizer_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
-from atento_serve.http.fields import bounded
+from atento_serve.http.fields import Row, bounded
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields
@@ -13,7 +13,7 @@ from atento_serve.studio.traces import TextFields
 class MaskFields(TextFields):
     """A text, the words of it that are masked, as [start, end] in characters, and how many candidates are wanted."""
 
-    spans: list[list[int]]
+    spans: Row[Row[int]]
     top: int = 8
 
 

@@ -10,7 +10,7 @@ from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder
 from atento.networks.stack.stack import Stack
 from atento_serve.http.errors import wrong_field
-from atento_serve.http.fields import Fields
+from atento_serve.http.fields import Fields, Row
 from atento_serve.studio.mask_code import mask_of, painted
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.tiles import tile
@@ -25,7 +25,7 @@ class MaskFields(Fields):
     """
 
     code: str = "causal()"
-    paint: list[list[int]] | None = None
+    paint: Row[Row[int]] | None = None
     model: str | None = None
     kind: str | None = None
     layer: int = 0

@@ -10,7 +10,7 @@ from atento.nfc import nfc
 from atento.text import Tokenizer, train_tokenizer, word_spans
 from atento.text.kinds import KINDS
 from atento_serve.http.errors import ServiceError, too_long
-from atento_serve.http.fields import Fields, bounded
+from atento_serve.http.fields import Fields, Row, bounded
 from atento_serve.studio.shelf import MOST_TOKENIZERS, Function, Shelf, Values
 
 _MOST_PIECES = 8_000
@@ -23,8 +23,8 @@ class ColumnFields(Fields):
     """A text; models or tokenizer folders by name; and tokenizers that were trained here, by their keys."""
 
     text: str
-    names: list[str]
-    trained: list[str]
+    names: Row[str]
+    trained: Row[str]
 
 
 class MergeFields(Fields):

@@ -5,6 +5,7 @@ from typing import Any
 from atento.config.tables.verbs import EXPLANATIONS
 from atento.model import Model
 from atento_serve.engine.verbs import verbs_of
+from atento_serve.http.fields import Row
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.screens.fill_masks import masked_text
 from atento_serve.studio.shelf import Function, Shelf, Values
@@ -20,7 +21,7 @@ class WhyFields(TextFields):
     """
 
     second: str = ""
-    spans: list[list[int]] | None = None
+    spans: Row[Row[int]] | None = None
     method: str = EXPLANATIONS[0]
 
 
