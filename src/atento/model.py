@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, Unpack
@@ -18,7 +19,8 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError
-from atento.inference.choose import NetworkStepFunction, check_int8, pack_weights, reader, versions_of
+from atento.inference.choose import NetworkStepFunction, check_int8, engine_of, pack_weights, reader, versions_of
+from atento.inference.onnx_steps import Engine
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.limits import path_of
@@ -59,6 +61,7 @@ def load(
     device: str = "auto",
     precision: str = "float32",
     *,
+    engine: Engine = "auto",
     allow_missing: bool = False,
     allow_unused: bool = False,
 ) -> Model:
@@ -72,6 +75,8 @@ def load(
             of a decoder or an encoder have weights and activations of 8 bits, and tables of tokens 8 bits a number (of
             an encoder, where no head multiplies by them), and no others are kept; all else is float32. "auto" is the
             widest type in the file.
+        engine: what runs the layers of a network on the CPU in float32: "torch", "onnx" (ONNX Runtime), or "auto": ONNX
+            Runtime for small networks where the extra `onnx` is installed. `model.engine` says which.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
 
@@ -83,7 +88,7 @@ def load(
     """
     check_flags(allow_missing=allow_missing, allow_unused=allow_unused)
     loaded = load_model(model, device, precision, allow_missing=allow_missing, allow_unused=allow_unused)
-    return Model(**vars(loaded)).to(precision="int8" if loaded.precision == "int8" else None)
+    return Model(**vars(loaded), engine=engine).to(precision="int8" if loaded.precision == "int8" else None)
 
 
 class Model(TaskModel):
@@ -100,8 +105,11 @@ class Model(TaskModel):
         precision: str = "float32",
         stored: Mapping[str, torch.dtype] | None = None,
         requested: str = "",
+        engine: Engine = "auto",
     ) -> None:
         super().__init__(network, tokenizer, config, path, words, precision, requested)
+        engine_of(network, engine, precision)  # raises where it is not possible
+        self.chosen_engine = engine
         self.load_report = load_report
         self.stored = stored or {}  # the type of each weight in the file that it was read from
         # by the addresses and versions of the weights that they were made for
@@ -112,6 +120,11 @@ class Model(TaskModel):
             check_int8(network)
         if tokenizer is not None:
             tokenizer.pad_to(network.config.vocab_size, network.config.target_vocab_size)
+
+    @property
+    def engine(self) -> str:
+        """What runs the layers of the network: "torch", or "onnx"."""
+        return engine_of(self.network, self.chosen_engine, self.precision)
 
     @property
     def device(self) -> torch.device:
@@ -157,7 +170,7 @@ class Model(TaskModel):
         It is made and shared as the step function is.
         """
         precision: Precision | None = "int8" if self.precision == "int8" else None
-        return self._kept(self._reader, lambda: reader(self.network, precision))
+        return self._kept(self._reader, lambda: reader(self.network, precision, self.chosen_engine))
 
     def drafting_model(self, name: str) -> Model:
         """Return the model of that name, loaded on the device of this one and in its precision: for `draft`.
@@ -166,7 +179,7 @@ class Model(TaskModel):
         """
         with _LOCK:
             if name not in self._drafting:
-                self._drafting[name] = load(name, str(self.device), self.precision)
+                self._drafting[name] = load(name, str(self.device), self.precision, engine=self.chosen_engine)
             return self._drafting[name]
 
     def embedder(self, name: str) -> Callable[[list[str]], NDArray[np.float32]]:
@@ -380,7 +393,7 @@ class Model(TaskModel):
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""
         if self.path is not None:
-            return load, (str(self.path), str(self.device), self.precision)
+            return partial(load, engine=self.chosen_engine), (str(self.path), str(self.device), self.precision)
         raise UsageError("a model is pickled by its folder, and this one has none: `save` it and load that")
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from atento.cli.completion import models as model_names
 from atento.cli.completion import words
-from atento.cli.options import Device, Precision, Threads, check_seed, progress
+from atento.cli.options import Device, EngineOption, Precision, Threads, check_seed, progress
 
 if TYPE_CHECKING:
     from atento_serve.http.clients import Key
@@ -113,6 +113,7 @@ def serve(
     workers: Workers = 1,
     device: Device = "auto",
     precision: Precision = "float32",
+    engine: EngineOption = "auto",
     seed: RequestSeed = None,
     threads: Threads = None,
     log_text: Annotated[bool, typer.Option("--log-text", help="Allow texts of users in the log.")] = False,
@@ -140,7 +141,7 @@ def serve(
         "truncate": truncate,
     }
     limits = limits_from({name: value for name, value in values.items() if value is not None}, limit or [])
-    options = {"device": device, "precision": precision, "threads": threads, "workers": workers, "seed": seed}
+    options = _options(device, precision, engine, threads, seed) | {"workers": workers}
     served = _models(models, languages or [], options)
     settings = ServerSettings(
         host,
@@ -181,6 +182,7 @@ def studio(
     limit: AnyLimit = None,
     device: Device = "auto",
     precision: Precision = "float32",
+    engine: EngineOption = "auto",
     seed: RequestSeed = None,
     threads: Threads = None,
     studio_cache: StudioCache = 1000,
@@ -193,7 +195,7 @@ def studio(
     from atento_serve.start import serve as run
 
     named = [one for word in models or _small_models() for one in _runs_in(word)]
-    shown = _models(named, [], {"device": device, "precision": precision, "threads": threads, "seed": seed})
+    shown = _models(named, [], _options(device, precision, engine, threads, seed))
 
     def ready(url: str) -> None:
         progress(f"ready: {url} shows {', '.join(shown)}; open {url}/studio/")
@@ -283,6 +285,10 @@ def _is_traced(*, asked: bool) -> bool:
             raise MissingPartError(lacks)
         progress(f"the variables OTEL_* ask for tracing, and there is none: {lacks}")
     return named and not missing
+
+
+def _options(device: str, precision: str, engine: str, threads: int | None, seed: int | None) -> dict[str, Any]:
+    return {"device": device, "precision": precision, "engine": engine, "threads": threads, "seed": seed}
 
 
 def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> "dict[str, ModelSettings]":

@@ -17,7 +17,7 @@ class ModelSettings:
     Attributes:
         name: by which requests name it.
         path: what `atento.load` takes: a run folder, a model folder, a shipped model or a hub name.
-        device, precision: as `atento.load` takes them.
+        device, precision, engine: as `atento.load` takes them.
         threads: CPU threads of its workers together; None: all cores.
         workers: the number of processes that compute it.
         seed: of requests that have none; None: that of the model's own decoding.
@@ -28,6 +28,7 @@ class ModelSettings:
     path: str
     device: str = "auto"
     precision: str = "float32"
+    engine: Literal["auto", "torch", "onnx"] = "auto"
     threads: int | None = None
     workers: int = 1
     seed: int | None = None

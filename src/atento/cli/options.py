@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from typer.models import ArgumentInfo
@@ -86,6 +86,14 @@ Precision = Annotated[
         autocompletion=words("float32", "bfloat16", "int8", "float64"),
     ),
 ]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="auto, torch or onnx: what runs small networks on the CPU in float32.",
+        autocompletion=words("auto", "torch", "onnx"),
+    ),
+]
 Seed = Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Random seed, 0 or more.")]
 TrainingPrecision = Annotated[
     str | None,
@@ -151,6 +159,7 @@ class ModelOptions:
 
     device: Device = "auto"
     precision: Precision = "float32"
+    engine: EngineOption = "auto"
     seed: Seed = 1
     threads: Threads = None
     as_json: AsJson = False
@@ -163,8 +172,9 @@ class ModelOptions:
                 from atento.inference.choose import pack_large
                 from atento.model import load  # with torch, which the process that hands out blocks does not need
 
-                loaded = load(model, device=self.device, precision=self.precision)
-            pack_large(loaded.network)  # nobody asks for them in a command
+                loaded = load(model, self.device, self.precision, engine=cast(Any, self.engine))
+            if loaded.engine == "torch":
+                pack_large(loaded.network)  # nobody asks for them in a command
             yield loaded
 
 

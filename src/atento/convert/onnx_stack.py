@@ -16,8 +16,8 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Rotary, Rotation
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.sections.network import NetworkConfig
-from atento.networks.stack.position_tables import position_table
 from atento.networks.layers import Block, TokenEmbedding
+from atento.networks.stack.position_tables import position_table
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_positions import InputLayer
 

@@ -14,6 +14,7 @@ from atento.inference.encoder_reading import pack_stack, why_not_packed
 from atento.inference.fast import FastStepFunction, precision_of_sources, why_not_fast
 from atento.inference.fast_reader import FastReader, attention_type_of, why_no_fast_reading
 from atento.inference.graphs import GraphStepFunction
+from atento.inference.onnx_steps import Engine, decoder_of, takes_graph
 from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
 from atento.inference.packed_modules import pack_decoder, pack_modules
 from atento.inference.plain import PlainStepFunction, WritingNetwork
@@ -39,6 +40,7 @@ def step_function(
     precision: Precision | None = None,
     device: str | torch.device | None = None,
     prompt: Prompt = "causal",
+    engine: Engine = "torch",
 ) -> NetworkStepFunction:
     """The step function of a network, for `atento.decoding`; threads may share it.
 
@@ -53,10 +55,11 @@ def step_function(
             step function, and the one that `observe` can observe.
         prompt: "prefix" reads prompts in both directions, for an encoder or a decoder that was trained with a prefix;
             these steps are plain. An encoder that was trained with a causal mask continues prompts too.
+        engine: of fast steps in float32 on a CPU: "torch", "onnx" (ONNX Runtime), or "auto", the faster one by size.
 
     Raises:
-        CapabilityError: the network writes nothing, or does not support that kind or precision. ValueError: an
-            unknown kind.
+        CapabilityError: the network writes nothing, or does not support that kind, precision or engine. ValueError:
+            an unknown kind. UsageError: an unknown engine. MissingPartError: "onnx" without that extra.
     """
     if (isinstance(network, Encoder) and "vocabulary" not in network.heads) or not isinstance(
         network, WritingNetwork | Encoder
@@ -84,7 +87,9 @@ def step_function(
         if not isinstance(network, EncoderDecoder | Decoder) or reason is not None:
             raise CapabilityError(f"no fast steps for {reason}")
         chosen_precision = precision or ("bfloat16" if weight.dtype == torch.bfloat16 else "float32")
-        return (GraphStepFunction if kind == "graphs" else FastStepFunction)(network, chosen_precision)
+        if kind == "graphs":
+            return GraphStepFunction(network, chosen_precision)
+        return FastStepFunction(network, chosen_precision, engine)
     if precision not in (None, weight_dtype):
         why = f"no fast steps for {reason}" if reason is not None else f"plain steps on {weight.device}"
         raise CapabilityError(
@@ -139,16 +144,17 @@ def versions_of(network: nn.Module) -> Versions:
     )
 
 
-def reader(network: Network, precision: Precision | None = None) -> Network:
+def reader(network: Network, precision: Precision | None = None, engine: Engine = "torch") -> Network:
     """The network that reads texts for a loaded model: with packed weights and no padding where the network supports
     it, else the network itself; also while a module has a hook.
 
     Args:
         network: any network, in evaluation mode.
         precision: "int8", of encoders on the CPU, and where the weights have 8 bits; None: the type of the weights.
+        engine: as in `step_function`.
 
     Raises:
-        CapabilityError: int8 for a network that does not support it.
+        CapabilityError: int8 for a network that does not support it, or such an engine.
     """
     reason = why_no_fast_reading(network)
     if has_int8_weights(network) and not has_int8_products():
@@ -165,7 +171,7 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
     if not isinstance(network, Encoder) or reason is not None or hooked(network):
         return network
     chosen_precision: Precision = "bfloat16" if next(network.parameters()).dtype == torch.bfloat16 else "float32"
-    return FastReader(network, precision or chosen_precision).eval()
+    return FastReader(network, precision or chosen_precision, engine).eval()
 
 
 def pack_weights(network: Network, precision: Precision | None = None) -> None:
@@ -201,6 +207,21 @@ def pack_large(network: Network) -> None:
     """`pack_weights` of a network of more than 32 MiB; a smaller one is as fast or faster beside its packed form."""
     if sum(weight.nbytes for weight in network.parameters()) > _LARGE:
         pack_weights(network)
+
+
+def engine_of(network: object, engine: Engine, precision: str) -> Engine:
+    """What runs the layers of a network: "onnx" or "torch"; `engine` as in `step_function`. Raises as `takes_graph`."""
+    if isinstance(network, Encoder):
+        reason, stack = why_no_fast_reading(network), network.stack
+    else:
+        reason, stack = why_not_fast(network), None
+        if isinstance(network, EncoderDecoder | Decoder):
+            stack = decoder_of(network)
+    if reason is not None or stack is None:
+        if engine == "onnx":
+            raise CapabilityError(f"`engine: onnx` is for Transformers on the CPU, not for {reason}")
+        return "torch"
+    return "onnx" if takes_graph(engine, stack, precision) else "torch"
 
 
 def why_no_int8(network: object) -> str | None:

@@ -22,6 +22,7 @@ from atento.attention.masks import padding
 from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.relative_terms import ProjectedScheme
 from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
+from atento.inference.onnx_steps import EncoderGraph, suits
 from atento.inference.packed_linear import Activation, PackedLinear, Precision, with_round_number
 from atento.inference.packed_modules import PackedModule, pack, pack_modules
 from atento.inference.plain import moved_to_front, padded
@@ -133,18 +134,28 @@ class PackedStack:
         stack: of the encoder; one of which `why_not_packed` says nothing.
         pre_norm: whether norms stand before the sublayers.
         attention_type: of queries, keys and values.
+        graph: runs rows of equal length, where there is one; others are multiplied by the weights as they are.
     """
 
-    def __init__(self, stack: Stack, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        pre_norm: bool,
+        precision: Precision,
+        attention_type: torch.dtype,
+        graph: EncoderGraph | None = None,
+    ) -> None:
         self.stack, self.attention_type = stack, attention_type
         # padding changes the last digits of a row: in float32, and with fixed scales, each row stays what it is alone
         self.call_cost = CALL if attention_type == torch.bfloat16 and not has_int8_weights(stack) else 0
-        layers = {id(block): _Layer(block, pre_norm, precision, attention_type) for block in stack.layers}
+        as_it_is = graph is not None
+        layers = {id(block): _Layer(block, pre_norm, precision, attention_type, as_it_is) for block in stack.layers}
         self.layers = [layers[id(block)] for block in stack.layers]
         for layer, following in pairwise(self.layers):
             layer.reader = following.input
         inner = stack.layers[0].feed_forward.inner
         self.threads = partial(threads_for, precision, inner.in_features * inner.out_features)
+        self.graph = graph
 
     def __call__(self, x: Tensor, lengths: Tensor, depth: int | None = None) -> Tensor:
         """The output (N,D) of the first `depth` layers, or of all.
@@ -154,6 +165,11 @@ class PackedStack:
             lengths: (B,) of the rows, descending.
             depth: with fewer than all layers, the output is that without the final norm.
         """
+        length = int(lengths[0])
+        is_level = len(lengths) * length == len(x) and depth in (None, len(self.layers))
+        if self.graph is not None and is_level and suits(len(x) // 4):
+            positions = self.stack.positions.consecutive(length, length, x.device)
+            return self.graph(x, length, self.stack.positions.terms(positions, self.attention_type))
         rows, tokens = self._rows(lengths, x), len(x)
         x = with_round_number(x)
         read = x
@@ -210,7 +226,9 @@ _FUSED: dict[object, Activation] = {F.relu: "relu", F.gelu: "gelu"}
 class _Layer:
     """One block of an encoder on packed products."""
 
-    def __init__(self, block: Block, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
+    def __init__(
+        self, block: Block, pre_norm: bool, precision: Precision, attention_type: torch.dtype, as_it_is: bool = False
+    ) -> None:
         attention, feed_forward = block.self_attention, block.feed_forward
         self.attention, self.pre_norm = attention, pre_norm
         self.norms = block.self_attention_residual.norm, block.feed_forward_residual.norm
@@ -222,10 +240,11 @@ class _Layer:
         self.rows = 2048 if waits else _CHUNK  # of a call of the feed-forward network
         self.reader: PackedLinear | None = None  # of the output: the next layer's first product
         self.attended_type = torch.uint8 if self.in_place else attention_type
-        self.input = _packed(attention.input, precision, dtype=attention_type)
-        self.output = _packed(attention.output, precision)
-        self.inner = _packed(feed_forward.inner, precision, fused, reader=None if self.gated else feed_forward.outer)
-        self.outer = _packed(feed_forward.outer, precision)
+        packed = partial(_packed, as_it_is=as_it_is)
+        self.input = packed(attention.input, precision, dtype=attention_type)
+        self.output = packed(attention.output, precision)
+        self.inner = packed(feed_forward.inner, precision, fused, reader=None if self.gated else feed_forward.outer)
+        self.outer = packed(feed_forward.outer, precision)
 
     def __call__(self, x: Tensor, read: Tensor, rows: list[Rows], index: int) -> tuple[Tensor, Tensor]:
         """(N,D) -> (N,D), as layer number `index`; and what the next layer's first product reads of it.
@@ -268,8 +287,8 @@ class _Layer:
         return out
 
 
-def pack_stack(stack: Stack, precision: Precision, attention_type: torch.dtype) -> None:
-    """Replace the linear maps of the layers by packed ones, which `PackedStack` takes as they are."""
+def pack_stack(stack: Stack, precision: Precision, attention_type: torch.dtype, as_it_is: bool = False) -> None:
+    """Replace the linear maps of the layers by packed ones, which `PackedStack` takes; `as_it_is` as in `pack`."""
     for owner, name in linear_maps(stack):
         linear = getattr(owner, name)
         if type(linear) is not Projection:
@@ -278,7 +297,7 @@ def pack_stack(stack: Stack, precision: Precision, attention_type: torch.dtype) 
             dtype = attention_type if name == "input" else torch.float32
             setattr(owner, name, PackedModule(linear, RowInt8Linear(linear.weight, linear.bias, dtype=dtype)))
         else:
-            setattr(owner, name, PackedModule(linear, pack(linear.weight, linear.bias, precision)))
+            setattr(owner, name, PackedModule(linear, pack(linear.weight, linear.bias, precision, as_it_is=as_it_is)))
 
 
 def _packed(
@@ -287,6 +306,7 @@ def _packed(
     activation: Activation = "none",
     dtype: torch.dtype = torch.float32,
     reader: nn.Linear | Int8Projection | PackedModule | None = None,
+    as_it_is: bool = False,
 ) -> PackedLinear:
     """A packed copy of a linear map and its activation.
 
@@ -302,7 +322,7 @@ def _packed(
         return linear.parts[0].followed_by(activation)
     if precision == "int8":
         return RowInt8Linear(linear.weight, linear.bias, activation=activation, dtype=dtype)
-    return pack(linear.weight, linear.bias, precision, activation=activation)
+    return pack(linear.weight, linear.bias, precision, activation=activation, as_it_is=as_it_is)
 
 
 class SourceReader:
@@ -310,17 +330,18 @@ class SourceReader:
 
     Args:
         network: a copy, whose encoder is packed.
+        graph: as in `PackedStack`.
     """
 
-    def __init__(self, network: EncoderDecoder, precision: Precision) -> None:
+    def __init__(self, network: EncoderDecoder, precision: Precision, graph: EncoderGraph | None = None) -> None:
         weight = next(network.parameters())
         self.device, dtype = weight.device, weight.dtype
         self._network, self._packed = network, None
         if self.device.type == "cpu" and why_not_packed(network.encoder) is None:
-            pack_stack(network.encoder, precision, dtype)
+            pack_stack(network.encoder, precision, dtype, graph is not None)
             if network.source_features is not None:
                 pack_modules(network.source_features, precision)
-            self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype)
+            self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype, graph)
         else:
             pack_modules(network, precision)
 

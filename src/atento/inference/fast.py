@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +23,12 @@ from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
-from atento.inference.encoder_reading import SourceReader
+from atento.inference.encoder_reading import SourceReader, why_not_packed
 from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState, norm_function
 from atento.inference.joined_states import joined
+from atento.inference.onnx_steps import EncoderGraph, Engine, StepGraph, decoder_of, suits, takes_graph, why_no_graph
 from atento.inference.packed_linear import Precision, with_round_number
-from atento.inference.packed_modules import copy_sharing_weights, pack, pack_decoder, pack_modules
+from atento.inference.packed_modules import Kept, copy_sharing_weights, pack, pack_decoder, pack_modules
 from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens
 from atento.inference.uneven_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
@@ -93,7 +95,9 @@ class FastStepFunction:
         CapabilityError: the network has a part that is not supported; names it.
     """
 
-    def __init__(self, network: EncoderDecoder | Decoder, precision: Precision = "float32") -> None:
+    def __init__(
+        self, network: EncoderDecoder | Decoder, precision: Precision = "float32", engine: Engine = "torch"
+    ) -> None:
         reason = why_not_fast(network)
         if reason is not None:
             raise CapabilityError(f"no fast steps for {reason}")
@@ -115,12 +119,13 @@ class FastStepFunction:
         copy = copy_sharing_weights(network).to(self.dtype).eval()
         if precision == "int8":
             hold_tables_in_8_bits(copy, outputs=True)
-        is_held = weight.dtype == self.dtype  # by the network
-        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, steps=True, is_held=is_held)
+        self.graph = StepGraph(network) if takes_graph(engine, decoder_of(network), precision) else None
+        kept: Kept = {"steps": True, "is_held": weight.dtype == self.dtype, "as_it_is": self.graph is not None}
+        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, **kept)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: SourceReader | None = None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
-        pack_decoder(stack, precision, is_held=is_held)
+        pack_decoder(stack, precision, **kept)
         self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         self.embedding = copy.table
         self.inputs = copy.target_inputs if isinstance(copy, EncoderDecoder) else copy.inputs
@@ -138,7 +143,10 @@ class FastStepFunction:
             if self.precision == "int8":
                 self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
                 copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
-            self.encoder = SourceReader(copy, precision)
+            assert isinstance(network, EncoderDecoder)
+            is_held = why_no_graph(network.encoder) is None and why_not_packed(network.encoder) is None
+            graph = EncoderGraph.of(engine if is_held else "torch", network.encoder, config, self.precision)
+            self.encoder = SourceReader(copy, precision, graph)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""
@@ -236,6 +244,8 @@ class FastStepFunction:
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
         """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        if tokens.dim() == 1 and (graph := self.graph_for(len(tokens), state.length)) is not None:
+            return self._graph_step(graph, tokens, state), state
         columns = [tokens] if tokens.dim() == 1 else tokens.unbind(1)
         with self.threads(len(tokens)):
             *_, hidden = [self._advance(column, state) for column in columns]
@@ -274,16 +284,51 @@ class FastStepFunction:
         """As `decoding.contract.Rewinding.take_back`."""
         return state.changed([-count for count in counts])
 
-    def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
-        """One token of each output: tokens (R,) -> hidden (R,D); updates the state."""
-        width, column = state.width, state.length
-        state.reserve()  # its own cache, with room for a column
-        first, last = column * width, (column + 1) * width  # this token's columns in the cache, one for each beam
+    def graph_for(self, rows: int, length: int) -> StepGraph | None:
+        """The graph, if it is to run a step of so many rows whose outputs have so many tokens, the longest."""
+        return self.graph if self.graph is not None and length < self.graph.limit and suits(rows) else None
+
+    def _graph_step(self, graph: StepGraph, tokens: Tensor, state: FastState) -> Tensor:
+        """As `_advance`, tokens (R,) -> logits (R,V)."""
+        first, last, starts = self._begin_column(state)
+        column = state.length
+        mask = (
+            None if state.mask is None else state.mask.unsqueeze(1)
+        )  # all columns: the graph reads those before `last`
+        biases: list[Tensor | None] = [mask] * len(self.layers)
+        rotations: Sequence[Sequence[Rotation]] = ()
+        if len(self.positions.schemes):
+            positions, seen = self.step_positions(column, column + 1, starts, state.cache.keys[0]), mask
+            seen = None if mask is None else mask[..., :last]
+            biases = [mask if bias is None else _with_mask(bias, seen, state.width) for bias in positions.biases]
+            rotations = positions.rotations
+        own = column if state.starts is None else state.starts + column
+        columns = np.arange(first, last)[None]
+        caches = state.cache.keys, state.cache.values
+        logits = graph(tokens, own, columns, last, caches, biases, rotations, state.source, state.source_mask)
+        state.length = column + 1
+        return logits
+
+    def _begin_column(self, state: FastState) -> tuple[int, int, Tensor | None]:
+        """Let the state have room for a token of each output, which attends to it.
+
+        Returns:
+            The token's columns in the cache, one for each beam: the first, and the one behind the last; and where each
+            text starts (N,1), None for 0.
+        """
+        width = state.width
+        state.reserve()  # its own cache
+        first, last = state.length * width, (state.length + 1) * width
         if state.mask is not None:  # each beam attends to its own new token
             new_columns = state.mask.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
             state.mask[:, :, first:last] = new_columns
+        return first, last, None if state.starts is None else state.starts.view(-1, width)[:, :1]  # beams share it
+
+    def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
+        """One token of each output: tokens (R,) -> hidden (R,D); updates the state."""
+        width, column = state.width, state.length
+        first, last, starts = self._begin_column(state)
         mask = None if state.mask is None else state.mask[:, None, :, :last]
-        starts = None if state.starts is None else state.starts.view(-1, width)[:, :1]  # (N,1): beams share it
         x = self.embed(tokens, column, state.starts)
         positions = self.step_positions(column, column + 1, starts, state.cache.keys[0])
         masks = [mask if bias is None else _with_mask(bias, mask, width) for bias in positions.biases]

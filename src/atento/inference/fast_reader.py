@@ -9,6 +9,7 @@ from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
 from atento.errors import CapabilityError
 from atento.inference.encoder_reading import PackedStack, Unpadded, why_not_packed
+from atento.inference.onnx_steps import EncoderGraph, Engine
 from atento.inference.packed_linear import Precision
 from atento.networks.frozen import current
 from atento.networks.int8_projection import in_8_bits, multiplies_by_table
@@ -41,7 +42,7 @@ class FastReader(Network):
         CapabilityError: the network has a part that is not supported; names it.
     """
 
-    def __init__(self, network: Encoder, precision: Precision = "float32") -> None:
+    def __init__(self, network: Encoder, precision: Precision = "float32", engine: Engine = "torch") -> None:
         super().__init__()
         reason = why_no_fast_reading(network)
         if reason is not None:
@@ -50,7 +51,8 @@ class FastReader(Network):
         attention_type = attention_type_of(network, precision)
         rounds = precision == "int8" and not multiplies_by_table(network)
         self.embedding = in_8_bits(network.embedding) if rounds else network.embedding
-        self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
+        graph = EncoderGraph.of(engine, network.stack, network.config, precision)
+        self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type, graph)
 
     @property
     def table(self) -> TokenEmbedding:

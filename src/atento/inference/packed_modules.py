@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from copy import deepcopy
 from itertools import accumulate
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,14 @@ from atento.precision import best_precision, cpu_features, has_bfloat16_products
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
+class Kept(TypedDict, total=False):
+    """What `pack` is told of the other copies of a weight, and of the rows of its products."""
+
+    steps: bool
+    is_held: bool
+    as_it_is: bool
+
+
 def pack(
     weight: Tensor,
     bias: Tensor | None,
@@ -38,6 +46,7 @@ def pack(
     activation: Activation = "none",
     steps: bool = False,
     is_held: bool = False,
+    as_it_is: bool = False,
 ) -> WeightLinear:
     """A linear layer with its weight (N,D) packed once for products in that precision, and its activation.
 
@@ -47,10 +56,17 @@ def pack(
         activation: of the output.
         steps: most products have few rows, as those of a decoder. A row may then depend on their number.
         is_held: something else holds the weight, so that the layer of a decoder may read it too.
+        as_it_is: a graph holds a packed copy (`onnx_steps.py`), so that there is no other one.
     """
     is_float32 = precision != "int8" and weight.dtype == torch.float32
     is_small = steps and is_held and is_float32 and weight.numel() < SMALL
-    if is_small or weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
+    if (
+        as_it_is
+        or is_small
+        or weight.device.type != "cpu"
+        or weight.dtype == torch.float64
+        or not has_packed_products()
+    ):
         return PlainLinear(weight.detach(), None if bias is None else bias.detach(), activation=activation)
     if precision == "int8":
         return Int8Linear(weight, bias, activation=activation)
@@ -115,26 +131,27 @@ class PackedModule(nn.Module):
             destination[f"{prefix}bias"] = self.bias
 
 
-def pack_modules(module: ModuleT, precision: Precision, *, steps: bool = False, is_held: bool = False) -> ModuleT:
-    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it; the others as in `pack`."""
+def pack_modules(module: ModuleT, precision: Precision, **kept: Unpack[Kept]) -> ModuleT:
+    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it; `kept` as in `pack`."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
-            packed = pack(child.weight, child.bias, precision, steps=steps, is_held=is_held)
+            packed = pack(child.weight, child.bias, precision, **kept)
             setattr(module, name, PackedModule(child, packed))
         else:
-            pack_modules(child, precision, steps=steps, is_held=is_held)
+            pack_modules(child, precision, **kept)
     return module
 
 
-def pack_decoder(stack: Stack, precision: Precision, *, is_held: bool = False) -> None:
+def pack_decoder(stack: Stack, precision: Precision, **kept: Unpack[Kept]) -> None:
     """Replace the linear maps of a decoder's layers by packed ones; what is read of a source, once, is not int8."""
+    steps: Kept = {**kept, "steps": True}
     for block in stack.layers:
         if block.cross_attention is not None:
-            _pack_cross_attention(block.cross_attention, precision, is_held)
-        pack_modules(block, precision, steps=True, is_held=is_held)
+            _pack_cross_attention(block.cross_attention, precision, steps)
+        pack_modules(block, precision, **steps)
 
 
-def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, is_held: bool) -> None:
+def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, kept: Kept) -> None:
     linear: nn.Module = attention.input
     if not isinstance(linear, nn.Linear):
         return
@@ -143,10 +160,15 @@ def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, i
     biases = (None, None) if bias is None else (bias[:queries], bias[queries:])
     halved = precision == "int8" and weight.dtype == torch.float32 and has_packed_products()
     parts = (
-        pack(weight[:queries], biases[0], precision, steps=True, is_held=is_held),
+        pack(weight[:queries], biases[0], precision, **kept),
         ConvertedLinear(weight[queries:], biases[1], inner=torch.bfloat16)
         if halved and best_precision("cpu") == "bfloat16"
-        else pack(weight[queries:], biases[1], "float32" if precision == "int8" else precision),
+        else pack(
+            weight[queries:],
+            biases[1],
+            "float32" if precision == "int8" else precision,
+            as_it_is=kept.get("as_it_is", False),
+        ),
     )
     packed = PackedModule(linear, *parts, sizes=(queries, linear.out_features - queries))
     setattr(attention, "input", packed)  # noqa: B010 - the attribute has the type of what is replaced

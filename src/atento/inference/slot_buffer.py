@@ -36,6 +36,11 @@ class SlotBuffer:
         for keys, values in zip(self._keys, self._values):
             yield keys[:slots, :, :columns], values[:slots, :, :columns]
 
+    def whole(self, slots: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Keys and values of every layer and the mask (S,1,w,C): of the first slots, all columns of the buffer."""
+        keys, values = ([tensor[:slots] for tensor in part] for part in (self._keys, self._values))
+        return keys, values, self._mask[:slots, None]
+
     def mask(self, slots: int, columns: int) -> Tensor:
         """The mask (S,1,w,C) of the first slots and columns; it shares the memory of the buffer."""
         return self._mask[:slots, None, :, :columns]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.inference.fast import FastStepFunction, SelfAttention, StepPositions
+from atento.inference.onnx_steps import StepGraph
 from atento.inference.prompts import PromptMemory, common_length
 from atento.inference.slot_buffer import SlotBuffer
 
@@ -142,6 +143,9 @@ class Slots:
     def step(self, tokens: Tensor) -> Tensor:
         """tokens (S·w,) -> logits (S·w,V) of what comes next in each row, in float32 at least."""
         parts, self._parts = self._parts, []
+        graph = None if parts else self.steps.graph_for(len(tokens), max(self.lengths))
+        if graph is not None:
+            return self._graph_step(graph, tokens)
         with self.steps.threads(len(tokens) + sum(part.count for part in parts)):
             hidden = self._run(tokens, parts)
             logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))  # (S·w,V)
@@ -247,21 +251,55 @@ class Slots:
                 self.memory.remember(tuple(reading.ids[:-1]), reading.keys, reading.values)
         return hidden
 
-    def _rows_attention(self) -> SelfAttention:
-        """The self-attention of the next token of every row."""
-        steps, count, columns, next_columns = self.steps, len(self.lengths), self._columns, self._next_columns
+    def _graph_step(self, graph: StepGraph, tokens: Tensor) -> Tensor:
+        """As `step`, by ONNX Runtime; columns behind those that are read are masked."""
+        count, columns, new = self._begin_columns()
+        keys, values, mask = self._past.whole(count)
+        terms = StepPositions([], [mask] * len(keys))
+        if len(self.steps.positions.schemes):
+            terms = self._terms(columns, mask[..., :columns], keys[0])
+            terms.biases[:] = [
+                mask if not schemes else bias for bias, schemes in zip(terms.biases, self.steps.positions.relative)
+            ]
+        source_keys, source_values, source_mask = self._sources.whole(count)
+        logits = graph(
+            tokens,
+            torch.tensor(self.lengths).repeat_interleave(self.width),
+            new.numpy(),
+            columns,
+            (keys, values),
+            terms.biases,
+            terms.rotations,
+            list(zip(source_keys, source_values)) if self.steps.encoder is not None else (),
+            source_mask,
+        )
+        self.lengths = [length + 1 for length in self.lengths]
+        return logits
+
+    def _begin_columns(self) -> tuple[int, int, Tensor]:
+        """Let each row attend to its next token: the number of slots, the columns in use, and the new ones (S,w)."""
+        count, columns = len(self.lengths), self._columns
+        new = self._column_of(self._next_columns) + torch.arange(self.width, device=self.device)
         self._past.fit(count, count, columns)
-        slots, lengths = torch.arange(count, device=self.device).unsqueeze(1), self._column_of(self.lengths)
-        new = self._column_of(next_columns) + torch.arange(self.width, device=self.device)  # (S,w)
         self._past.show(new)
-        past = list(self._past.layers(count, columns))  # of each layer
-        keys = torch.arange(columns, device=self.device).expand(count, -1)  # (S,columns)
+        return count, columns, new
+
+    def _terms(self, columns: int, mask: Tensor | None, like: Tensor) -> StepPositions:
+        """The terms of the position schemes for the next token of every row, with a mask added to the biases."""
+        keys = torch.arange(columns, device=self.device).expand(len(self.lengths), -1)  # (S,columns)
         if self.width > 1:  # the positions of what is in the columns
             prompts = self._column_of(self._prompt_lengths)  # (S,1)
             keys = torch.where(keys < prompts, keys, prompts + (keys - prompts) // self.width)
-        is_level = self.width == 1 and min(next_columns) + 1 == columns  # one row a slot, all equally long
-        mask = None if is_level else self._past.mask(count, columns)
-        terms = _masked(steps.positions_of(QueryKeyPositions(lengths, keys, False), past[0][0]), mask)
+        positions = QueryKeyPositions(self._column_of(self.lengths), keys, False)
+        return _masked(self.steps.positions_of(positions, like), mask)
+
+    def _rows_attention(self) -> SelfAttention:
+        """The self-attention of the next token of every row."""
+        steps, (count, columns, new) = self.steps, self._begin_columns()
+        slots = torch.arange(count, device=self.device).unsqueeze(1)
+        past = list(self._past.layers(count, columns))  # of each layer
+        is_level = self.width == 1 and min(self._next_columns) + 1 == columns  # one row a slot, all equally long
+        terms = self._terms(columns, None if is_level else self._past.mask(count, columns), past[0][0])
 
         def attend(layer: int, projected: Tensor) -> Tensor:
             q, k, v = steps.split(projected, self.width, terms.rotations[layer])

@@ -16,6 +16,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of_head
 from atento.errors import AtentoWarning, CapabilityError, LongTextWarning, TokenizerError, UsageError, counted
 from atento.inference.choose import NetworkStepFunction, captured, step_function
+from atento.inference.onnx_steps import Engine
+from atento.inference.packed_linear import Precision
 from atento.inference.prefix_steps import Prompt
 from atento.models.model_folder import decoding_config, objectives_of, reads_prompts_both_ways, section_of
 from atento.models.word_models import WordModel
@@ -57,6 +59,7 @@ class TaskModel:
     """
 
     source_limit: int | None = None
+    chosen_engine: Engine = "torch"  # what is asked for; a network in training has no copy of its weights
 
     def __init__(
         self,
@@ -98,7 +101,8 @@ class TaskModel:
 
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""
-        return step_function(self.network, precision="int8" if self.precision == "int8" else None, prompt=self.prompt)
+        precision: Precision | None = "int8" if self.precision == "int8" else None
+        return step_function(self.network, precision=precision, prompt=self.prompt, engine=self.chosen_engine)
 
     def search_function(self) -> NetworkStepFunction:
         """Return that of a search that continues from its newest state alone: greedy search, sampling, beams."""

@@ -171,11 +171,12 @@ def main() -> None:
         torch.set_num_threads(settings["threads"])
     try:
         with without_collections():
-            model = load(settings["path"], device=settings["device"], precision=settings["precision"])
+            model = load(settings["path"], settings["device"], settings["precision"], engine=settings["engine"])
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
         seed_decoding(model, settings["seed"])
-        pack_weights(model.network, "int8" if model.precision == "int8" else None)  # nobody asks for them here
+        if model.engine == "torch":
+            pack_weights(model.network, "int8" if model.precision == "int8" else None)  # nobody asks for them here
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()

@@ -47,7 +47,7 @@ class Shelf:
         one = self._named(name)
 
         def loaded() -> Model:
-            model = load(one.path, one.device, one.precision)
+            model = load(one.path, one.device, one.precision, engine=one.engine)
             seed_decoding(model, one.seed)
             return model
 

@@ -1,0 +1,251 @@
+"""Writes the layers of a network as the nodes of an ONNX graph, and runs it with ONNX Runtime on the same weights.
+
+A node costs ONNX Runtime some 2 microseconds where an operation costs PyTorch 5 to 20 (docs/decisions/onnx-steps.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from atento.attention.multihead import MultiHeadAttention
+from atento.networks.layers import ACTIVATIONS, FeedForward, RMSNorm, RMSNormPlusOne
+
+_OPSET = 17  # the first with LayerNormalization
+_IR_VERSION = 8  # of the file format, as that opset has it
+_SMALL = 64  # numbers of a weight that stands in the graph itself
+_NODES: dict[object, tuple[str, str]] = {  # activation -> operator and its domain
+    ACTIVATIONS["relu"]: ("Relu", ""),
+    ACTIVATIONS["gelu"]: ("Gelu", "com.microsoft"),
+    ACTIVATIONS["gelu-tanh"]: ("FastGelu", "com.microsoft"),
+    ACTIVATIONS["tanh"]: ("Tanh", ""),
+}
+
+
+class Graph:
+    """The nodes of a graph, in the order of the equations. A value is the name of a tensor of the graph."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._weights: dict[str, Tensor] = {}
+        self._constants: dict[tuple[int, ...], str] = {}
+        self._names = (f"value{number}" for number in count())
+
+    def node(self, kind: str, *inputs: str, name: str | None = None, domain: str = "", **attributes: Any) -> str:
+        """Add an operator with one output, and return that."""
+        (output,) = self.nodes(kind, *inputs, names=[name or next(self._names)], domain=domain, **attributes)
+        return output
+
+    def nodes(
+        self, kind: str, *inputs: str, names: Sequence[str], domain: str = "", **attributes: Any
+    ) -> Sequence[str]:
+        """Add an operator with several outputs, and return them."""
+        from onnx import helper
+
+        self._nodes.append(helper.make_node(kind, list(inputs), list(names), domain=domain, **attributes))
+        return names
+
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> Sequence[str]:
+        """The parts of x, of those sizes."""
+        return self.nodes("Split", x, self.whole(*sizes), names=[next(self._names) for _ in sizes], axis=axis)
+
+    def weight(self, value: Tensor) -> str:
+        """A tensor of the network, whose memory is used."""
+        name = f"weight{len(self._weights)}"
+        self._weights[name] = value.detach().contiguous()
+        return name
+
+    def whole(self, *numbers: int) -> str:
+        """A vector of whole numbers."""
+        if numbers not in self._constants:
+            self._constants[numbers] = self.weight(torch.tensor(numbers, dtype=torch.long))
+        return self._constants[numbers]
+
+    def input(self, name: str, *sizes: str | int, dtype: torch.dtype = torch.float32) -> str:
+        """An input; sizes with equal names are equal."""
+        self._inputs.append(_described(name, sizes, dtype))
+        return name
+
+    def output(self, name: str, *sizes: str | int) -> None:
+        """Let the value of that name be an output."""
+        self._outputs.append(_described(name, sizes, torch.float32))
+
+    def session(self) -> Session:
+        """What runs the graph as it stands now, on the thread that asks."""
+        import onnxruntime
+        from onnx import TensorProto, helper, numpy_helper
+
+        graph, values = helper.make_graph(self._nodes, "layers", self._inputs, self._outputs), {}
+        for name, value in self._weights.items():
+            array = value.numpy()
+            if value.numel() < _SMALL:
+                graph.initializer.append(numpy_helper.from_array(array, name))
+                continue
+            stored = TensorProto(name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype))
+            stored.data_location = TensorProto.EXTERNAL
+            for key, text in (("location", "memory"), ("offset", "0"), ("length", str(array.nbytes))):
+                stored.external_data.add(key=key, value=text)
+            graph.initializer.append(stored)
+            values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1  # no pool: nothing that a fork would lose
+        options.log_severity_level = 3  # errors
+        options.add_external_initializers(list(values), list(values.values()))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
+        return Session(
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]),
+            list(self._weights.values()),
+        )
+
+    # The parts of a layer
+
+    def linear(self, x: str, weight: Tensor, bias: Tensor | None, name: str | None = None) -> str:
+        """x (R,D) -> x Wᵀ + b (R,N)."""
+        added = [] if bias is None else [self.weight(bias)]
+        return self.node("Gemm", x, self.weight(weight), *added, name=name, transB=1)
+
+    def norm(self, x: str, norm: nn.Module) -> str:
+        """x (R,D) -> its norm (R,D)."""
+        if isinstance(norm, nn.LayerNorm):
+            gain = torch.ones(norm.normalized_shape) if norm.weight is None else norm.weight
+            bias = [] if norm.bias is None else [self.weight(norm.bias)]
+            return self.node("LayerNormalization", x, self.weight(gain), *bias, axis=-1, epsilon=norm.eps)
+        if isinstance(norm, RMSNorm | RMSNormPlusOne):
+            return self.node("SimplifiedLayerNormalization", x, self.weight(norm.gain), axis=-1, epsilon=norm.eps)
+        return x  # an identity
+
+    def activate(self, x: str, activation: Callable[[Tensor], Tensor]) -> str:
+        """The activation of x."""
+        if activation is F.silu:
+            return self.node("Mul", x, self.node("Sigmoid", x))
+        kind, domain = _NODES[activation]
+        return self.node(kind, x, domain=domain)
+
+    def feed_forward(self, x: str, layer: FeedForward) -> str:
+        """x (R,D) -> (R,D)."""
+        x = self.linear(x, layer.inner.weight, layer.inner.bias)
+        if layer.gated:
+            width = layer.inner.out_features // 2
+            x, gate = self.split(x, [width, width], axis=1)
+            x = self.node("Mul", self.activate(x, layer.activation), gate)
+        else:
+            x = self.activate(x, layer.activation)
+        return self.linear(x, layer.outer.weight, layer.outer.bias)
+
+    def by_head(self, x: str, rows: str, heads: int, width: int) -> str:
+        """x (N·w,H·K) -> (N,H,w,K), w in the vector `rows`."""
+        shape = self.node("Concat", self.whole(-1), rows, self.whole(heads, width), axis=0)
+        return self.node("Transpose", self.node("Reshape", x, shape), perm=[0, 2, 1, 3])
+
+    def rotate(self, x: str, cos: str, sin: str, rotated: int, width: int, *, interleaved: bool) -> str:
+        """Rotate the pairs of the first `rotated` of K dimensions of x (N,H,w,K).
+
+        cos and sin are (N or 1,1,w or 1,1,R/2), or (...,R/2,1) where the dimensions of a pair are neighbours.
+        """
+        rest = []
+        if rotated < width:
+            x, *rest = self.split(x, [rotated, width - rotated], axis=3)
+        half = rotated // 2
+        pairs = self.node("Reshape", x, self.whole(0, 0, 0, *((half, 2) if interleaved else (2, half))))
+        axis = 4 if interleaved else 3
+        a, b = self.split(pairs, [1, 1], axis=axis)
+        first = self.node("Sub", self.node("Mul", a, cos), self.node("Mul", b, sin))
+        second = self.node("Add", self.node("Mul", b, cos), self.node("Mul", a, sin))
+        x = self.node("Reshape", self.node("Concat", first, second, axis=axis), self.whole(0, 0, 0, rotated))
+        return self.node("Concat", x, *rest, axis=3) if rest else x
+
+    def attend(self, q: str, keys: str, values: str, bias: str | None, sizes: AttentionSizes) -> str:
+        """q (N,H,w,K), keys and values (N,Hkv,S,K), bias that broadcasts to (N,Hkv,G·w,S) -> (N·w,H·K)."""
+        if sizes.shared > 1:  # the G queries of a key below one another
+            q = self.node("Reshape", q, self.whole(0, sizes.kv_heads, -1, sizes.width))
+        keys = self.node("Transpose", keys, perm=[0, 1, 3, 2])
+        scores = self.node("Mul", self.node("MatMul", q, keys), self.weight(torch.tensor(sizes.scale)))
+        scores = scores if bias is None else self.node("Add", scores, bias)
+        out = self.node("MatMul", self.node("Softmax", scores, axis=-1), values)
+        if sizes.shared > 1:
+            out = self.node("Reshape", out, self.whole(0, sizes.heads, -1, sizes.width))
+        out = self.node("Transpose", out, perm=[0, 2, 1, 3])
+        return self.node("Reshape", out, self.whole(-1, sizes.heads * sizes.width))
+
+
+class AttentionSizes:
+    """The numbers of an attention module."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        self.heads, self.kv_heads, self.width = attention.n_heads, attention.n_kv_heads, attention.d_head
+        self.shared = self.heads // self.kv_heads  # G, the queries of each key
+        self.scale = self.width**-0.5 if attention.scale is None else attention.scale
+
+
+def _described(name: str, sizes: Sequence[str | int], dtype: torch.dtype) -> Any:
+    from onnx import TensorProto, helper
+
+    kind = TensorProto.FLOAT if dtype == torch.float32 else TensorProto.INT64
+    return helper.make_tensor_value_info(name, kind, list(sizes))
+
+
+class Session:
+    """Runs a graph on the CPU, on the thread that asks; several threads may ask at once."""
+
+    def __init__(self, session: Any, weights: Sequence[Tensor]) -> None:
+        self._session, self._weights = session, weights  # whose memory the session reads
+        self._threads = threading.local()
+
+    @property
+    def bound(self) -> Bound:
+        """The memory of this thread."""
+        if not hasattr(self._threads, "bound"):
+            self._threads.bound = Bound(self._session)
+        bound: Bound = self._threads.bound
+        return bound
+
+
+class Bound:
+    """The memory that a thread binds to the inputs and outputs of a graph: once, and again where it has changed."""
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._binding = session, session.io_binding()
+        self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._own: dict[str, NDArray[Any]] = {}
+        self._held: list[Tensor] = []  # what the next run reads
+
+    def whole(self, name: str, *shape: int) -> NDArray[np.int64]:
+        """An input of whole numbers, in memory of its own: as it was left, or -1 if its shape is another one."""
+        return self._array(name, shape, np.int64, self._binding.bind_input)
+
+    def output(self, name: str, *shape: int) -> Tensor:
+        """An output, in memory of its own, which the next run writes again."""
+        return torch.from_numpy(self._array(name, shape, np.float32, self._binding.bind_output))
+
+    def _array(self, name: str, shape: tuple[int, ...], dtype: Any, bind: Callable[..., None]) -> NDArray[Any]:
+        array = self._own.get(name)
+        if array is None or array.shape != shape:
+            array = self._own[name] = np.full(shape, -1, dtype)
+            bind(name, "cpu", 0, dtype, shape, array.ctypes.data)
+        return array
+
+    def read(self, name: str, tensor: Tensor, new: str | None = None) -> None:
+        """An input in the memory of a tensor, which must be contiguous; the output `new` is written there too."""
+        self._held.append(tensor)
+        place = tensor.data_ptr(), tensor.shape
+        if self._places.get(name) != place:
+            self._places[name] = place
+            arguments = "cpu", 0, np.float32, tuple(tensor.shape), place[0]
+            self._binding.bind_input(name, *arguments)
+            if new is not None:
+                self._binding.bind_output(new, *arguments)
+
+    def run(self) -> None:
+        """Run the graph."""
+        self._session.run_with_iobinding(self._binding)
+        self._held.clear()
