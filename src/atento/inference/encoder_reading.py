@@ -168,8 +168,7 @@ class PackedStack:
         length = int(lengths[0])
         is_level = len(lengths) * length == len(x) and depth in (None, len(self.layers))
         if self.graph is not None and is_level and suits(len(x) // 4):
-            positions = self.stack.positions.consecutive(length, length, x.device)
-            return self.graph(x, length, self.stack.positions.terms(positions, self.attention_type))
+            return self.graph(x, length)
         rows, tokens = self._rows(lengths, x), len(x)
         x = with_round_number(x)
         read = x
@@ -330,18 +329,18 @@ class SourceReader:
 
     Args:
         network: a copy, whose encoder is packed.
-        graph: as in `PackedStack`.
+        as_it_is: as in `pack`.
     """
 
-    def __init__(self, network: EncoderDecoder, precision: Precision, graph: EncoderGraph | None = None) -> None:
+    def __init__(self, network: EncoderDecoder, precision: Precision, as_it_is: bool = False) -> None:
         weight = next(network.parameters())
         self.device, dtype = weight.device, weight.dtype
         self._network, self._packed = network, None
         if self.device.type == "cpu" and why_not_packed(network.encoder) is None:
-            pack_stack(network.encoder, precision, dtype, graph is not None)
+            pack_stack(network.encoder, precision, dtype, as_it_is)
             if network.source_features is not None:
                 pack_modules(network.source_features, precision)
-            self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype, graph)
+            self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype)
         else:
             pack_modules(network, precision)
 

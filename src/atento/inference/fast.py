@@ -26,7 +26,7 @@ from atento.errors import CapabilityError
 from atento.inference.encoder_reading import SourceReader, why_not_packed
 from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState, norm_function
 from atento.inference.joined_states import joined
-from atento.inference.onnx_steps import EncoderGraph, Engine, StepGraph, decoder_of, suits, takes_graph, why_no_graph
+from atento.inference.onnx_steps import Engine, SourceGraph, StepGraph, decoder_of, suits, takes_graph, why_no_graph
 from atento.inference.packed_linear import Precision, with_round_number
 from atento.inference.packed_modules import Kept, copy_sharing_weights, pack, pack_decoder, pack_modules
 from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens
@@ -124,6 +124,7 @@ class FastStepFunction:
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, **kept)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: SourceReader | None = None
+        self.source_graph: SourceGraph | None = None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
         pack_decoder(stack, precision, **kept)
         self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
@@ -144,9 +145,9 @@ class FastStepFunction:
                 self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
                 copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
             assert isinstance(network, EncoderDecoder)
-            is_held = why_no_graph(network.encoder) is None and why_not_packed(network.encoder) is None
-            graph = EncoderGraph.of(engine if is_held else "torch", network.encoder, config, self.precision)
-            self.encoder = SourceReader(copy, precision, graph)
+            if self.graph is not None and network.source_features is None and why_no_graph(network.encoder) is None:
+                self.source_graph = SourceGraph(network) if why_not_packed(network.encoder) is None else None
+            self.encoder = SourceReader(copy, precision, self.source_graph is not None)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""
@@ -184,6 +185,15 @@ class FastStepFunction:
     def _encode(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> None:
         """Set the sources of a state from ids (B,S)."""
         assert self.encoder is not None
+        is_level = token_mask is None or bool(token_mask.all())
+        if (
+            is_level
+            and self.source_graph is not None
+            and suits(ids.numel() // 4)
+            and ids.shape[1] <= self.source_graph.limit
+        ):
+            state.source = self.source_graph.sources(ids)
+            return
         encoded, token_mask = self.encoder.encoded(ids, token_mask)  # (B,S,D), (B,S)
         for both in self.source_keys_values(encoded.flatten(0, 1)):
             keys, values = both.unflatten(0, ids.shape).transpose(1, 2).split(self.kv_heads, dim=1)  # (B,Hkv,S,K) each

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from atento.attention.multihead import PositionTerms, Projection
+from atento.attention.multihead import Projection
 from atento.attention.positions import Rotary, Rotation
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, MissingPartError, UsageError, install_hint
-from atento.inference.onnx_graph import AttentionSizes, Graph
+from atento.inference.onnx_graph import AttentionSizes, Bound, Graph
 from atento.networks.layers import Block, TokenEmbedding
 from atento.networks.stack.position_tables import position_rows, position_table
 from atento.networks.stack.stack import Stack, linear_maps
@@ -183,6 +183,18 @@ def _layer(
     return sublayer(x, block.feed_forward_residual.norm, lambda x: graph.feed_forward(x, block.feed_forward))
 
 
+def _embedded(graph: Graph, table: TokenEmbedding, inputs: InputLayer, config: NetworkConfig) -> str:
+    """The first layer's input (R,D) of tokens (R,) at positions (R,)."""
+    x = graph.node("Gather", graph.weight(table.weight), graph.input("tokens", "R", dtype=torch.long))
+    x = x if table.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(table.scale)))
+    if (rows := position_table(config, inputs)) is not None:
+        positions = graph.input("positions", "R", dtype=torch.long)
+        x = graph.node("Add", x, graph.node("Gather", graph.weight(rows), positions))
+    x = x if inputs.segments is None else graph.node("Add", x, graph.weight(inputs.segments[0]))
+    x = x if inputs.norm is None else graph.norm(x, inputs.norm)
+    return x if inputs.projection is None else graph.linear(x, inputs.projection.weight, inputs.projection.bias)
+
+
 class StepGraph:
     """The step of a decoder for one token of each of R = N·w outputs, w of each of N texts.
 
@@ -206,7 +218,7 @@ class StepGraph:
         self._width, self._used, self._per_source = graph.split(sizes, [1, 1, 1], axis=0)
         self._biases = [self._terms.bias(number, self._used, self._sizes) for number in range(len(self._terms.biases))]
         graph.input("places", "N", self._sizes.kv_heads, "w", 3, dtype=torch.long)
-        x = self._embedded(network.table, inputs, network.config)
+        x = _embedded(graph, network.table, inputs, network.config)
         if has_source:
             graph.input("source bias", "sources", 1, 1, "source length")
         for number, block in enumerate(stack.layers):
@@ -277,18 +289,6 @@ class StepGraph:
 
     # The graph
 
-    def _embedded(self, table: TokenEmbedding, inputs: InputLayer, config: NetworkConfig) -> str:
-        """The first layer's input (R,D) of tokens (R,) at positions (R,)."""
-        graph = self._graph
-        x = graph.node("Gather", graph.weight(table.weight), graph.input("tokens", "R", dtype=torch.long))
-        x = x if table.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(table.scale)))
-        if (rows := position_table(config, inputs)) is not None:
-            positions = graph.input("positions", "R", dtype=torch.long)
-            x = graph.node("Add", x, graph.node("Gather", graph.weight(rows), positions))
-        x = x if inputs.segments is None else graph.node("Add", x, graph.weight(inputs.segments[0]))
-        x = x if inputs.norm is None else graph.norm(x, inputs.norm)
-        return x if inputs.projection is None else graph.linear(x, inputs.projection.weight, inputs.projection.bias)
-
     def _attend_itself(self, number: int, block: Block, x: str) -> str:
         graph, linear, sizes = self._graph, block.self_attention.input, self._sizes
         shared = sizes.kv_heads
@@ -335,43 +335,58 @@ class EncoderGraph:
     """
 
     def __init__(self, stack: Stack, pre_norm: bool) -> None:
-        self._graph = graph = Graph()
-        self._sizes, self._terms = AttentionSizes(stack.layers[0].self_attention), _Terms(graph, stack.positions)
-        self._length = graph.input("length", 1, dtype=torch.long)
+        self._stack, self._graph = stack, Graph()
+        self._sizes, self._terms = AttentionSizes(stack.layers[0].self_attention), _Terms(self._graph, stack.positions)
+        self._length = self._graph.input("length", 1, dtype=torch.long)
         self._biases = {
             number: self._terms.bias(number, self._length, self._sizes)
             for number, schemes in enumerate(self._terms.biases)
             if schemes
         }
-        x = graph.input("x", "R", stack.layers[0].self_attention.input.in_features)
+        x = self._read()
         for number, block in enumerate(stack.layers):
-            x = _layer(graph, x, block, pre_norm, partial(self._attend, number, block))
-        x = x if stack.norm is None else graph.norm(x, stack.norm)
-        graph.output(graph.node("Identity", x, name="y"), "R", stack.layers[0].feed_forward.outer.out_features)
-        self._session = graph.session()
+            x = _layer(self._graph, x, block, pre_norm, partial(self._attend, number, block))
+        self._write(x if stack.norm is None else self._graph.norm(x, stack.norm))
+        self._session = self._graph.session()
 
     @classmethod
     def of(cls, engine: Engine, stack: Stack, config: NetworkConfig, precision: str) -> EncoderGraph | None:
         """The graph of an encoder that has fast reading; None where PyTorch runs it. Raises as `takes_graph`."""
         return cls(stack, config.norm == "pre") if takes_graph(engine, stack, precision) else None
 
-    def __call__(self, x: Tensor, length: int, terms: Sequence[PositionTerms | None]) -> Tensor:
-        """The output (N·S,D), of x (N·S,D) and the position terms of each layer, S = `length`."""
-        bound = self._session.bound
-        bound.whole("length", 1)[:] = length
-        rotations = [() if one is None else one.rotations for one in terms]
-        for name, angles in self._terms.inputs(rotations):
-            bound.read(name, angles)
-        for number in self._biases:
-            one = terms[self._terms.layers[number]]
-            assert one is not None and one.relative is not None
-            bias = one.relative.scores(x, x, self._sizes.scale)  # these schemes read the dtype alone
-            assert bias is not None
-            bound.read(f"bias{number}", bias.to(x.dtype).contiguous())
+    def __call__(self, x: Tensor, length: int) -> Tensor:
+        """The output (N·S,D), of x (N·S,D), S = `length`."""
+        bound = self._bound(length)
         bound.read("x", x.contiguous())
         out = bound.output("y", *x.shape)
         bound.run()
         return out.clone()
+
+    def _bound(self, length: int) -> Bound:
+        """The memory of this thread, with the terms of the position schemes for texts of that length."""
+        bound, positions = self._session.bound, self._stack.positions
+        bound.whole("length", 1)[:] = length
+        if not len(positions.schemes):
+            return bound
+        terms = positions.terms(positions.consecutive(length, length, torch.device("cpu")), torch.float32)
+        for name, angles in self._terms.inputs([() if one is None else one.rotations for one in terms]):
+            bound.read(name, angles)
+        like = torch.empty(0)
+        for number in self._biases:
+            one = terms[self._terms.layers[number]]
+            assert one is not None and one.relative is not None
+            bias = one.relative.scores(like, like, self._sizes.scale)  # these schemes read the dtype alone
+            assert bias is not None
+            bound.read(f"bias{number}", bias.to(like.dtype).contiguous())
+        return bound
+
+    def _read(self) -> str:
+        return self._graph.input("x", "R", self._stack.layers[0].self_attention.input.in_features)
+
+    def _write(self, x: str) -> None:
+        self._graph.output(
+            self._graph.node("Identity", x, name="y"), "R", self._stack.layers[0].feed_forward.outer.out_features
+        )
 
     def _attend(self, number: int, block: Block, x: str) -> str:
         graph, linear, sizes = self._graph, block.self_attention.input, self._sizes
@@ -379,3 +394,50 @@ class EncoderGraph:
         parts = graph.by_head(x, self._length, sizes.heads + 2 * sizes.kv_heads, sizes.width)
         q, k, v = self._terms.split(parts, number, sizes)
         return graph.attend(q, k, v, self._biases.get(self._terms.bias_of(number)), sizes)
+
+
+class SourceGraph(EncoderGraph):
+    """The encoder of an encoder-decoder for texts of equal length, and what the decoder reads of them.
+
+    Args:
+        network: one of whose encoder and decoder `why_no_graph` says nothing, with a table of source tokens.
+
+    Attributes:
+        limit: the number of positions that it has.
+    """
+
+    def __init__(self, network: EncoderDecoder) -> None:
+        self._network, self.limit = network, position_rows(network.config)
+        super().__init__(network.encoder, network.config.norm == "pre")
+
+    def sources(self, ids: Tensor) -> list[CacheOfLayer]:
+        """ids (B,S) -> keys and values of each layer of the decoder, (B,Hkv,S,K) each."""
+        bound, (texts, length) = self._bound(ids.shape[1]), ids.shape
+        bound.whole("tokens", texts * length)[:] = ids.flatten()
+        if self._has_table:
+            bound.whole("positions", texts * length).reshape(texts, length)[:] = np.arange(length)
+        found = []
+        for number, block in enumerate(self._network.decoder.layers):
+            assert block.cross_attention is not None
+            shape = texts, block.cross_attention.n_kv_heads, length, block.cross_attention.d_head
+            found.append([bound.output(f"{name}{number}", *shape) for name in ("keys", "values")])
+        bound.run()
+        return [(keys.clone(), values.clone()) for keys, values in found]
+
+    def _read(self) -> str:
+        network = self._network
+        self._has_table = bool(len(network.source_inputs.positions.schemes))
+        return _embedded(self._graph, network.embedding, network.source_inputs, network.config)
+
+    def _write(self, x: str) -> None:
+        graph = self._graph
+        for number, block in enumerate(self._network.decoder.layers):
+            attention = block.cross_attention
+            assert attention is not None
+            queries, shared = attention.n_heads * attention.d_head, attention.n_kv_heads
+            bias = None if attention.input.bias is None else attention.input.bias[queries:]
+            both = graph.linear(x, attention.input.weight[queries:], bias)
+            names = [f"keys{number}", f"values{number}"]
+            heads = graph.by_head(both, self._length, 2 * shared, attention.d_head)
+            for name in graph.nodes("Split", heads, graph.whole(shared, shared), names=names, axis=1):
+                graph.output(name, "texts", shared, "length of texts", attention.d_head)
