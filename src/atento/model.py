@@ -19,7 +19,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError
-from atento.inference.choose import NetworkStepFunction, check_int8, engine_of, pack_weights, reader, versions_of
+from atento.inference.choose import NetworkStepFunction, Watch, check_int8, engine_of, pack_weights, reader
 from atento.inference.onnx_steps import Engine
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
@@ -112,9 +112,8 @@ class Model(TaskModel):
         self.chosen_engine = engine
         self.load_report = load_report
         self.stored = stored or {}  # the type of each weight in the file that it was read from
-        # by the addresses and versions of the weights that they were made for
-        self._step_function: dict[object, NetworkStepFunction] = {}
-        self._reader: dict[object, Network] = {}
+        self._watch: Watch | None = None
+        self._made: dict[str, Any] = {}  # for the network as it was when watching began
         self._drafting: dict[str, Model] = {}
         if precision == "int8":
             check_int8(network)
@@ -153,7 +152,7 @@ class Model(TaskModel):
             pack_weights(self.network, "int8")
             return_freed_memory()  # that of the weights
         self.precision = self.precision if precision is None else precision
-        self._step_function, self._reader, self._drafting = {}, {}, {}
+        self._watch, self._drafting = None, {}
         return self
 
     def step_function(self) -> NetworkStepFunction:
@@ -161,7 +160,7 @@ class Model(TaskModel):
 
         It is made at the first call, and again when the weights have changed. All threads share it.
         """
-        return self._kept(self._step_function, super().step_function)
+        return self._kept("step function", super().step_function)
 
     def reader(self) -> Network:
         """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else
@@ -170,7 +169,7 @@ class Model(TaskModel):
         It is made and shared as the step function is.
         """
         precision: Precision | None = "int8" if self.precision == "int8" else None
-        return self._kept(self._reader, lambda: reader(self.network, precision, self.chosen_engine))
+        return self._kept("reader", lambda: reader(self.network, precision, self.chosen_engine))
 
     def drafting_model(self, name: str) -> Model:
         """Return the model of that name, loaded on the device of this one and in its precision: for `draft`.
@@ -186,16 +185,16 @@ class Model(TaskModel):
         """Return the function of texts -> vectors (N,D) of another model, by which `mbr` compares outputs."""
         return load(name).embed
 
-    def _kept(self, kept: dict[object, T], make: Callable[[], T]) -> T:
-        """What is kept for the present weights and for whether they are hooked, made if there is none."""
-        versions = versions_of(self.network)
+    def _kept(self, name: str, make: Callable[[], T]) -> T:
+        """What is kept of that name for the network as it is at present, made if there is none."""
         with _LOCK:
-            if versions not in kept:
+            if self._watch is None or self._watch.is_changed:
+                self._watch, self._made = Watch(self.network), {}
+            if name not in self._made:
                 keep_freed_memory()  # every step allocates the same large blocks again
-                made = make()
-                kept.clear()
-                kept[versions] = made
-            return kept[versions]
+                self._made[name] = make()
+            made: T = self._made[name]
+            return made
 
     @translates
     def translate(

@@ -314,8 +314,8 @@ def test_pairs_are_classified_as_by_the_network(precision: str) -> None:
     model.config["pairs"] = True
     pairs = list(zip(sentences(), reversed(sentences())))
     labels = model.classify(pairs)
-    (weights, fast), *_ = model._reader.items()
-    model._reader[weights] = model.network
+    fast = model._made["reader"]
+    model._made["reader"] = model.network
     expected = model.classify(pairs)
     assert isinstance(fast, FastReader)
     sure = [number for number, label in enumerate(expected) if label.probability > 0.4]

@@ -145,7 +145,7 @@ def test_a_command_holds_the_weights_of_a_large_model_once(name: str, monkeypatc
             return model.translate(["the dog sees the cat", "the cat"])
         return [(one.token, round(one.probability, 5)) for one in model.fill("the <mask> sees the cat")]
 
-    kept = atento.load(name)
+    kept = atento.load(name, engine="torch")
     with ModelOptions(device="cpu", threads=1).loaded(name) as small:
         assert results(small) == results(kept)
         assert not any(isinstance(module, PackedModule) for module in small.network.modules())
@@ -155,9 +155,7 @@ def test_a_command_holds_the_weights_of_a_large_model_once(name: str, monkeypatc
         users = [private.reader() if name == "micro-world-mlm" else private.step_function()]
         assert any(isinstance(module, PackedModule) for module in private.network.modules())
         weights = 4 * in_layers(private.network)
-        assert held_bytes(kept.network, *kept._reader.values(), *kept._step_function.values()) > (
-            held_bytes(private.network, *users) + 0.7 * weights
-        )
+        assert held_bytes(kept.network, *kept._made.values()) > (held_bytes(private.network, *users) + 0.7 * weights)
     assert not any(isinstance(module, PackedModule) for module in kept.network.modules())
 
 

@@ -173,7 +173,7 @@ class ModelOptions:
                 from atento.model import load  # with torch, which the process that hands out blocks does not need
 
                 loaded = load(model, self.device, self.precision, engine=cast(Any, self.engine))
-            if loaded.engine == "torch":
+            if self.engine != "onnx":  # a large one is then run by PyTorch, without a second copy of its weights
                 pack_large(loaded.network)  # nobody asks for them in a command
             yield loaded
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from copy import deepcopy
+from operator import is_
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,6 @@ from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import linear_maps
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 
-Versions = tuple[tuple[int, int], ...]
-"""The address and the version of each weight, which change when it changes."""
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction
 
@@ -135,13 +134,27 @@ def hooked(network: nn.Module) -> bool:
     return any(module._forward_hooks or module._forward_pre_hooks for module in all_modules(network))
 
 
-def versions_of(network: nn.Module) -> Versions:
-    """What the fast passes of a network are made for: its present weights, and whether it is hooked."""
-    weights = [value for module in all_modules(network) for value in module._parameters.values() if value is not None]
-    return (
-        (0, int(hooked(network))),
-        *((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights),
-    )
+class Watch:
+    """What the fast passes of a network are made for: its modules, weights and hooks, listed once."""
+
+    def __init__(self, network: nn.Module) -> None:
+        modules = list(all_modules(network))
+        held = [part for module in modules for part in (module._modules, module._parameters) if part]
+        self._held = [(part, tuple(part.values())) for part in held]
+        self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+        self._weights = [value for module in modules for value in module._parameters.values() if value is not None]
+        self._state = self._read()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is another module, weight or hook now, or another number in a weight."""
+        replaced = any(len(part) != len(then) or not all(map(is_, part.values(), then)) for part, then in self._held)
+        return replaced or self._state != self._read()
+
+    def _read(self) -> tuple[bool, list[int], list[int]]:
+        """Whether there are hooks, and the address and the version of each weight, which change when it changes."""
+        versions = [0 if weight.is_inference() else weight._version for weight in self._weights]
+        return any(self._hooks), [weight.data_ptr() for weight in self._weights], versions
 
 
 def reader(network: Network, precision: Precision | None = None, engine: Engine = "torch") -> Network:

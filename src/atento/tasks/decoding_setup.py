@@ -1,7 +1,9 @@
 """The options of one call, checked, and a decoding as what `generate` takes: a strategy, rules, words as ids."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -63,9 +65,23 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
         changes["min_new_tokens"] = limit
     if not changes and not options:
         return usual
-    decoding: DecodingConfig = Reader().fit(as_node(changes, "options"), DecodingConfig, "decoding", usual)
+    try:
+        decoding = _decoding_of(usual, json.dumps(changes))
+    except TypeError:  # a value that is no JSON, which is refused
+        decoding = _fitted(usual, changes)
     for name, why in unused_options(decoding, options):
         raise UsageError(f"`{name}` has no effect: {why}")
+    return decoding
+
+
+@lru_cache(maxsize=64)
+def _decoding_of(usual: DecodingConfig, changes: str) -> DecodingConfig:
+    """A decoding changed by JSON, remembered because calls in a row have the same options."""
+    return _fitted(usual, json.loads(changes))
+
+
+def _fitted(usual: DecodingConfig, changes: dict[str, object]) -> DecodingConfig:
+    decoding: DecodingConfig = Reader().fit(as_node(changes, "options"), DecodingConfig, "decoding", usual)
     return decoding
 
 

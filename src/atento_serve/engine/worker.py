@@ -19,7 +19,7 @@ import torch
 from atento.config.tables.verbs import WRITING
 from atento.decoding.contract import AnyStepFunction
 from atento.errors import AtentoError, ModelError
-from atento.inference.choose import pack_weights
+from atento.inference.choose import pack_large, pack_weights
 from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
 from atento.start_up import without_collections
@@ -175,8 +175,10 @@ def main() -> None:
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
         seed_decoding(model, settings["seed"])
-        if model.engine == "torch":
-            pack_weights(model.network, "int8" if model.precision == "int8" else None)  # nobody asks for them here
+        if model.engine == "torch":  # nobody asks for the weights here
+            pack_weights(model.network, "int8" if model.precision == "int8" else None)
+        elif settings["engine"] == "auto":  # what is large is run by PyTorch, without a second copy
+            pack_large(model.network)
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()
