@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -80,6 +79,12 @@ def precision_of_sources(precision: Precision) -> Precision:
     return best_precision("cpu") if precision == "int8" else precision
 
 
+@cache
+def own_columns(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The mask of the columns of a new token of w beams (w,w): each attends to its own."""
+    return torch.full((width, width), float("-inf"), dtype=dtype, device=device).fill_diagonal_(0.0)
+
+
 def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
     """A bias (N or 1,H,1,t), which all w beams share, plus the mask of each beam (N,1,w,t·w) -> (N,H,w,t·w)."""
     bias = bias if width == 1 else bias.repeat_interleave(width, dim=-1)
@@ -133,6 +138,7 @@ class FastStepFunction:
         self.pre_norm = config.norm == "pre"
         self.last_norm = None if stack.norm is None else norm_function(stack.norm)
         self.positions = stack.positions
+        self.has_schemes = bool(len(stack.positions.schemes))  # in the layers
         self.heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
         self.layers = [FastLayer.of(block) for block in stack.layers]
@@ -307,15 +313,16 @@ class FastStepFunction:
         )  # all columns: the graph reads those before `last`
         biases: list[Tensor | None] = [mask] * len(self.layers)
         rotations: Sequence[Sequence[Rotation]] = ()
-        if len(self.positions.schemes):
+        if self.has_schemes:
             positions, seen = self.step_positions(column, column + 1, starts, state.cache.keys[0]), mask
             seen = None if mask is None else mask[..., :last]
             biases = [mask if bias is None else _with_mask(bias, seen, state.width) for bias in positions.biases]
             rotations = positions.rotations
         own = column if state.starts is None else state.starts + column
-        columns = np.arange(first, last)[None]
         caches = state.cache.keys, state.cache.values
-        logits = graph(tokens, own, columns, last, caches, biases, rotations, state.source, state.source_mask)
+        logits = graph(
+            tokens, own, range(first, last), last, caches, biases, rotations, state.source, state.source_mask
+        )
         state.length = column + 1
         return logits
 
@@ -330,8 +337,7 @@ class FastStepFunction:
         state.reserve()  # its own cache
         first, last = state.length * width, (state.length + 1) * width
         if state.mask is not None:  # each beam attends to its own new token
-            new_columns = state.mask.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
-            state.mask[:, :, first:last] = new_columns
+            state.mask[:, :, first:last] = own_columns(width, state.mask.dtype, state.mask.device)
         return first, last, None if state.starts is None else state.starts.view(-1, width)[:, :1]  # beams share it
 
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:

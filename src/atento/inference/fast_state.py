@@ -94,6 +94,16 @@ class FastState:
             kept.is_own = self.is_own or self._memory().isdisjoint(kept._memory())
             return kept
         moved = (texts != torch.arange(len(texts), device=rows.device)).nonzero().flatten()  # places with other texts
+        if len(moved) or len(rows) < self.rows:
+            self._keep_texts(texts, moved)
+        self.starts = None if self.starts is None else self.starts.index_select(0, rows)
+        if self.mask is not None:
+            self.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(texts), self.width, -1)
+        self.rows = len(rows)
+        return self
+
+    def _keep_texts(self, texts: Tensor, moved: Tensor) -> None:
+        """Only those texts, of which some have `moved` to other places."""
         places = texts[moved]  # where each of them stands now
 
         def held(tensor: Tensor) -> Tensor:
@@ -102,11 +112,6 @@ class FastState:
         self.cache.keys, self.cache.values = [[held(t) for t in part] for part in (self.cache.keys, self.cache.values)]
         self.source = [(held(keys), held(values)) for keys, values in self.source]
         self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, texts)
-        self.starts = None if self.starts is None else self.starts.index_select(0, rows)
-        if self.mask is not None:
-            self.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(texts), self.width, -1)
-        self.rows = len(rows)
-        return self
 
     def _memory(self) -> set[int]:
         """Where its first keys are, and those of its sources."""

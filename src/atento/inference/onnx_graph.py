@@ -217,6 +217,7 @@ class Bound:
         self._session, self._binding = session, session.io_binding()
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._own: dict[str, NDArray[Any]] = {}
+        self._outputs: dict[str, Tensor] = {}
         self._held: list[Tensor] = []  # what the next run reads
 
     def whole(self, name: str, *shape: int) -> NDArray[np.int64]:
@@ -225,7 +226,10 @@ class Bound:
 
     def output(self, name: str, *shape: int) -> Tensor:
         """An output, in memory of its own, which the next run writes again."""
-        return torch.from_numpy(self._array(name, shape, np.float32, self._binding.bind_output))
+        array = self._array(name, shape, np.float32, self._binding.bind_output)
+        if name not in self._outputs or self._outputs[name].shape != shape:
+            self._outputs[name] = torch.from_numpy(array)
+        return self._outputs[name]
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: Any, bind: Callable[..., None]) -> NDArray[Any]:
         array = self._own.get(name)

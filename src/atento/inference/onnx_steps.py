@@ -233,7 +233,7 @@ class StepGraph:
         self,
         tokens: Tensor,
         positions: int | Tensor,
-        columns: NDArray[np.int64],
+        columns: Sequence[int] | NDArray[np.int64],
         used: int,
         caches: Sequence[Sequence[Tensor]],
         biases: Sequence[Tensor | None],
@@ -246,7 +246,7 @@ class StepGraph:
         Args:
             tokens: (R,).
             positions: of the tokens (R,); a number: of all.
-            columns: (N or 1,w), where the new keys and values go in the caches.
+            columns: where the new keys and values go in the caches, (N,1,w), or (w) for all texts.
             used: the columns of the caches that are read.
             caches: keys, and values, of each layer, (N,Hkv,C,K), to be changed in place.
             biases: of each layer, (N or 1,H or 1,w or 1,S), S at least `used`: a mask, or a bias and a mask.
@@ -254,15 +254,16 @@ class StepGraph:
             source: keys and values of each layer, (M,Hkv,S,K), each read by R/M outputs.
             source_bias: (M,1,1,S); None: nothing of the sources is masked.
         """
-        bound, (texts, kv_heads, room, _), width = self._session.bound, caches[0][0].shape, columns.shape[1]
-        bound.whole("tokens", len(tokens))[:] = tokens
-        bound.whole("sizes", 3)[:] = width, used, len(tokens) // len(source[0][0]) if source else 1
+        bound, (texts, kv_heads, room, _), outputs = self._session.bound, caches[0][0].shape, len(tokens)
+        width = outputs // texts
+        bound.whole("tokens", outputs)[:] = tokens.numpy()
+        bound.whole("sizes", 3)[:] = width, used, outputs // len(source[0][0]) if source else 1
         if self._has_table:
-            bound.whole("positions", len(tokens))[:] = positions
+            bound.whole("positions", outputs)[:] = positions
         places = bound.whole("places", texts, kv_heads, width, 3)
         if places[0, 0, 0, 0] < 0:  # new
             places[..., :2] = np.moveaxis(np.indices((texts, kv_heads, width))[:2], 0, -1)
-        places[..., 2] = columns[:, None]
+        places[..., 2] = columns
         for name, angles in self._terms.inputs(rotations):
             bound.read(name, angles)
         for number, layer in enumerate(self._terms.layers):
@@ -277,7 +278,7 @@ class StepGraph:
         if source:
             length = source[0][0].shape[2]
             bound.read("source bias", self._no_bias(length) if source_bias is None else source_bias)
-        logits = bound.output("logits", len(tokens), self._vocabulary)
+        logits = bound.output("logits", outputs, self._vocabulary)
         bound.run()
         return logits.clone()
 

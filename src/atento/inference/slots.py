@@ -256,7 +256,7 @@ class Slots:
         count, columns, new = self._begin_columns()
         keys, values, mask = self._past.whole(count)
         terms = StepPositions([], [mask] * len(keys))
-        if len(self.steps.positions.schemes):
+        if self.steps.has_schemes:
             terms = self._terms(columns, mask[..., :columns], keys[0])
             terms.biases[:] = [
                 mask if not schemes else bias for bias, schemes in zip(terms.biases, self.steps.positions.relative)
@@ -265,7 +265,7 @@ class Slots:
         logits = graph(
             tokens,
             torch.tensor(self.lengths).repeat_interleave(self.width),
-            new.numpy(),
+            new.numpy()[:, None],  # for each head
             columns,
             (keys, values),
             terms.biases,

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live, record_step
-from atento.decoding.beam.groups import BeamRequest, Finished, Group, Step, certain_beginning, outputs_of
+from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, record_step
+from atento.decoding.beam.groups import BeamRequest, Finished, Group, Ranked, certain_beginning, outputs_of
 from atento.decoding.beam.required import RequiredWords
 from atento.decoding.choosing import apply_rules, kept, moved_up, next_log_probs
 from atento.decoding.contract import Request, StateT, StepFunction
@@ -148,7 +148,8 @@ class BeamSearch:
         self.scores = torch.empty(0, width, device=device)
         self.previous_scores = self.scores  # at the beginning of the last step
         self.written: Tensor | None = None  # (U*w,t) tokens of the hypotheses, each from the first column on
-        self.closed: Tensor | None = None  # (U,w) slots that a shrinking beam has closed
+        self.slots = list(range(width))
+        self.in_place = True  # whether each slot continued itself in the last step
         self._index_groups()
 
     def join(self, groups: Sequence[Group]) -> None:
@@ -182,11 +183,6 @@ class BeamSearch:
         self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
         # the steps until a group reaches its limit
         self.steps_left = min((g.max_new_tokens - g.length for g in self.groups if not g.stop_reason), default=0)
-        eos_ids = [group.asked.request.eos_ids for group in self.groups]
-        longest = max(map(len, eos_ids), default=0)
-        self.eos_ids = torch.tensor(
-            [[*ids, *[-1] * (longest - len(ids))] for ids in eos_ids], dtype=torch.long, device=self.device
-        ).view(len(self.groups), 1, longest)  # (U,1,E), for a comparison with (U,c,1)
         # set the groups whose scores something changes, or whose tokens something reads, by request and length
         self.alike: list[_Alike] = []
         special = [g for g in self.groups if g.asked.reads_written or g.length < g.asked.request.min_new_tokens]
@@ -198,15 +194,6 @@ class BeamSearch:
             self.alike.append(_Alike(together, rows, index))
         if not any(group.asked.reads_written for group in special):
             self.written = None
-        self._close_slots()
-
-    def _close_slots(self) -> None:
-        """Update `closed`: a shrinking beam closes a slot for each finished output."""
-        slots, self.closed = [group.slots for group in self.groups], None
-        if min(slots, default=self.width) < self.width:  # otherwise all slots are open: no mask
-            self.closed = (
-                torch.arange(self.width, device=self.device) >= torch.tensor(slots, device=self.device)[:, None]
-            )
 
     def extend(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """Do one step of the search: rank the candidates, store finished outputs, and choose the live hypotheses.
@@ -228,42 +215,59 @@ class BeamSearch:
         self.steps_left -= 1
 
         # More candidates than slots, in order: those that finish an output leave the beam, and the next ones take their
-        # slots.
+        # slots. These are a few numbers of each group, for which lists take less time than tensors.
         candidates = self.proposer.propose(adjusted, self.previous_scores, self.groups[0].length)
         index = candidates.parents * log_probs.shape[-1] + candidates.tokens  # (U,c) among the w·V of a group
         model_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
-        ends = self._ends(candidates)
-        dropped = ends | (candidates.scores == -torch.inf)  # what cannot take a slot
-        # Only the best `width` may finish an output, and in most steps none does: then storing is skipped.
-        # This waits for the device once a step.
-        some_dropped = bool(dropped[:, : self.width].any())
-        slots = [group.slots for group in self.groups] if some_dropped or trace is not None else []
-        if some_dropped:
-            self._store_finished(candidates, ends, model_log_probs, slots)
-            live = first_live(dropped, self.width)  # (U,w)
-            chosen, model_log_probs = candidates.select(live), model_log_probs.gather(1, live)
-            # if too few candidates are live, dropped ones fill the other slots, which are then empty
-            chosen.scores = chosen.scores.masked_fill(dropped.gather(1, live), -torch.inf)
-        else:
-            chosen, model_log_probs = candidates.first(self.width), model_log_probs[:, : self.width]
-        if self.closed is not None:
-            chosen.scores = chosen.scores.masked_fill(self.closed, -torch.inf)
+        parts = candidates.scores, candidates.parents, candidates.tokens, model_log_probs
+        ranked = [Ranked(*part) for part in zip(*(part.tolist() for part in parts))]  # waits for the device once a step
+        ends, slots = self._ends(ranked), [group.slots for group in self.groups]
+        taken = list(map(self._taken, self.groups, ranked, ends))
+        parents = torch.tensor([one.parents for one in taken], device=self.device)
+        tokens = torch.tensor([one.tokens for one in taken], device=self.device)
+        self.scores = torch.tensor([one.scores for one in taken], dtype=candidates.scores.dtype, device=self.device)
+        self.in_place = all(one.parents == self.slots for one in taken)
 
-        self.scores = chosen.scores
-        self.proposer.advance(chosen)
-        step = Step(chosen.tokens, model_log_probs, chosen.parents)
-        for number, group in enumerate(self.groups):
-            group.backpointers.steps.append((step, number))  # (step, place of the group in it)
-        # A search can only end after a step in which an output finished, the limit was reached, or it waits for
-        # better outputs. Otherwise the scores need not be copied from the device.
-        if some_dropped or self.steps_left <= 0 or any(group.is_waiting for group in self.groups):
+        self.proposer.advance(Candidates(self.scores, parents, tokens))
+        for group, one in zip(self.groups, taken):
+            group.backpointers.steps.append(one)
+        # A search can only end after a step in which an output finished or a slot stayed empty, the limit was reached,
+        # or it waits for better outputs.
+        has_gap = any(ends) or any(one.scores[-1] == -torch.inf for one in taken)
+        if has_gap or self.steps_left <= 0 or any(group.is_waiting for group in self.groups):
             self._end_searches()
         if trace is not None:
             lengths = [(group.length, group.max_new_tokens, group.stop_reason) for group in self.groups]
             fates = [CUT if limit <= length else OVER if reason else KEPT for length, limit, reason in lengths]
-            record_step(trace, candidates, ends, chosen, slots, fates)
-        self._write(chosen)
-        return chosen.parents, chosen.tokens
+            record_step(trace, ranked, ends, taken, slots, fates)
+        self._write(parents, tokens)
+        return parents, tokens
+
+    def _taken(self, group: Group, ranked: Ranked, ends: set[int]) -> Ranked:
+        """The candidates that take the w slots of a group; those that finish an output among the best are stored."""
+        width, slots, scores = self.width, group.slots, ranked.scores
+        if not ends and slots == width and min(scores[:width]) > -torch.inf:
+            return ranked.at(self.slots)
+        divisor = group.length**group.asked.strategy.length_penalty  # the length counts EOS
+        finished = [
+            Finished(
+                rank=scores[column] / divisor,
+                step=group.length - 1,
+                parent=ranked.parents[column],
+                token=ranked.tokens[column],
+                log_prob=ranked.log_probs[column],
+                eos=ranked.tokens[column] in group.asked.request.eos_ids,
+            )
+            for column in sorted(ends)
+            if column < slots and scores[column] > -torch.inf
+        ]
+        group.add(finished)
+        dropped = [column in ends or score == -torch.inf for column, score in enumerate(scores)]
+        order = sorted(range(len(scores)), key=dropped.__getitem__)  # the first that are not dropped, then the others
+        taken = ranked.at(order[:width])
+        filled = min(group.slots, len(scores) - sum(dropped))
+        taken.scores[filled:] = [-torch.inf] * len(taken.scores[filled:])  # a shrinking beam closes slots
+        return taken
 
     def leave(self, parents: Tensor, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
         """Drop the groups that are over, after `extend`, whose value is given.
@@ -271,9 +275,12 @@ class BeamSearch:
         Returns:
             The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
         """
+        is_over = any(group.is_over for group in self.groups)
+        if self.in_place and not is_over:
+            return None, tokens.flatten()
         rows = parents + self.slot_rows[:, :1]  # (U,w): numbers of slots in a group -> rows of the state
-        if not any(group.is_over for group in self.groups):
-            return None if torch.equal(rows, self.slot_rows) else rows.flatten(), tokens.flatten()
+        if not is_over:
+            return rows.flatten(), tokens.flatten()
         each = self.groups[0].asked.strategy.groups  # those of a sentence stay side by side
         sentences = moved_up([not group.is_over for group in self.groups[::each]])
         numbers = [sentence * each + number for sentence in sentences for number in range(each)]
@@ -309,47 +316,22 @@ class BeamSearch:
             adjusted[alike.index] = changed
         return adjusted
 
-    def _ends(self, candidates: Candidates) -> Tensor:
-        """Which candidates finish an output: boolean (U,c)."""
-        ends = (candidates.tokens.unsqueeze(2) == self.eos_ids).any(dim=2)  # (U,c,1) == (U,1,E)
+    def _ends(self, ranked: Sequence[Ranked]) -> list[set[int]]:
+        """Which candidates of each group finish an output."""
+        ends = [
+            {column for column, token in enumerate(one.tokens) if token in group.asked.request.eos_ids}
+            for group, one in zip(self.groups, ranked)
+        ]
         for alike in self.alike:
             if alike.groups[0].asked.request.stop is None:
                 continue
             written = self._ids_of(alike).tolist()
             for place, group in enumerate(alike.groups):
-                parts = (candidates.scores, candidates.parents, candidates.tokens)
-                for column, (score, parent, token) in enumerate(zip(*(part[group.number].tolist() for part in parts))):
+                one = ranked[group.number]
+                for column, (score, parent, token) in enumerate(zip(one.scores, one.parents, one.tokens)):
                     if score > -torch.inf and _stops(group.asked, [*written[place * self.width + parent], token]):
-                        ends[group.number, column] = True
+                        ends[group.number].add(column)
         return ends
-
-    def _store_finished(self, candidates: Candidates, ends: Tensor, model_log_probs: Tensor, slots: list[int]) -> None:
-        """Store the candidates that finish an output and are among the best `slots`."""
-        finishing = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()  # [group, column]
-        if not finishing:
-            return
-        scores, parents, tokens, log_probs = (
-            part[:, : self.width].tolist()
-            for part in (candidates.scores, candidates.parents, candidates.tokens, model_log_probs)
-        )
-        for number, columns in groupby(finishing, lambda place: place[0]):
-            group = self.groups[number]
-            divisor = group.length**group.asked.strategy.length_penalty  # the length counts EOS
-            group.add(
-                [
-                    Finished(
-                        rank=scores[number][column] / divisor,
-                        step=group.length - 1,
-                        parent=parents[number][column],
-                        token=tokens[number][column],
-                        log_prob=log_probs[number][column],
-                        eos=tokens[number][column] in group.asked.request.eos_ids,
-                    )
-                    for _, column in columns
-                    if column < slots[number]  # the slots that were open at this step
-                ]
-            )
-        self._close_slots()
 
     def _end_searches(self) -> None:
         """End the search for sentences whose groups have all stopped, and store their outputs."""
@@ -375,12 +357,12 @@ class BeamSearch:
         if any(waits):  # a group that has stopped waits for the others of its sentence
             self.scores = self.scores.masked_fill(torch.tensor(waits, device=self.device).unsqueeze(1), -torch.inf)
 
-    def _write(self, chosen: Candidates) -> None:
+    def _write(self, parents: Tensor, tokens: Tensor) -> None:
         if self.written is None:
             return
         lengths = [group.length for group in self.groups for _ in range(self.width)]
-        rows = (chosen.parents + self.slot_rows[:, :1]).flatten()  # (R,) rows of the hypotheses that are continued
+        rows = (parents + self.slot_rows[:, :1]).flatten()  # (R,) rows of the hypotheses that are continued
         room = max(lengths)  # columns for the longest
         written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))  # (R, longest output)
         last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1  # (R,1); groups may differ in length
-        self.written = written.scatter_(1, last, chosen.tokens.reshape(-1, 1))
+        self.written = written.scatter_(1, last, tokens.reshape(-1, 1))

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, inf
 
+from atento.decoding.beam.groups import Ranked
 from atento.decoding.choosing import BLOCK, isin
 from atento.decoding.trace import FINISHED, OUTSIDE, PLACE, STAGE, Trace
 
@@ -24,10 +25,6 @@ class Candidates:
     def select(self, index: Tensor) -> "Candidates":
         """The candidates at `index` (U,n)."""
         return Candidates(*(part.gather(1, index) for part in (self.scores, self.parents, self.tokens)))
-
-    def first(self, count: int) -> "Candidates":
-        """The first `count` candidates of each group."""
-        return Candidates(self.scores[:, :count], self.parents[:, :count], self.tokens[:, :count])
 
 
 class Proposer(Protocol):
@@ -165,31 +162,35 @@ class DiverseGroups:
 
 
 def record_step(
-    trace: Trace, candidates: Candidates, ends: Tensor, chosen: Candidates, slots: list[int], fates: list[str]
+    trace: Trace,
+    ranked: Sequence[Ranked],
+    ends: Sequence[set[int]],
+    taken: Sequence[Ranked],
+    slots: list[int],
+    fates: list[str],
 ) -> None:
-    """Record the candidates (U,c), of which `ends` (U,c) finish an output and `chosen` (U,w) stay in the beam.
+    """Record the candidates of each group, of which those in `ends` finish an output and `taken` stay in the beam.
 
     Args:
         slots: how many slots each group had when the candidates were ranked.
-        fates: of the chosen candidates of each group: kept, unless the group's search is over.
+        fates: of the taken candidates of each group: kept, unless the group's search is over.
     """
-    width = chosen.scores.shape[1]
-    staying = [
-        {pair for pair, score in zip(zip(parents, tokens), scores) if score > -inf}  # -inf: an empty slot
-        for parents, tokens, scores in zip(chosen.parents.tolist(), chosen.tokens.tolist(), chosen.scores.tolist())
-    ]
-    ranked = zip(candidates.scores.tolist(), candidates.parents.tolist(), candidates.tokens.tolist(), ends.tolist())
-    for group, (scores, parents, tokens, group_ends) in enumerate(ranked):
+    for group, (one, held) in enumerate(zip(ranked, taken)):
+        width = len(held.scores)
+        live_scores = [score for score in held.scores if score > -inf]  # -inf: an empty slot
+        staying = {
+            (parent, token) for parent, token, score in zip(held.parents, held.tokens, held.scores) if score > -inf
+        }
         recorded: set[tuple[int, int]] = set()
-        lowest = min(score for score in chosen.scores[group].tolist() if score > -inf) if staying[group] else inf
+        lowest = min(live_scores, default=inf)
         live = 0  # how many candidates before this one could stay in the beam
-        for rank, (score, parent, token, end) in enumerate(zip(scores, parents, tokens, group_ends)):
+        for rank, (score, parent, token) in enumerate(zip(one.scores, one.parents, one.tokens)):
             if score == -inf:
                 continue
-            fate = OUTSIDE
+            fate, end = OUTSIDE, rank in ends[group]
             if end:
                 fate = FINISHED if rank < min(width, slots[group]) else OUTSIDE
-            elif (parent, token) in staying[group]:
+            elif (parent, token) in staying:
                 fate = fates[group]
             elif live < width:  # it is among the best, but the beam has shrunk
                 fate = PLACE

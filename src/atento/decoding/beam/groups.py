@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor, inf
+from torch import inf
 
 from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import Request
@@ -32,27 +32,25 @@ class Finished:
 
 
 @dataclass
-class Step:
-    """What one step appended to all U groups, (U,w) each: tensors until they are first read, then lists."""
+class Ranked:
+    """Candidates of a group at one step, the preferred first, or those in its w slots; -inf marks an empty one."""
 
-    tokens: Tensor
-    log_probs: Tensor
-    parents: Tensor  # the slot, 0 to w-1, that each extends
-    lists: tuple[list[list[int]], list[list[float]], list[list[int]]] | None = None
+    scores: list[float]  # sums of the changed scores
+    parents: list[int]  # the slot, 0 to w-1, that each extends
+    tokens: list[int]
+    log_probs: list[float]  # of the tokens, by the model
 
-    def of(self, group: int) -> tuple[list[int], list[float], list[int]]:
-        """The tokens, log-probabilities and parents of the w slots of a group."""
-        if self.lists is None:
-            self.lists = self.tokens.tolist(), self.log_probs.tolist(), self.parents.tolist()
-        tokens, log_probs, parents = self.lists
-        return tokens[group], log_probs[group], parents[group]
+    def at(self, columns: Sequence[int]) -> Ranked:
+        """Those in these columns."""
+        parts = self.scores, self.parents, self.tokens, self.log_probs
+        return Ranked(*([part[column] for column in columns] for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass
 class Backpointers:
-    """The tokens of a group, followed only for outputs that are returned: its steps, and its number in each of them."""
+    """The tokens of a group, what its w slots held after each step; followed only for outputs that are returned."""
 
-    steps: list[tuple[Step, int]] = field(default_factory=list)
+    steps: list[Ranked] = field(default_factory=list)
 
     def output(self, finished: Finished) -> tuple[list[int], list[float]]:
         """The ids of a finished output without EOS, and its log-probabilities with EOS's."""
@@ -63,10 +61,10 @@ class Backpointers:
         """The ids and log-probabilities of a slot at the beginning of step number `step`."""
         ids, scores = [], []
         for number in range(step - 1, -1, -1):  # backwards along the parents
-            tokens, log_probs, parents = self._step(number)
-            ids.append(tokens[slot])
-            scores.append(log_probs[slot])
-            slot = parents[slot]
+            held = self.steps[number]
+            ids.append(held.tokens[slot])
+            scores.append(held.log_probs[slot])
+            slot = held.parents[slot]
         return ids[::-1], scores[::-1]  # from the first token on
 
     def common(self, slots: Iterable[int], finished: Iterable[Finished]) -> tuple[list[int], list[float]]:
@@ -76,14 +74,10 @@ class Backpointers:
             extended.setdefault(output.step, set()).add(output.parent)
         step, met = len(self.steps), set(slots)
         while step > 0 and (len(met) > 1 or min(extended, default=step) < step):
-            parents = self._step(step - 1)[2]
+            parents = self.steps[step - 1].parents
             step -= 1
             met = {parents[slot] for slot in met} | extended.get(step, set())
         return self.before(step, met.pop()) if step > 0 else ([], [])  # one slot is left
-
-    def _step(self, number: int) -> tuple[list[int], list[float], list[int]]:
-        step, group = self.steps[number]
-        return step.of(group)
 
 
 @dataclass(eq=False)
