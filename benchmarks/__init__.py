@@ -22,6 +22,7 @@ from benchmarks.replicas import measure_processes
 from benchmarks.serving import measure_serving
 from benchmarks.sharing import measure_sharing
 from benchmarks.sizing import measure_sizing
+from benchmarks.small import measure_small
 from benchmarks.training import measure_training
 from benchmarks.words import measure_words
 
@@ -45,6 +46,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, object]]]] = {
     "labelling": measure_labelling,
     "serving": measure_serving,
     "sizing": measure_sizing,
+    "small": measure_small,
     "mbr": measure_mbr,
     "attention": measure_attention,
     "observation": measure_observation,

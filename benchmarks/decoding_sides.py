@@ -79,11 +79,12 @@ class Ours:
     def load(
         self,
         folder: Path,
-        precision: Precision | Literal["plain", "plain bfloat16"],
+        precision: Precision | Literal["plain", "plain bfloat16", "onnx"],
         device: str = "cpu",
         graphs: bool = False,
     ) -> None:
-        """Load a folder of `write_weights`; precision is plain (float32), plain bfloat16, or one of the fast steps.
+        """Load a folder of `write_weights`; precision is plain (float32), plain bfloat16, or one of the fast steps;
+        onnx is float32 by ONNX Runtime.
 
         `graphs` uses steps of fixed shapes.
         """
@@ -94,6 +95,8 @@ class Ours:
         self.device = device
         if precision == "plain" or precision == "plain bfloat16":
             self.step_function = step_function(network, kind="plain")
+        elif precision == "onnx":
+            self.step_function = step_function(network, engine="onnx")
         else:
             kind: Kind = "graphs" if graphs else "fast"
             self.step_function = step_function(network, kind=kind, precision=precision)

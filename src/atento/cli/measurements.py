@@ -42,6 +42,9 @@ MEASUREMENTS = {
         "training, decoding and reading alone and beside other programs, by how idle threads wait", 30
     ),
     "decoding": Measurement("translation speed compared with transformers and CTranslate2 on the same weights", 10),
+    "small": Measurement(
+        "translation by small networks compared with CTranslate2 and ONNX Runtime, and calls of one short text", 12
+    ),
     "parts": Measurement("time of each part of a decoding step", 2),
     "generation": Measurement("generation by a decoder compared with transformers", 5),
     "draft": Measurement("greedy search with a draft compared with greedy search alone, on three kinds of text", 6),

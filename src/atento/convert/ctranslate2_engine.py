@@ -79,7 +79,7 @@ def _names(rows: Rows, names: tuple[str, ...]) -> list[list[str]]:
 def _compare_translator(network: Network, folder: Path, vocabulary: Vocabulary, rows: Rows) -> Comparison:
     import ctranslate2
 
-    config, function = network.config, step_function(network)
+    config, function = network.config, step_function(network, engine="auto")
     expected, ours = timed(lambda: greedy_outputs(function, config, rows))
     translator = ctranslate2.Translator(str(folder), **_options())
     sources = _names(rows, vocabulary.source)
@@ -100,7 +100,7 @@ def _compare_translator(network: Network, folder: Path, vocabulary: Vocabulary, 
 def _compare_generator(network: Network, folder: Path, vocabulary: Vocabulary, rows: Rows) -> Comparison:
     import ctranslate2
 
-    config, function = network.config, step_function(network)
+    config, function = network.config, step_function(network, engine="auto")
     expected, ours = timed(lambda: greedy_outputs(function, config, rows))
     generator = ctranslate2.Generator(str(folder), **_options())
     prompts = _names(rows, vocabulary.target)

@@ -56,7 +56,7 @@ def compare(model: Model, folder: Path, seed: int) -> Comparison:
     if config.architecture == "encoder":
         return _compare_encoder(model, Session(folder / "model.onnx"), rows)
     writer = Decoding(folder) if config.architecture == "decoder" else Translating(folder)
-    function = step_function(model.network)
+    function = step_function(model.network, engine="auto")
     expected, ours = timed(lambda: greedy_outputs(function, config, rows))
     outputs, theirs = timed(lambda: writer.greedy(model.network, rows, new_tokens(config, rows)))
     difference = largest_difference(*writer.logits(model.network, rows, expected))
@@ -66,7 +66,7 @@ def compare(model: Model, folder: Path, seed: int) -> Comparison:
 
 
 def _compare_encoder(model: Model, session: Session, rows: Rows) -> Comparison:
-    network, reading = model.network, reader(model.network)
+    network, reading = model.network, reader(model.network, engine="auto")
     ids, token_mask = padded(rows, network.config.pad_id)
     inputs = {"input_ids": ids.numpy(), "attention_mask": token_mask.long().numpy()}
     inputs["token_type_ids"] = np.zeros_like(inputs["input_ids"])

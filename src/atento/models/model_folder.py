@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from atento.config.reading.recipe_layers import shipped
 from atento.config.reading.schema import Reader, as_node
@@ -253,20 +253,22 @@ def decoding_config(config: Mapping[str, object], path: Path) -> DecodingConfig:
         rules = TASKS.get(str(config.get("task")))
         values = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | values
         values = {name: values[name] for name in DecodingConfig.__dataclass_fields__ if name in values}
-    return _decoding_of(json.dumps(values), path)
+    decoding: DecodingConfig = _remembered(json.dumps(values), DecodingConfig, "decoding", path)
+    return decoding
 
 
 @lru_cache(maxsize=64)
-def _decoding_of(values: str, path: Path) -> DecodingConfig:
-    """The decoding of JSON, remembered because every call of a model asks for it."""
-    return _fitted(json.loads(values), DecodingConfig, "decoding", path)
+def _remembered(values: str, kind: Callable[..., Any], name: str, path: Path) -> Any:
+    """A section of JSON, remembered because every call of a model asks for it."""
+    return _fitted(json.loads(values), cast(type[Any], kind), name, path)
 
 
 def section_of(kind: type[T], config: Mapping[str, object], path: Path) -> T:
     """What a `config.json` says in a section of `SECTIONS`; the defaults where it has none.
     Raises ModelError: an unknown key, or a value of the wrong type or out of range.
     """
-    return _fitted(config.get(SECTIONS[kind], {}), kind, SECTIONS[kind], path)
+    section: T = _remembered(json.dumps(config.get(SECTIONS[kind], {})), kind, SECTIONS[kind], path)
+    return section
 
 
 def kept_confidence(path: Path) -> dict[str, Any]:

@@ -91,12 +91,13 @@ def results_of(
 
 def _at_once(most: int, network: nn.Module | torch.device) -> int:
     """How many batches are computed at a time, of at most so many."""
+    threads = torch.get_num_threads()
+    at_once = max(1, min(threads // -(-threads // _AT_ONCE), most))
+    if at_once == 1:
+        return 1
     device = network if isinstance(network, torch.device) else next(network.parameters()).device
     seen = current_observation.get() is not None or (isinstance(network, nn.Module) and hooked(network))
-    if device.type != "cpu" or seen:  # what is seen has an order
-        return 1
-    threads = torch.get_num_threads()
-    return max(1, min(threads // -(-threads // _AT_ONCE), most))
+    return 1 if device.type != "cpu" or seen else at_once  # what is seen has an order
 
 
 def _found(

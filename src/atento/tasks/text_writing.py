@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
@@ -24,6 +23,7 @@ from atento.decoding.strategies import Strategy
 from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
+from atento.inference.plain import padded
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import check_lengths, warn_of_context
@@ -206,14 +206,12 @@ class Writer:
     ) -> list[list[WrittenText]]:
         """The outputs of some texts as one batch; `early` gets one entry an exact search that reached its limit."""
         request = self.request(writings, trace)
-        inputs = [torch.tensor(one.ids) for one in writings]
-        ids = pad_sequence(inputs, batch_first=True, padding_value=self.config.pad_id).to(self.device)
-        real = torch.arange(ids.shape[1]) < torch.tensor([len(one) for one in inputs])[:, None]  # (B,S)
+        ids, real = padded([one.ids for one in writings], self.config.pad_id, self.device)  # (B,S) each
         shared: dict[str, Any] = {
             "max_new_tokens": request.max_new_tokens,
             "min_new_tokens": request.min_new_tokens,
             "eos_id": request.eos_ids,
-            "token_mask": real.to(self.device),
+            "token_mask": real,
             "rules": request.rules,
             "trace": trace,
         }
