@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError
 from atento.inference.choose import NetworkStepFunction, Watch, check_int8, engine_of, pack_weights, reader
-from atento.inference.onnx_steps import Engine
+from atento.inference.engine import Engine
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.limits import path_of
@@ -108,12 +108,11 @@ class Model(TaskModel):
         engine: Engine = "auto",
     ) -> None:
         super().__init__(network, tokenizer, config, path, words, precision, requested)
-        engine_of(network, engine, precision)  # raises where it is not possible
         self.chosen_engine = engine
         self.load_report = load_report
         self.stored = stored or {}  # the type of each weight in the file that it was read from
         self._watch: Watch | None = None
-        self._made: dict[str, Any] = {}  # for the network as it was when watching began
+        self._made: dict[str, object] = {}  # for the network as it was then
         self._drafting: dict[str, Model] = {}
         if precision == "int8":
             check_int8(network)
@@ -139,20 +138,21 @@ class Model(TaskModel):
             The model itself.
 
         Raises:
-            UsageError: no such device or precision here. CapabilityError: int8 for a network that has none.
+            UsageError: no such device, precision or engine. CapabilityError: int8, or the engine, for another network.
         """
-        target_device = None if device is None else resolve_device(str(device))
         dtype = None if precision is None else precision_type(precision)
         if self.precision == "int8" and precision not in (None, "int8"):
             raise UsageError(f"the model has weights of 8 bits, so its precision is int8: got {precision!r}")
         if precision == "int8":
             check_int8(self.network)
-        self.network.to(device=target_device, dtype=dtype)
+        self.network.to(device=None if device is None else resolve_device(str(device)), dtype=dtype)
         if precision == "int8":
             pack_weights(self.network, "int8")
             return_freed_memory()  # that of the weights
         self.precision = self.precision if precision is None else precision
         self._watch, self._drafting = None, {}
+        if self.chosen_engine != "auto":
+            engine_of(self.network, self.chosen_engine, self.precision)  # raises where it is not possible
         return self
 
     def step_function(self) -> NetworkStepFunction:
@@ -193,8 +193,7 @@ class Model(TaskModel):
             if name not in self._made:
                 keep_freed_memory()  # every step allocates the same large blocks again
                 self._made[name] = make()
-            made: T = self._made[name]
-            return made
+            return cast(T, self._made[name])
 
     @translates
     def translate(

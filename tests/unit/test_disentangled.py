@@ -17,7 +17,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ConvolutionConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import RecipeError
-from atento.inference.fast import why_not_fast
+from atento.inference.fast_state import why_not_fast
 from atento.inspection.decompose import decompose
 from atento.networks import Encoder
 

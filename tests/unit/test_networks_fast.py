@@ -19,8 +19,8 @@ from atento.errors import CapabilityError
 from atento.inference import int8_linear, packed_linear, packed_modules
 from atento.inference.choose import step_function
 from atento.inference.encoder_reading import SourceReader
-from atento.inference.fast import FastStepFunction, why_not_fast
-from atento.inference.fast_state import ROOM
+from atento.inference.fast import FastStepFunction
+from atento.inference.fast_state import ROOM, why_not_fast
 from atento.inference.int8_linear import Int8Linear
 from atento.inference.packed_linear import ConvertedLinear, OneDnnLinear, PlainLinear
 from atento.inference.packed_modules import pack

@@ -13,11 +13,11 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.network_parts import AttentionConfig
+from atento.config.sections.network_parts import AttentionConfig, MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import CapabilityError, MissingPartError, UsageError
-from atento.inference import onnx_steps
+from atento.inference import engine as engines
 from atento.inference.choose import engine_of, reader, step_function
 from atento.inference.fast import FastStepFunction
 from atento.inference.plain import PlainStepFunction
@@ -89,7 +89,7 @@ def test_encoders_read_texts_of_equal_length(name: str) -> None:
 
 def test_positions_without_a_row_in_the_table_are_run_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sinusoids have no limit; their table has."""
-    monkeypatch.setattr("atento.networks.stack.position_tables._SINUSOIDS", 8)
+    monkeypatch.setattr("atento.networks.stack.stack_positions._SINUSOIDS", 8)
     config = NetworkConfig(**{**SIZES, "max_len": 8})
     network = network_of(config, dtype=torch.float32)
     ids, real = inputs([4])
@@ -144,8 +144,12 @@ def test_what_the_graphs_do_not_hold_is_named(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(CapabilityError, match="rotary positions of some heads"):
         step_function(network_of(some, dtype=torch.float32), engine="onnx")
     assert step_function(network_of(some, dtype=torch.float32), engine="auto").graph is None  # type: ignore[union-attr]
+    shaw = NetworkConfig(**SIZES, architecture="encoder", positions=PositionConfig("shaw"))
+    causal = NetworkConfig(**SIZES, architecture="encoder", mask=MaskConfig("causal"))
+    for config in (shaw, causal):  # which fast reading holds
+        assert reader(network_of(config, dtype=torch.float32), engine="auto").packed.graph is None  # type: ignore[union-attr]
     assert step_function(network, engine="auto").graph is not None  # type: ignore[union-attr]
-    monkeypatch.setattr(onnx_steps, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
     assert step_function(network, engine="auto").graph is None  # type: ignore[union-attr]
     with pytest.raises(MissingPartError, match="needs onnx and onnxruntime: pip install"):
         step_function(network, engine="onnx")

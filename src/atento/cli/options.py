@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 from typer.models import ArgumentInfo
@@ -172,7 +172,9 @@ class ModelOptions:
                 from atento.inference.choose import pack_large
                 from atento.model import load  # with torch, which the process that hands out blocks does not need
 
-                loaded = load(model, self.device, self.precision, engine=cast(Any, self.engine))
+                loaded = load(
+                    model, self.device, self.precision, engine=cast(Literal["auto", "torch", "onnx"], self.engine)
+                )
             if self.engine != "onnx":  # a large one is then run by PyTorch, without a second copy of its weights
                 pack_large(loaded.network)  # nobody asks for them in a command
             yield loaded

@@ -13,10 +13,9 @@ from atento.convert.token_names import Vocabulary
 from atento.networks.interface import Network
 from atento.networks.layers import FeedForward, TokenEmbedding
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.position_tables import position_rows, position_table
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
-from atento.networks.stack.stack_positions import InputLayer
+from atento.networks.stack.stack_positions import InputLayer, position_rows, position_table
 
 Array = NDArray[np.float32]
 

@@ -17,9 +17,8 @@ from atento.attention.positions import Rotary, Rotation
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.sections.network import NetworkConfig
 from atento.networks.layers import Block, TokenEmbedding
-from atento.networks.stack.position_tables import position_table
 from atento.networks.stack.stack import Stack
-from atento.networks.stack.stack_positions import InputLayer
+from atento.networks.stack.stack_positions import InputLayer, position_table
 
 Cache = tuple[Tensor, Tensor]
 """Keys and values, (B,Hkv,S,K) each."""

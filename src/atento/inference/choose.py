@@ -12,10 +12,11 @@ from torch import nn
 
 from atento.errors import AtentoWarning, CapabilityError
 from atento.inference.encoder_reading import pack_stack, why_not_packed
-from atento.inference.fast import FastStepFunction, precision_of_sources, why_not_fast
+from atento.inference.engine import Engine, takes_graph
+from atento.inference.fast import FastStepFunction, precision_of_sources
 from atento.inference.fast_reader import FastReader, attention_type_of, why_no_fast_reading
+from atento.inference.fast_state import why_not_fast
 from atento.inference.graphs import GraphStepFunction
-from atento.inference.onnx_steps import Engine, decoder_of, takes_graph
 from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
 from atento.inference.packed_modules import pack_decoder, pack_modules
 from atento.inference.plain import PlainStepFunction, WritingNetwork
@@ -24,7 +25,7 @@ from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_b
 from atento.networks.interface import Network
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import linear_maps
-from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder, stack_that_writes
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction
@@ -229,7 +230,7 @@ def engine_of(network: object, engine: Engine, precision: str) -> Engine:
     else:
         reason, stack = why_not_fast(network), None
         if isinstance(network, EncoderDecoder | Decoder):
-            stack = decoder_of(network)
+            stack = stack_that_writes(network)
     if reason is not None or stack is None:
         if engine == "onnx":
             raise CapabilityError(f"`engine: onnx` is for Transformers on the CPU, not for {reason}")

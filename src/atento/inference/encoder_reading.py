@@ -21,8 +21,9 @@ from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import padding
 from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.relative_terms import ProjectedScheme
+from atento.inference.engine import suits
 from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
-from atento.inference.onnx_steps import EncoderGraph, suits
+from atento.inference.onnx_reading import EncoderGraph
 from atento.inference.packed_linear import Activation, PackedLinear, Precision, with_round_number
 from atento.inference.packed_modules import PackedModule, pack, pack_modules
 from atento.inference.plain import moved_to_front, padded

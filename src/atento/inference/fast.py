@@ -10,8 +10,7 @@ products.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +18,24 @@ from torch import Tensor, nn
 from atento.attention.kernels import sdpa
 from atento.attention.multihead import KeyValues
 from atento.attention.positions import Rotation
-from atento.attention.relative import Shaw
-from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
+from atento.attention.relative_terms import QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.inference.encoder_reading import SourceReader, why_not_packed
-from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState, norm_function
+from atento.inference.engine import Engine, suits
+from atento.inference.fast_state import (
+    ROOM,
+    Cache,
+    FastLayer,
+    FastState,
+    StepPositions,
+    begin_column,
+    norm_function,
+    why_not_fast,
+    with_mask,
+)
 from atento.inference.joined_states import joined
-from atento.inference.onnx_steps import Engine, SourceGraph, StepGraph, decoder_of, suits, takes_graph, why_no_graph
+from atento.inference.onnx_reading import SourceGraph
+from atento.inference.onnx_steps import StepGraph
 from atento.inference.packed_linear import Precision, with_round_number
 from atento.inference.packed_modules import Kept, copy_sharing_weights, pack, pack_decoder, pack_modules
 from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens
@@ -41,54 +51,9 @@ SelfAttention = Callable[[int, Tensor], Tensor]
 """The number of a layer and its queries, keys and values (R,(H+2·Hkv)·K) -> what its heads give (R,H·K)."""
 
 
-def why_not_fast(network: object) -> str | None:
-    """The part of this network that the fast step function does not support; None if it supports all."""
-    if not isinstance(network, EncoderDecoder | Decoder):
-        return f"networks of type {type(network).__name__}"
-    stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
-    if stack.positions.sparse or stack.positions.added:
-        return "sparse attention" if stack.positions.sparse else "positions added in single layers"
-    if any(mask.name != "causal" for mask in stack.masks):
-        return "a mask other than the causal one"
-    if network.config.layer_mix:
-        return "a mix of layers"
-    if network.config.attention.norm:
-        return "norms of queries and keys"
-    for scheme in stack.positions.schemes:
-        inner = getattr(scheme, "scheme", scheme)
-        if isinstance(inner, Shaw):
-            return "Shaw positions"
-        if isinstance(inner, ProjectedScheme):
-            return "disentangled positions"
-    return None
-
-
-@dataclass(frozen=True)
-class StepPositions:
-    """The terms of the position schemes for one token, layer by layer: rotations of queries and keys, and score biases.
-
-    A bias is (N or 1, 1 or H, w or 1, S), the mask added to it, or None.
-    """
-
-    rotations: list[tuple[Rotation, ...]]
-    biases: list[Tensor | None]
-
-
 def precision_of_sources(precision: Precision) -> Precision:
     """Of the encoder's products; a source is read once, so that for int8 half precision is enough there."""
     return best_precision("cpu") if precision == "int8" else precision
-
-
-@cache
-def own_columns(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The mask of the columns of a new token of w beams (w,w): each attends to its own."""
-    return torch.full((width, width), float("-inf"), dtype=dtype, device=device).fill_diagonal_(0.0)
-
-
-def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
-    """A bias (N or 1,H,1,t), which all w beams share, plus the mask of each beam (N,1,w,t·w) -> (N,H,w,t·w)."""
-    bias = bias if width == 1 else bias.repeat_interleave(width, dim=-1)
-    return bias if mask is None else bias + mask
 
 
 class FastStepFunction:
@@ -124,7 +89,7 @@ class FastStepFunction:
         copy = copy_sharing_weights(network).to(self.dtype).eval()
         if precision == "int8":
             hold_tables_in_8_bits(copy, outputs=True)
-        self.graph = StepGraph(network) if takes_graph(engine, decoder_of(network), precision) else None
+        self.graph = None if engine == "torch" else StepGraph.of(network, engine, precision)
         kept: Kept = {"steps": True, "is_held": weight.dtype == self.dtype, "as_it_is": self.graph is not None}
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, **kept)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
@@ -151,8 +116,8 @@ class FastStepFunction:
                 self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
                 copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
             assert isinstance(network, EncoderDecoder)
-            if self.graph is not None and network.source_features is None and why_no_graph(network.encoder) is None:
-                self.source_graph = SourceGraph(network) if why_not_packed(network.encoder) is None else None
+            if self.graph is not None and why_not_packed(network.encoder) is None:
+                self.source_graph = SourceGraph.of_sources(network)
             self.encoder = SourceReader(copy, precision, self.source_graph is not None)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
@@ -305,49 +270,28 @@ class FastStepFunction:
         return self.graph if self.graph is not None and length < self.graph.limit and suits(rows) else None
 
     def _graph_step(self, graph: StepGraph, tokens: Tensor, state: FastState) -> Tensor:
-        """As `_advance`, tokens (R,) -> logits (R,V)."""
-        first, last, starts = self._begin_column(state)
-        column = state.length
-        mask = (
-            None if state.mask is None else state.mask.unsqueeze(1)
-        )  # all columns: the graph reads those before `last`
-        biases: list[Tensor | None] = [mask] * len(self.layers)
-        rotations: Sequence[Sequence[Rotation]] = ()
+        """One token of each output by ONNX Runtime: tokens (R,) -> logits (R,V); updates the state."""
+        first, last, starts = begin_column(state)
+        column, caches = state.length, (state.cache.keys, state.cache.values)
+        mask = None if state.mask is None else state.mask.unsqueeze(1)  # all columns; the graph reads a part of them
+        biases, rotations = [mask] * len(self.layers), list[tuple[Rotation, ...]]()
         if self.has_schemes:
-            positions, seen = self.step_positions(column, column + 1, starts, state.cache.keys[0]), mask
-            seen = None if mask is None else mask[..., :last]
-            biases = [mask if bias is None else _with_mask(bias, seen, state.width) for bias in positions.biases]
-            rotations = positions.rotations
+            positions = self.step_positions(column, column + 1, starts, state.cache.keys[0])
+            seen, rotations = None if mask is None else mask[..., :last], positions.rotations
+            biases = [mask if bias is None else with_mask(bias, seen, state.width) for bias in positions.biases]
         own = column if state.starts is None else state.starts + column
-        caches = state.cache.keys, state.cache.values
-        logits = graph(
-            tokens, own, range(first, last), last, caches, biases, rotations, state.source, state.source_mask
-        )
         state.length = column + 1
-        return logits
-
-    def _begin_column(self, state: FastState) -> tuple[int, int, Tensor | None]:
-        """Let the state have room for a token of each output, which attends to it.
-
-        Returns:
-            The token's columns in the cache, one for each beam: the first, and the one behind the last; and where each
-            text starts (N,1), None for 0.
-        """
-        width = state.width
-        state.reserve()  # its own cache
-        first, last = state.length * width, (state.length + 1) * width
-        if state.mask is not None:  # each beam attends to its own new token
-            state.mask[:, :, first:last] = own_columns(width, state.mask.dtype, state.mask.device)
-        return first, last, None if state.starts is None else state.starts.view(-1, width)[:, :1]  # beams share it
+        columns = range(first, last)
+        return graph(tokens, own, columns, last, caches, biases, rotations, state.source, state.source_mask)
 
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
         """One token of each output: tokens (R,) -> hidden (R,D); updates the state."""
         width, column = state.width, state.length
-        first, last, starts = self._begin_column(state)
+        first, last, starts = begin_column(state)
         mask = None if state.mask is None else state.mask[:, None, :, :last]
         x = self.embed(tokens, column, state.starts)
         positions = self.step_positions(column, column + 1, starts, state.cache.keys[0])
-        masks = [mask if bias is None else _with_mask(bias, mask, width) for bias in positions.biases]
+        masks = [mask if bias is None else with_mask(bias, mask, width) for bias in positions.biases]
 
         def extend(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             keys, values = state.cache.keys[layer], state.cache.values[layer]

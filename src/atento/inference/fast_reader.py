@@ -9,7 +9,8 @@ from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
 from atento.errors import CapabilityError
 from atento.inference.encoder_reading import PackedStack, Unpadded, why_not_packed
-from atento.inference.onnx_steps import EncoderGraph, Engine
+from atento.inference.engine import Engine
+from atento.inference.onnx_reading import EncoderGraph
 from atento.inference.packed_linear import Precision
 from atento.networks.frozen import current
 from atento.networks.int8_projection import in_8_bits, multiplies_by_table
@@ -51,7 +52,7 @@ class FastReader(Network):
         attention_type = attention_type_of(network, precision)
         rounds = precision == "int8" and not multiplies_by_table(network)
         self.embedding = in_8_bits(network.embedding) if rounds else network.embedding
-        graph = EncoderGraph.of(engine, network.stack, network.config, precision)
+        graph = None if engine == "torch" else EncoderGraph.of(engine, network.stack, network.config, precision)
         self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type, graph)
 
     @property

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.attention.positions import Rotation
+from atento.attention.relative import Shaw
+from atento.attention.relative_terms import ProjectedScheme
 from atento.inference.packed_linear import PackedLinear, WeightLinear
 from atento.inference.packed_modules import PackedModule
 from atento.networks.layers import Block
+from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 
 ROOM = 32  # tokens that a cache has room for at first; it grows by half
 SHARED = 8  # up to so many outputs of one text share a cache; with more, reading the others' columns costs too much
@@ -302,3 +306,63 @@ class FastLayer:
             layer.cross_queries, layer.cross_keys_values = parts(cross_attention.input)
             layer.cross_output = parts(cross_attention.output)[0]
         return layer
+
+
+@dataclass(frozen=True)
+class StepPositions:
+    """The terms of the position schemes for one token, layer by layer: rotations of queries and keys, and score biases.
+
+    A bias is (N or 1, 1 or H, w or 1, S), the mask added to it, or None.
+    """
+
+    rotations: list[tuple[Rotation, ...]]
+    biases: list[Tensor | None]
+
+
+@cache
+def own_columns(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The mask of the columns of a new token of w beams (w,w): each attends to its own."""
+    return torch.full((width, width), float("-inf"), dtype=dtype, device=device).fill_diagonal_(0.0)
+
+
+def with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
+    """A bias (N or 1,H,1,t), which all w beams share, plus the mask of each beam (N,1,w,t·w) -> (N,H,w,t·w)."""
+    bias = bias if width == 1 else bias.repeat_interleave(width, dim=-1)
+    return bias if mask is None else bias + mask
+
+
+def begin_column(state: FastState) -> tuple[int, int, Tensor | None]:
+    """Let the state have room for a token of each output, which attends to it.
+
+    Returns:
+        The token's columns in the cache, one for each beam: the first, and the one behind the last; and where each
+        text starts (N,1), None for 0.
+    """
+    width = state.width
+    state.reserve()  # its own cache
+    first, last = state.length * width, (state.length + 1) * width
+    if state.mask is not None:  # each beam attends to its own new token
+        state.mask[:, :, first:last] = own_columns(width, state.mask.dtype, state.mask.device)
+    return first, last, None if state.starts is None else state.starts.view(-1, width)[:, :1]  # beams share it
+
+
+def why_not_fast(network: object) -> str | None:
+    """The part of this network that the fast step function does not support; None if it supports all."""
+    if not isinstance(network, EncoderDecoder | Decoder):
+        return f"networks of type {type(network).__name__}"
+    stack = network.decoder if isinstance(network, EncoderDecoder) else network.stack
+    if stack.positions.sparse or stack.positions.added:
+        return "sparse attention" if stack.positions.sparse else "positions added in single layers"
+    if any(mask.name != "causal" for mask in stack.masks):
+        return "a mask other than the causal one"
+    if network.config.layer_mix:
+        return "a mix of layers"
+    if network.config.attention.norm:
+        return "norms of queries and keys"
+    for scheme in stack.positions.schemes:
+        inner = getattr(scheme, "scheme", scheme)
+        if isinstance(inner, Shaw):
+            return "Shaw positions"
+        if isinstance(inner, ProjectedScheme):
+            return "disentangled positions"
+    return None

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from atento.errors import CapabilityError
-from atento.inference.fast import FastStepFunction, StepPositions
+from atento.inference.fast import FastStepFunction
+from atento.inference.fast_state import StepPositions
 from atento.inference.packed_linear import Precision
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 

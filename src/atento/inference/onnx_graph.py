@@ -6,9 +6,9 @@ A node costs ONNX Runtime some 2 microseconds where an operation costs PyTorch 5
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.networks.layers import ACTIVATIONS, FeedForward, RMSNorm, RMSNormPlusOne
+from atento.attention.positions import Rotary, Rotation
+from atento.config.sections.network import NetworkConfig
+from atento.networks.layers import ACTIVATIONS, Block, FeedForward, RMSNorm, RMSNormPlusOne, TokenEmbedding
+from atento.networks.stack.stack_positions import InputLayer, LayerPositions, position_table
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, ValueInfoProto
+    from onnxruntime import InferenceSession
 
 _OPSET = 17  # the first with LayerNormalization
 _IR_VERSION = 8  # of the file format, as that opset has it
@@ -34,9 +41,9 @@ class Graph:
     """The nodes of a graph, in the order of the equations. A value is the name of a tensor of the graph."""
 
     def __init__(self) -> None:
-        self._nodes: list[Any] = []
-        self._inputs: list[Any] = []
-        self._outputs: list[Any] = []
+        self._nodes: list[NodeProto] = []
+        self._inputs: list[ValueInfoProto] = []
+        self._outputs: list[ValueInfoProto] = []
         self._weights: dict[str, Tensor] = {}
         self._constants: dict[tuple[int, ...], str] = {}
         self._names = (f"value{number}" for number in count())
@@ -187,7 +194,7 @@ class AttentionSizes:
         self.scale = self.width**-0.5 if attention.scale is None else attention.scale
 
 
-def _described(name: str, sizes: Sequence[str | int], dtype: torch.dtype) -> Any:
+def _described(name: str, sizes: Sequence[str | int], dtype: torch.dtype) -> ValueInfoProto:
     from onnx import TensorProto, helper
 
     kind = TensorProto.FLOAT if dtype == torch.float32 else TensorProto.INT64
@@ -197,7 +204,7 @@ def _described(name: str, sizes: Sequence[str | int], dtype: torch.dtype) -> Any
 class Session:
     """Runs a graph on the CPU, on the thread that asks; several threads may ask at once."""
 
-    def __init__(self, session: Any, weights: Sequence[Tensor]) -> None:
+    def __init__(self, session: InferenceSession, weights: Sequence[Tensor]) -> None:
         self._session, self._weights = session, weights  # whose memory the session reads
         self._threads = threading.local()
 
@@ -213,30 +220,28 @@ class Session:
 class Bound:
     """The memory that a thread binds to the inputs and outputs of a graph: once, and again where it has changed."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: InferenceSession) -> None:
         self._session, self._binding = session, session.io_binding()
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._own: dict[str, NDArray[Any]] = {}
+        self._whole: dict[str, NDArray[np.int64]] = {}
         self._outputs: dict[str, Tensor] = {}
         self._held: list[Tensor] = []  # what the next run reads
 
     def whole(self, name: str, *shape: int) -> NDArray[np.int64]:
         """An input of whole numbers, in memory of its own: as it was left, or -1 if its shape is another one."""
-        return self._array(name, shape, np.int64, self._binding.bind_input)
+        array = self._whole.get(name)
+        if array is None or array.shape != shape:
+            array = self._whole[name] = np.full(shape, -1)
+            self._binding.bind_input(name, "cpu", 0, np.int64, shape, array.ctypes.data)
+        return array
 
     def output(self, name: str, *shape: int) -> Tensor:
         """An output, in memory of its own, which the next run writes again."""
-        array = self._array(name, shape, np.float32, self._binding.bind_output)
-        if name not in self._outputs or self._outputs[name].shape != shape:
-            self._outputs[name] = torch.from_numpy(array)
-        return self._outputs[name]
-
-    def _array(self, name: str, shape: tuple[int, ...], dtype: Any, bind: Callable[..., None]) -> NDArray[Any]:
-        array = self._own.get(name)
-        if array is None or array.shape != shape:
-            array = self._own[name] = np.full(shape, -1, dtype)
-            bind(name, "cpu", 0, dtype, shape, array.ctypes.data)
-        return array
+        tensor = self._outputs.get(name)
+        if tensor is None or tensor.shape != shape:
+            tensor = self._outputs[name] = torch.empty(shape)
+            self._binding.bind_output(name, "cpu", 0, np.float32, shape, tensor.data_ptr())
+        return tensor
 
     def read(self, name: str, tensor: Tensor, new: str | None = None) -> None:
         """An input in the memory of a tensor, which must be contiguous; the output `new` is written there too."""
@@ -253,3 +258,99 @@ class Bound:
         """Run the graph."""
         self._session.run_with_iobinding(self._binding)
         self._held.clear()
+
+
+class Terms:
+    """The inputs of a graph for position schemes: each once, for all layers that have it."""
+
+    def __init__(self, graph: Graph, positions: LayerPositions) -> None:
+        self._graph, self.positions = graph, positions
+        self.rotations = list(dict.fromkeys(key for layer in positions.rotary for key in layer))
+        self.biases = list(dict.fromkeys(tuple(layer) for layer in positions.relative))
+        self.layers = [positions.relative.index(list(schemes)) for schemes in self.biases]  # the first with each bias
+        for number, (index, _) in enumerate(self.rotations):
+            half = self._rotary(index).width // 2
+            pair = (1, half) if not self._rotary(index).interleaved else (half, 1)
+            for name in ("cos", "sin"):
+                graph.input(f"{name}{number}", f"texts of {name}{number}", 1, f"tokens of {name}{number}", *pair)
+
+    def _rotary(self, index: int) -> Rotary:
+        rotary = self.positions.schemes[index]
+        assert isinstance(rotary, Rotary)
+        return rotary
+
+    def split(self, x: str, number: int, sizes: AttentionSizes) -> Sequence[str]:
+        """Queries, keys and values x (N,H+2·Hkv,w,K) -> each by itself; queries and keys rotated as the layer says."""
+        heads, shared = sizes.heads, sizes.kv_heads
+        if not self.positions.rotary[number]:
+            return self._graph.split(x, [heads, shared, shared], axis=1)
+        x, v = self._graph.split(x, [heads + shared, shared], axis=1)
+        for key in self.positions.rotary[number]:
+            rotary, at = self._rotary(key[0]), self.rotations.index(key)
+            cos, sin = f"cos{at}", f"sin{at}"
+            x = self._graph.rotate(x, cos, sin, rotary.width, sizes.width, interleaved=rotary.interleaved)
+        return *self._graph.split(x, [heads, shared], axis=1), v
+
+    def inputs(self, rotations: Sequence[Sequence[object]]) -> Iterator[tuple[str, Tensor]]:
+        """The inputs for the rotations of each layer."""
+        for number, key in enumerate(self.rotations):
+            layer = next(n for n, keys in enumerate(self.positions.rotary) if key in keys)
+            rotation = rotations[layer][self.positions.rotary[number].index(key)]
+            assert isinstance(rotation, Rotation)
+            for name, angles in (("cos", rotation.cos), ("sin", rotation.sin)):
+                wide = angles if angles.dim() == 4 else angles[None, None]  # (N or 1,1,w,R/2)
+                yield f"{name}{number}", wide.unsqueeze(-1 if rotation.interleaved else -2).contiguous()
+
+    def bias(self, number: int, used: str, sizes: AttentionSizes) -> str:
+        """What is added to scores, a row for each query of a key: (N or 1,Hkv or 1,G·w or 1,`used`)."""
+        graph = self._graph
+        whole = graph.input(f"bias{number}", *(f"{size} of bias{number}" for size in "NHWS"))
+        bias = graph.node("Slice", whole, graph.whole(0), used, graph.whole(3))
+        if sizes.shared == 1:
+            return bias
+        if not self.biases[number]:  # a mask, the same for all heads
+            return graph.node("Concat", *[bias] * sizes.shared, axis=2)
+        shape = graph.node("Concat", graph.whole(0, sizes.kv_heads, -1), used, axis=0)
+        return graph.node("Reshape", bias, shape)
+
+    def bias_of(self, layer: int) -> int:
+        """The number of a layer's bias."""
+        return self.biases.index(tuple(self.positions.relative[layer]))
+
+
+def layer(
+    graph: Graph,
+    x: str,
+    block: Block,
+    pre_norm: bool,
+    attend_itself: Callable[[str], str],
+    attend_source: Callable[[str], str] | None = None,
+) -> str:
+    """One block: x (R,D) -> (R,D); the functions give what heads give, (R,D) -> (R,H·K)."""
+
+    def sublayer(x: str, norm: nn.Module, function: Callable[[str], str]) -> str:
+        out = graph.node("Add", x, function(graph.norm(x, norm) if pre_norm else x))
+        return out if pre_norm else graph.norm(out, norm)
+
+    def projected(attend: Callable[[str], str], linear: nn.Module) -> Callable[[str], str]:
+        assert isinstance(linear, nn.Linear)
+        return lambda x: graph.linear(attend(x), linear.weight, linear.bias)
+
+    x = sublayer(x, block.self_attention_residual.norm, projected(attend_itself, block.self_attention.output))
+    if attend_source is not None:
+        assert block.cross_attention is not None and block.cross_attention_residual is not None
+        attend = projected(attend_source, block.cross_attention.output)
+        x = sublayer(x, block.cross_attention_residual.norm, attend)
+    return sublayer(x, block.feed_forward_residual.norm, lambda x: graph.feed_forward(x, block.feed_forward))
+
+
+def embedded(graph: Graph, table: TokenEmbedding, inputs: InputLayer, config: NetworkConfig) -> str:
+    """The first layer's input (R,D) of tokens (R,) at positions (R,)."""
+    x = graph.node("Gather", graph.weight(table.weight), graph.input("tokens", "R", dtype=torch.long))
+    x = x if table.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(table.scale)))
+    if (rows := position_table(config, inputs)) is not None:
+        positions = graph.input("positions", "R", dtype=torch.long)
+        x = graph.node("Add", x, graph.node("Gather", graph.weight(rows), positions))
+    x = x if inputs.segments is None else graph.node("Add", x, graph.weight(inputs.segments[0]))
+    x = x if inputs.norm is None else graph.norm(x, inputs.norm)
+    return x if inputs.projection is None else graph.linear(x, inputs.projection.weight, inputs.projection.bias)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.inference.fast import FastStepFunction, SelfAttention, StepPositions
+from atento.inference.fast import FastStepFunction, SelfAttention
+from atento.inference.fast_state import StepPositions
 from atento.inference.onnx_steps import StepGraph
 from atento.inference.prompts import PromptMemory, common_length
 from atento.inference.slot_buffer import SlotBuffer

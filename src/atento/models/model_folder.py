@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import lru_cache
@@ -253,22 +253,20 @@ def decoding_config(config: Mapping[str, object], path: Path) -> DecodingConfig:
         rules = TASKS.get(str(config.get("task")))
         values = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | values
         values = {name: values[name] for name in DecodingConfig.__dataclass_fields__ if name in values}
-    decoding: DecodingConfig = _remembered(json.dumps(values), DecodingConfig, "decoding", path)
-    return decoding
+    return cast(DecodingConfig, _remembered(json.dumps(values), DecodingConfig, "decoding", path))
 
 
 @lru_cache(maxsize=64)
-def _remembered(values: str, kind: Callable[..., Any], name: str, path: Path) -> Any:
+def _remembered(values: str, kind: Hashable, name: str, path: Path) -> object:
     """A section of JSON, remembered because every call of a model asks for it."""
-    return _fitted(json.loads(values), cast(type[Any], kind), name, path)
+    return _fitted(json.loads(values), cast(type[object], kind), name, path)
 
 
 def section_of(kind: type[T], config: Mapping[str, object], path: Path) -> T:
     """What a `config.json` says in a section of `SECTIONS`; the defaults where it has none.
     Raises ModelError: an unknown key, or a value of the wrong type or out of range.
     """
-    section: T = _remembered(json.dumps(config.get(SECTIONS[kind], {})), kind, SECTIONS[kind], path)
-    return section
+    return cast(T, _remembered(json.dumps(config.get(SECTIONS[kind], {})), cast(Hashable, kind), SECTIONS[kind], path))
 
 
 def kept_confidence(path: Path) -> dict[str, Any]:

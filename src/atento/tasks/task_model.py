@@ -16,7 +16,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of_head
 from atento.errors import AtentoWarning, CapabilityError, LongTextWarning, TokenizerError, UsageError, counted
 from atento.inference.choose import NetworkStepFunction, captured, step_function
-from atento.inference.onnx_steps import Engine
+from atento.inference.engine import Engine
 from atento.inference.packed_linear import Precision
 from atento.inference.prefix_steps import Prompt
 from atento.models.model_folder import decoding_config, objectives_of, reads_prompts_both_ways, section_of

@@ -42,8 +42,13 @@ class Ranked:
 
     def at(self, columns: Sequence[int]) -> Ranked:
         """Those in these columns."""
-        parts = self.scores, self.parents, self.tokens, self.log_probs
-        return Ranked(*([part[column] for column in columns] for part in parts))  # type: ignore[arg-type]
+        scores, parents, tokens, log_probs = self.scores, self.parents, self.tokens, self.log_probs
+        return Ranked(
+            [scores[column] for column in columns],
+            [parents[column] for column in columns],
+            [tokens[column] for column in columns],
+            [log_probs[column] for column in columns],
+        )
 
 
 @dataclass

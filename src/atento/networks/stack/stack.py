@@ -117,7 +117,7 @@ class Stack(nn.Module):
     ) -> None:
         """`masks` are the default masks of self-attention, one a layer; None: those of `config`."""
         super().__init__()
-        self.n_layers = n_layers
+        self.n_layers, self.writes = n_layers, kind == "decoder"
         numbers = [n_layers - 1] if config.shared_layers else range(n_layers)  # known as the last layer
         self.blocks = nn.ModuleList(
             make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in numbers

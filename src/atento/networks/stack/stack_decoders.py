@@ -181,3 +181,8 @@ class EncoderDecoder(StackNetwork):
     def table(self) -> TokenEmbedding:
         """The embedding of target tokens."""
         return self.embedding if self.target_embedding is None else self.target_embedding
+
+
+def stack_that_writes(network: EncoderDecoder | Decoder) -> Stack:
+    """The stack of a network that writes."""
+    return network.decoder if isinstance(network, EncoderDecoder) else network.stack

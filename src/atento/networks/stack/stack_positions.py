@@ -26,6 +26,8 @@ from atento.config.sections.network_parts import SparseConfig
 from atento.config.sections.position_scheme import ADDED, PositionConfig
 from atento.networks.layers import make_norm
 
+_SINUSOIDS = 2048  # rows of a table of sinusoids, which have no limit of their own
+
 
 class AddedPositions(nn.Module):
     """The sum of the schemes that add a vector to each token, each with a learned gate if configured
@@ -290,3 +292,29 @@ class InputLayer(nn.Module):
         if self.training and self.dropout:
             x = dropout(x, self.dropout, fresh(random))
         return x if self.projection is None or not project else self.projection(x)
+
+
+def position_rows(config: NetworkConfig) -> int:
+    """The number of positions of the table: those of learned positions; sinusoids have 2,048 or `max_len`."""
+    return config.position_limit or max(config.max_len, _SINUSOIDS)
+
+
+@torch.no_grad()
+def position_table(config: NetworkConfig, inputs: InputLayer, *, real_only: bool | None = None) -> Tensor | None:
+    """The sum of the position vectors, gates included, by position: (N,E) float32; None if no scheme adds any.
+
+    `real_only` restricts the sum to the schemes that count real tokens only (True) or all tokens (False).
+    """
+    positions = inputs.positions
+    chosen = [n for n, real in enumerate(positions.real_only) if real_only is None or real == real_only]
+    if not chosen:
+        return None
+    left_out = {number for n, number in enumerate(positions.numbers) if n not in chosen}
+    before = positions.off
+    try:
+        positions.off = before | left_out
+        zeros = torch.zeros(1, position_rows(config), config.embedding_width)  # (1,N,E)
+        table: Tensor = positions(zeros)[0]  # (N,E)
+    finally:
+        positions.off = before
+    return table

@@ -1,0 +1,143 @@
+"""The layers of an encoder as an ONNX graph, for texts of equal length: of small networks, and of a text alone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atento.config.sections.network import NetworkConfig
+from atento.inference.engine import Engine, takes_graph, why_no_graph
+from atento.inference.onnx_graph import AttentionSizes, Bound, Graph, Terms, embedded, layer
+from atento.networks.layers import Block
+from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack_decoders import EncoderDecoder
+from atento.networks.stack.stack_positions import position_rows
+
+CacheOfLayer = tuple[Tensor, Tensor]
+"""Keys and values, (B,Hkv,S,K) each."""
+
+
+class EncoderGraph:
+    """The layers of an encoder for N texts of equal length: x (N·S,D) -> (N·S,D), the final norm included.
+
+    Args:
+        stack: of the encoder; one that has fast reading, and of which `why_no_graph` says nothing.
+        pre_norm: whether norms stand before the sublayers.
+    """
+
+    def __init__(self, stack: Stack, pre_norm: bool) -> None:
+        self._stack, self._graph = stack, Graph()
+        self._sizes, self._terms = AttentionSizes(stack.layers[0].self_attention), Terms(self._graph, stack.positions)
+        self._length = self._graph.input("length", 1, dtype=torch.long)
+        self._biases = {
+            number: self._terms.bias(number, self._length, self._sizes)
+            for number, schemes in enumerate(self._terms.biases)
+            if schemes
+        }
+        x = self._read()
+        for number, block in enumerate(stack.layers):
+            x = layer(self._graph, x, block, pre_norm, partial(self._attend, number, block))
+        self._write(x if stack.norm is None else self._graph.norm(x, stack.norm))
+        self._session = self._graph.session()
+
+    @classmethod
+    def of(cls, engine: Engine, stack: Stack, config: NetworkConfig, precision: str) -> EncoderGraph | None:
+        """The graph of an encoder that has fast reading; None where PyTorch runs it. Raises as `takes_graph`."""
+        return cls(stack, config.norm == "pre") if takes_graph(engine, stack, precision) else None
+
+    def __call__(self, x: Tensor, length: int) -> Tensor:
+        """The output (N·S,D), of x (N·S,D), S = `length`."""
+        bound = self._bound(length)
+        bound.read("x", x.contiguous())
+        out = bound.output("y", *x.shape)
+        bound.run()
+        return out.clone()
+
+    def _bound(self, length: int) -> Bound:
+        """The memory of this thread, with the terms of the position schemes for texts of that length."""
+        bound, positions = self._session.bound, self._stack.positions
+        bound.whole("length", 1)[:] = length
+        if not len(positions.schemes):
+            return bound
+        terms = positions.terms(positions.consecutive(length, length, torch.device("cpu")), torch.float32)
+        for name, angles in self._terms.inputs([() if one is None else one.rotations for one in terms]):
+            bound.read(name, angles)
+        like = torch.empty(0)
+        for number in self._biases:
+            one = terms[self._terms.layers[number]]
+            assert one is not None and one.relative is not None
+            bias = one.relative.scores(like, like, self._sizes.scale)  # these schemes read the dtype alone
+            assert bias is not None
+            bound.read(f"bias{number}", bias.to(like.dtype).contiguous())
+        return bound
+
+    def _read(self) -> str:
+        return self._graph.input("x", "R", self._stack.layers[0].self_attention.input.in_features)
+
+    def _write(self, x: str) -> None:
+        self._graph.output(
+            self._graph.node("Identity", x, name="y"), "R", self._stack.layers[0].feed_forward.outer.out_features
+        )
+
+    def _attend(self, number: int, block: Block, x: str) -> str:
+        graph, linear, sizes = self._graph, block.self_attention.input, self._sizes
+        x = graph.linear(x, linear.weight, linear.bias)
+        parts = graph.by_head(x, self._length, sizes.heads + 2 * sizes.kv_heads, sizes.width)
+        q, k, v = self._terms.split(parts, number, sizes)
+        return graph.attend(q, k, v, self._biases.get(self._terms.bias_of(number)), sizes)
+
+
+class SourceGraph(EncoderGraph):
+    """The encoder of an encoder-decoder for texts of equal length, and what the decoder reads of them.
+
+    Args:
+        network: one of whose encoder and decoder `why_no_graph` says nothing, with a table of source tokens.
+
+    Attributes:
+        limit: the number of positions that it has.
+    """
+
+    def __init__(self, network: EncoderDecoder) -> None:
+        self._network, self.limit = network, position_rows(network.config)
+        super().__init__(network.encoder, network.config.norm == "pre")
+
+    @classmethod
+    def of_sources(cls, network: EncoderDecoder) -> SourceGraph | None:
+        """The graph of a network whose encoder has fast reading; None if PyTorch runs it."""
+        is_held = network.source_features is None and why_no_graph(network.encoder) is None
+        return cls(network) if is_held else None
+
+    def sources(self, ids: Tensor) -> list[CacheOfLayer]:
+        """ids (B,S) -> keys and values of each layer of the decoder, (B,Hkv,S,K) each."""
+        bound, (texts, length) = self._bound(ids.shape[1]), ids.shape
+        bound.whole("tokens", texts * length)[:] = ids.flatten()
+        if self._has_table:
+            bound.whole("positions", texts * length).reshape(texts, length)[:] = np.arange(length)
+        found = []
+        for number, block in enumerate(self._network.decoder.layers):
+            assert block.cross_attention is not None
+            shape = texts, block.cross_attention.n_kv_heads, length, block.cross_attention.d_head
+            found.append([bound.output(f"{name}{number}", *shape) for name in ("keys", "values")])
+        bound.run()
+        return [(keys.clone(), values.clone()) for keys, values in found]
+
+    def _read(self) -> str:
+        network = self._network
+        self._has_table = bool(len(network.source_inputs.positions.schemes))
+        return embedded(self._graph, network.embedding, network.source_inputs, network.config)
+
+    def _write(self, x: str) -> None:
+        graph = self._graph
+        for number, block in enumerate(self._network.decoder.layers):
+            attention = block.cross_attention
+            assert attention is not None
+            queries, shared = attention.n_heads * attention.d_head, attention.n_kv_heads
+            bias = None if attention.input.bias is None else attention.input.bias[queries:]
+            both = graph.linear(x, attention.input.weight[queries:], bias)
+            names = [f"keys{number}", f"values{number}"]
+            heads = graph.by_head(both, self._length, 2 * shared, attention.d_head)
+            for name in graph.nodes("Split", heads, graph.whole(shared, shared), names=names, axis=1):
+                graph.output(name, "texts", shared, "length of texts", attention.d_head)
