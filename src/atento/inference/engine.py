@@ -1,5 +1,6 @@
 """What runs the layers of a network on the CPU in float32: PyTorch, or ONNX Runtime; a table by sizes and features."""
 
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Literal, get_args
 
@@ -58,6 +59,16 @@ def suits(rows: int) -> bool:
     if torch.get_num_threads() > 1:
         return rows <= _ROWS_BESIDE_THREADS
     return rows <= _ROWS_BESIDE_AVX512 or torch.backends.cpu.get_cpu_capability() != "AVX512"
+
+
+def engine_here() -> str:
+    """What `auto` takes on this machine, in words."""
+    if not has_onnx():
+        return f"PyTorch; with onnx and onnxruntime faster: {install_hint('onnx')}"
+    rows = f"{_ROWS_BESIDE_THREADS} rows, with one thread any number"
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        rows = f"{_ROWS_BESIDE_THREADS} rows, with one thread {_ROWS_BESIDE_AVX512}"
+    return f"ONNX Runtime {version('onnxruntime')} in float32: matrices of up to {_LARGEST:,} numbers, steps of {rows}"
 
 
 def why_no_graph(stack: Stack) -> str | None:

@@ -110,6 +110,7 @@ def _check_machine(as_json: bool) -> None:
 
     import torch
 
+    from atento.inference.engine import engine_here
     from atento.inference.packed_linear import has_packed_products
     from atento.models.shipped import shipped_models
     from atento.precision import best_precision, cpu_features, resolve_device
@@ -130,6 +131,7 @@ def _check_machine(as_json: bool) -> None:
         "decoding and reading on a CPU": "packed by oneDNN"
         if has_packed_products()
         else "plain: no oneDNN products here",
+        "small networks on a CPU": engine_here(),
         "models that come with Atento": ", ".join(shipped_models()) or "none",
         "tokenizers": metadata.version("tokenizers"),
         "sacrebleu": metadata.version("sacrebleu"),
