@@ -35,7 +35,7 @@ TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
 MBR = {"mbr": "chrf", "candidates": 8}
 TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options beside it
-    ("beam", 2, {"n_best": 2}),
+    ("beam", 8, {"n_best": 2}),
     ("n_best", 3, {}),
     ("length_penalty", 0.0, {}),
     ("stopping", "shrinking", {"n_best": 4}),
