@@ -60,7 +60,7 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     files = {"out", "file", "as_json", "report", "confusion", "cluster", "table", "reliability"}
     for command, functions, more in (
         (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
-        (evaluate_command, [evaluate], {*LanguageOptions.__annotations__, "fail_under", "calibrate"}),
+        (evaluate_command, [evaluate], {*LanguageOptions.__annotations__, "fail_under", "calibrate", "engine"}),  # it takes a model of any engine
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads", "skip_bad"}),
         (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"} | explain),

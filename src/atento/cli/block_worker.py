@@ -5,11 +5,13 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from atento.cli.line_work import Work
 from atento.cli.main import command_function
-from atento.cli.options import running
+from atento.cli.options import ModelOptions
 from atento.errors import AtentoWarning, LongTextWarning
 from atento.terminal import show_log
 
@@ -31,17 +33,15 @@ class BlockServer:
 
     def run(self, work: Work) -> None:
         """Load the model and answer blocks for ever."""
-        from atento.inference.choose import pack_large
-        from atento.model import load
         from atento.scale.inputs import BlockReader, Input
         from atento.scale.workers import Answer
 
         options = self._options
         reader = BlockReader(Input(self._input["path"], self.columns, self._input["name"]))
-        with running(options["seed"], options["threads"]):
+        shared = ModelOptions(**{one.name: options[one.name] for one in fields(ModelOptions) if one.name in options})
+        with ExitStack() as stack:
             with _noted_warnings() as noted:
-                loaded = load(options["model"], device=options["device"], precision=options["precision"])
-                pack_large(loaded.network)
+                loaded = stack.enter_context(shared.loaded(options["model"]))
                 work.ready(loaded)
             self._requests.reply(Answer(warnings=noted))  # "the model is loaded": the first reply has no content
             for block, raw in self._requests.blocks():

@@ -140,10 +140,11 @@ class TokenLoop:
 
     def _change_rows(self) -> None:
         """Drop the outputs that have ended."""
+        if not any(output.has_ended for output in self.outputs):
+            return
         rows = moved_up([not output.has_ended for output in self.outputs])  # those behind move up into the gaps
-        if len(rows) < len(self.outputs):
-            self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[rows]
-            self.batch.keep(rows)
+        self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[rows]
+        self.batch.keep(rows)
 
 
 def advance(outputs: Sequence[Output], logits: Tensor) -> tuple[list[Drawn | None], Tensor]:
@@ -153,11 +154,16 @@ def advance(outputs: Sequence[Output], logits: Tensor) -> tuple[list[Drawn | Non
     which the rules leave no token ends there, unfinished: None, and token 0.
     """
     log_probs = torch.log_softmax(logits, dim=-1)  # (R,V), by the model
-    _fail_where_not_numbers(outputs, log_probs)
+    is_plain = all(output.filters.temperature == 0 and not output.has_rules for output in outputs)
+    if not is_plain:  # rules and draws are given numbers alone
+        _fail_where_not_numbers(outputs, log_probs)
     allowed, changed = _after_rules(outputs, logits)
     live = [row for row, output in enumerate(outputs) if not output.has_ended]
     tokens = _chosen(outputs, allowed, live)  # (R), 0 for outputs that have ended
     scores = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()  # (R,) as numbers
+    if is_plain and any(map(isnan, scores)):
+        _fail_where_not_numbers(outputs, log_probs)
+        live = [row for row in live if not outputs[row].has_ended]
     trace = outputs[0].request.trace
     before = [list(output.ids) for output in outputs] if trace is not None else []  # as they were before this token
     drawn: list[Drawn | None] = [None] * len(outputs)

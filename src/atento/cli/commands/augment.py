@@ -75,7 +75,7 @@ def augment_recipe(
         with open_binary(Path(file), file, streamed=True) as stream:
             if not any(line.strip() for line in stream):
                 raise DataError(f"--monolingual {file} holds no text")
-    shown = {name: getattr(shared, name) for name in ("device", "precision", "seed", "threads")}
+    shown = {name: getattr(shared, name) for name in ("device", "precision", "engine", "seed", "threads")}
     languages = {"source_language": source_language, "target_language": target_language}
     # each worker calls `augment` with these
     cluster.command, cluster.options = "augment", {"model": model, "file": file, "decoding": decoding, **shown}
