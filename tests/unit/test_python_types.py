@@ -56,11 +56,12 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert "split_sentences" in inspect.signature(Model.translate).parameters
     embedding = {*EmbeddingOptions.__annotations__}
     explain = {"explain", "explain_method", "explain_out"}  # a method of its own, `Model.explain`
+    loaded = {"engine"}  # `evaluate` takes a model that was loaded with one
     # which file is read, how, and where results go is not Python's
     files = {"out", "file", "as_json", "report", "confusion", "cluster", "table", "reliability"}
     for command, functions, more in (
         (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
-        (evaluate_command, [evaluate], {*LanguageOptions.__annotations__, "fail_under", "calibrate", "engine"}),  # it takes a model of any engine
+        (evaluate_command, [evaluate], {*LanguageOptions.__annotations__, "fail_under", "calibrate"} | loaded),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads", "skip_bad"}),
         (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"} | explain),
