@@ -11,6 +11,9 @@ import torch
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
+from typer.testing import CliRunner
+
+from atento.cli.main import application
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, MaskConfig
@@ -169,3 +172,16 @@ def test_a_model_says_which_engine_it_has() -> None:
     with pytest.raises(CapabilityError, match="for Transformers on the CPU, not for networks of type RecurrentSeq2Seq"):
         engine_of(recurrent, "onnx", "float32")
     assert engine_of(recurrent, "auto", "float32") == "torch"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [("torch", ""), ("onnx", ""), ("tvm", "error: `engine` must be one of auto, torch, onnx: got 'tvm'")],
+)
+def test_commands_take_an_engine(engine: str, sentence: str) -> None:
+    arguments = ["translate", "micro-world-en-pt", "--engine", engine, "--device", "cpu"]
+    done = CliRunner().invoke(application("translate"), arguments, input="The white cat sleeps.\n")
+    if sentence:
+        assert isinstance(done.exception, UsageError) and str(done.exception) == sentence.removeprefix("error: ")
+    else:
+        assert (done.exit_code, done.stdout) == (0, "O gato branco dorme.\n")
