@@ -53,10 +53,11 @@ class Onnx:
 
     def load(self, weights: Path) -> None:
         """Load a folder of `write_weights`."""
-        network, folder = load(weights, device="cpu", engine="torch").network, Path(tempfile.mkdtemp())
-        for name, graph in graphs_of(network, None).items():
-            write_graph(graph, folder / name, "float32")
-        self.network, self.writer = network, Translating(folder)
+        self.network = load(weights, device="cpu", engine="torch").network
+        with tempfile.TemporaryDirectory() as folder:
+            for name, graph in graphs_of(self.network, None).items():
+                write_graph(graph, Path(folder) / name, "float32")
+            self.writer = Translating(Path(folder))
 
     def run(self, work: Work) -> list[list[int]]:
         """Return the output ids of each row."""
@@ -123,12 +124,11 @@ def call_of(verb: str, calls: int) -> dict[str, object]:
         began = time.perf_counter()
         getattr(model, method)(_TEXT, **options)
         times.append(time.perf_counter() - began)
-    passes = inside[0] / sum(times)
     return {
         "bench": "small",
         "verb": verb,
         "engine": model.engine,
         "threads": torch.get_num_threads(),
         "ms": round(1e3 * float(np.median(times)), 2),
-        "outside_passes": round(1 - passes, 3),
+        "outside_passes": round(1 - inside[0] / sum(times), 3),
     }

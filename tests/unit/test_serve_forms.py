@@ -95,9 +95,7 @@ def test_a_body_with_many_mistakes_is_refused_for_the_first(kind: type[Fields]) 
             try:
                 kind.model_validate(body)
             except ValidationError as error:
-                assert (
-                    error.error_count() < 50
-                )  # a union of types says one for each; 100,000 with all of them described
+                assert error.error_count() < 50  # a union says one for each of its types; else 100,000
 
 
 def test_a_fault_in_work_on_texts_is_logged_without_the_text(

@@ -43,7 +43,7 @@ MEASUREMENTS = {
     ),
     "decoding": Measurement("translation speed compared with transformers and CTranslate2 on the same weights", 10),
     "small": Measurement(
-        "translation by small networks compared with CTranslate2 and ONNX Runtime, and calls of one short text", 12
+        "translation by small networks compared with CTranslate2 and ONNX Runtime, and calls of one short text", 30
     ),
     "parts": Measurement("time of each part of a decoding step", 2),
     "generation": Measurement("generation by a decoder compared with transformers", 5),

@@ -83,7 +83,7 @@ def why_no_graph(stack: Stack) -> str | None:
     if any(block.self_attention.query_norm is not None for block in stack.layers):
         return "norms of queries and keys"
     if len({mask.form for mask in stack.masks} | {"causal" if stack.writes else "full"}) > 1:
-        return "masks that are not causal in a decoder, or that are there in an encoder"
+        return "a mask other than the usual one"
     schemes = [getattr(scheme, "scheme", scheme) for scheme in stack.positions.schemes]
     if any(isinstance(scheme, Shaw | ProjectedScheme) for scheme in schemes):
         return "relative positions with vectors"

@@ -1,6 +1,6 @@
 """Writes the layers of a network as the nodes of an ONNX graph, and runs it with ONNX Runtime on the same weights.
 
-A node costs ONNX Runtime some 2 microseconds where an operation costs PyTorch 5 to 20 (docs/decisions/onnx-steps.md).
+See docs/decisions/onnx-steps.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto
     from onnxruntime import InferenceSession
 
+CacheOfLayer = tuple[Tensor, Tensor]
+"""Keys and values, (N,Hkv,S,K) each."""
 _OPSET = 17  # the first with LayerNormalization
 _IR_VERSION = 8  # of the file format, as that opset has it
 _SMALL = 64  # numbers of a weight that stands in the graph itself

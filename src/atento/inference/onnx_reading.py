@@ -10,14 +10,11 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
 from atento.inference.engine import Engine, takes_graph, why_no_graph
-from atento.inference.onnx_graph import AttentionSizes, Bound, Graph, Terms, embedded, layer
+from atento.inference.onnx_graph import AttentionSizes, Bound, CacheOfLayer, Graph, Terms, embedded, layer
 from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento.networks.stack.stack_positions import position_rows
-
-CacheOfLayer = tuple[Tensor, Tensor]
-"""Keys and values, (B,Hkv,S,K) each."""
 
 
 class EncoderGraph:

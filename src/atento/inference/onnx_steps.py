@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.inference.engine import Engine, takes_graph
-from atento.inference.onnx_graph import AttentionSizes, Graph, Terms, embedded, layer
+from atento.inference.onnx_graph import AttentionSizes, CacheOfLayer, Graph, Terms, embedded, layer
 from atento.networks.layers import Block
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder, stack_that_writes
 from atento.networks.stack.stack_positions import position_rows
 from atento.networks.vocabulary import VocabularyHead
-
-CacheOfLayer = tuple[Tensor, Tensor]
-"""Keys and values, (N,Hkv,C,K) each."""
 
 
 class StepGraph:
@@ -37,7 +34,7 @@ class StepGraph:
     def __init__(self, network: EncoderDecoder | Decoder) -> None:
         has_source, stack = isinstance(network, EncoderDecoder), stack_that_writes(network)
         inputs = network.target_inputs if isinstance(network, EncoderDecoder) else network.inputs
-        self._stack, self._sizes = stack, AttentionSizes(stack.layers[0].self_attention)
+        self._sizes = AttentionSizes(stack.layers[0].self_attention)
         self.limit, self._vocabulary = position_rows(network.config), len(network.projection)
         self._zeros: dict[int, Tensor] = {}
         self._has_table = bool(len(inputs.positions.schemes))
