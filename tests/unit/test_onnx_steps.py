@@ -1,9 +1,13 @@
 """Steps and readings by ONNX Runtime give what the plain networks give, for every family, strategy and selection."""
 
+import ctypes
+import gc
 import os
 import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +25,15 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import CapabilityError, MissingPartError, UsageError
 from atento.inference import engine as engines
-from atento.inference.choose import engine_of, reader, step_function
+from atento.inference.choose import engine_of, pack_weights, reader, step_function
+from atento.inference.engine import largest_weight
 from atento.inference.fast import FastStepFunction
+from atento.inference.onnx_reading import SourceGraph
 from atento.inference.plain import PlainStepFunction
 from atento.inference.slots import Slots
 from atento.model import load
 from atento.networks import build_network
+from atento.precision import cpu_features
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, STRATEGIES, inputs, network_of
 from test_serve_engine_slots import check_rows, rows_of_inputs
 
@@ -55,6 +62,13 @@ def test_h12_onnx_equals_plain(name: str, strategy: Any) -> None:
                 assert a.token_scores == pytest.approx(b.token_scores, abs=1e-3)
 
 
+def memory() -> float:
+    """MiB that the process holds, once what was freed is given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def counted(steps: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each step that ONNX Runtime ran."""
     rows, run = list[int](), steps.graph
@@ -64,7 +78,7 @@ def counted(steps: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rows.append(len(tokens))
         return run(tokens, *arguments)
 
-    call.limit = run.limit  # type: ignore[attr-defined]
+    call.takes = run.takes  # type: ignore[attr-defined]
     monkeypatch.setattr(steps, "graph", call)
     return rows
 
@@ -80,19 +94,52 @@ def test_rows_in_slots_have_the_logits_of_each_alone(name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encoders_read_texts_of_equal_length(name: str) -> None:
+@pytest.mark.parametrize("lengths", [[9, 9, 9], [9, 4, 9, 1, 4]], ids=["equal", "unequal"])
+def test_encoders_read_texts(name: str, lengths: list[int]) -> None:
     network = network_of(ENCODERS[name], dtype=torch.float32)
-    ids, real = inputs([9, 9, 9])
+    ids, real = inputs(lengths)
     packed = reader(network, engine="onnx")
     assert packed.packed.graph is not None  # type: ignore[union-attr]
     for mask in (None, real):
         found, expected = (one(ids, token_mask=mask, project=False).hidden for one in (packed, network))
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        shown = slice(None) if mask is None else mask
+        torch.testing.assert_close(found[shown], expected[shown], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(not cpu_features()["vnni"], reason="without VNNI, sums of 8-bit products overflow")
+@pytest.mark.parametrize("name", ["transformer", "t5", "rotary, grouped heads"])
+@pytest.mark.parametrize("is_packed", [False, True], ids=["", "packed"])
+def test_steps_in_8_bits_are_near_those_of_pytorch(name: str, is_packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both code the rows of a step with one scale; each is about as far from float32 as the other."""
+    network = network_of(ENCODER_DECODERS[name], dtype=torch.float32)
+    held = deepcopy(network)
+    if is_packed:
+        pack_weights(held, "int8")  # as a model in 8 bits holds them
+    steps, twin = (FastStepFunction(held, "int8", engine=engine) for engine in ("onnx", "torch"))
+    rows = counted(steps, monkeypatch)
+    ids, real = inputs([7, 3, 5])
+    all_three = steps, twin, PlainStepFunction(network)
+    states = [one.begin(ids, real) for one in all_three]
+    for token in (1, 5, 9, 4):
+        tokens = torch.full((3,), token)
+        found, other, exact = (one.step(tokens, state)[0] for one, state in zip(all_three, states))
+        assert (found - exact).abs().max() < 2 * (other - exact).abs().max() + 0.01
+    assert rows == [3] * 4
+
+
+def test_sources_are_not_copied() -> None:
+    """A graph that reads sources holds no copy of the weights, neither as they are nor packed."""
+    network = build_network(changed(ENCODER_DECODERS["transformer"], d_model=512, d_ff=4096, n_layers=4)).eval()
+    SourceGraph(network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32))  # loads the library
+    before, size = memory(), sum(weight.nbytes for weight in network.encoder.parameters()) / 2**20
+    graph = SourceGraph(network)
+    assert size > 64 and memory() - before < size / 4
+    assert len(graph.sources(torch.ones(1, 3, dtype=torch.long))) == 4
 
 
 def test_positions_without_a_row_in_the_table_are_run_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sinusoids have no limit; their table has."""
-    monkeypatch.setattr("atento.networks.stack.stack_positions._SINUSOIDS", 8)
+    monkeypatch.setattr("atento.inference.onnx_graph._SINUSOIDS", 8)
     config = NetworkConfig(**{**SIZES, "max_len": 8})
     network = network_of(config, dtype=torch.float32)
     ids, real = inputs([4])
@@ -108,6 +155,7 @@ def test_many_rows_are_run_by_pytorch_on_its_threads(monkeypatch: pytest.MonkeyP
     network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)
     steps = FastStepFunction(network, engine="onnx")
     rows = counted(steps, monkeypatch)
+    monkeypatch.setattr("atento.inference.engine._BESIDE_THREADS", 16 * largest_weight(network.decoder))
     before = torch.get_num_threads()
     try:
         for threads in (1, 2):
@@ -141,8 +189,14 @@ def test_what_the_graphs_do_not_hold_is_named(monkeypatch: pytest.MonkeyPatch) -
     network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)
     with pytest.raises(UsageError, match="`engine` must be one of auto, torch, onnx: got 'tvm'"):
         step_function(network, engine="tvm")  # type: ignore[arg-type]
+    with pytest.raises(CapabilityError, match="does not hold the precision bfloat16"):
+        step_function(network, precision="bfloat16", engine="onnx")
     with pytest.raises(CapabilityError, match="does not hold the precision int8"):
-        step_function(network, precision="int8", engine="onnx")
+        reader(network_of(ENCODERS["bert"], dtype=torch.float32), precision="int8", engine="onnx")
+    with monkeypatch.context() as without:
+        without.setattr(engines, "cpu_features", lambda: {"vnni": False})
+        with pytest.raises(CapabilityError, match="does not hold the precision int8 here"):
+            step_function(network, precision="int8", engine="onnx")
     some = changed(ENCODER_DECODERS["transformer"], positions=PositionConfig("rotary", heads=(0,)))
     with pytest.raises(CapabilityError, match="rotary positions of some heads"):
         step_function(network_of(some, dtype=torch.float32), engine="onnx")
@@ -161,7 +215,8 @@ def test_what_the_graphs_do_not_hold_is_named(monkeypatch: pytest.MonkeyPatch) -
 def test_a_model_says_which_engine_it_has() -> None:
     name = "micro-world-en-pt"
     models = [load(name), load(name, engine="torch"), load(name, precision="int8"), load(name, engine="onnx")]
-    assert [model.engine for model in models] == ["onnx", "torch", "torch", "onnx"]
+    in_8_bits = "onnx" if cpu_features()["vnni"] else "torch"
+    assert [model.engine for model in models] == ["onnx", "torch", in_8_bits, "onnx"]
     assert pickle.loads(pickle.dumps(models[1])).engine == "torch"
     texts = ["The cat sees the dog.", "My sister reads the book."]
     outputs = [model.translations(texts) for model in models]

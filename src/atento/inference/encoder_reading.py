@@ -21,7 +21,7 @@ from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import padding
 from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.relative_terms import ProjectedScheme
-from atento.inference.engine import suits
+from atento.inference.engine import runs_alone
 from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
 from atento.inference.onnx_reading import EncoderGraph
 from atento.inference.packed_linear import Activation, PackedLinear, Precision, with_round_number
@@ -135,7 +135,7 @@ class PackedStack:
         stack: of the encoder; one of which `why_not_packed` says nothing.
         pre_norm: whether norms stand before the sublayers.
         attention_type: of queries, keys and values.
-        graph: runs rows of equal length, where there is one; others are multiplied by the weights as they are.
+        graph: runs all layers, where there is one; on one thread the weights are not packed for PyTorch then.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class PackedStack:
         self.stack, self.attention_type = stack, attention_type
         # padding changes the last digits of a row: in float32, and with fixed scales, each row stays what it is alone
         self.call_cost = CALL if attention_type == torch.bfloat16 and not has_int8_weights(stack) else 0
-        as_it_is = graph is not None
+        as_it_is = graph is not None and runs_alone()
         layers = {id(block): _Layer(block, pre_norm, precision, attention_type, as_it_is) for block in stack.layers}
         self.layers = [layers[id(block)] for block in stack.layers]
         for layer, following in pairwise(self.layers):
@@ -166,10 +166,8 @@ class PackedStack:
             lengths: (B,) of the rows, descending.
             depth: with fewer than all layers, the output is that without the final norm.
         """
-        length = int(lengths[0])
-        is_level = len(lengths) * length == len(x) and depth in (None, len(self.layers))
-        if self.graph is not None and is_level and suits(len(x) // 4):
-            return self.graph(x, length)
+        if self.graph is not None and depth in (None, len(self.layers)) and self.graph.suits(len(x)):
+            return self.graph.read(x, lengths.tolist())
         rows, tokens = self._rows(lengths, x), len(x)
         x = with_round_number(x)
         read = x

@@ -21,7 +21,7 @@ from atento.attention.positions import Rotation
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.inference.encoder_reading import SourceReader, why_not_packed
-from atento.inference.engine import Engine, suits
+from atento.inference.engine import Engine, runs_alone
 from atento.inference.fast_state import (
     ROOM,
     Cache,
@@ -34,11 +34,12 @@ from atento.inference.fast_state import (
     with_mask,
 )
 from atento.inference.joined_states import joined
+from atento.inference.onnx_graph import CacheOfLayer
 from atento.inference.onnx_reading import SourceGraph
 from atento.inference.onnx_steps import StepGraph
 from atento.inference.packed_linear import Precision, with_round_number
 from atento.inference.packed_modules import Kept, copy_sharing_weights, pack, pack_decoder, pack_modules
-from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens
+from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens, moved_to_front
 from atento.inference.uneven_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
 from atento.networks.layers import BlockState
@@ -68,8 +69,7 @@ class FastStepFunction:
     def __init__(
         self, network: EncoderDecoder | Decoder, precision: Precision = "float32", engine: Engine = "torch"
     ) -> None:
-        reason = why_not_fast(network)
-        if reason is not None:
+        if (reason := why_not_fast(network)) is not None:
             raise CapabilityError(f"no fast steps for {reason}")
         self.network, self.precision, self.plain = network, precision, PlainStepFunction(network)
         config = network.config
@@ -79,18 +79,19 @@ class FastStepFunction:
         weight = next(network.parameters())
         exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
         self.dtype = torch.bfloat16 if precision == "bfloat16" else exact
+        self.graph = None if engine == "torch" else StepGraph.of(network, engine, precision)
         # Half the bytes are read faster, but with one query CPUs without AMX take several times as long in bfloat16.
         # int8 reads prompts in float32 and keeps them so.
         on_cpu = weight.device.type == "cpu"
-        rounds = precision == "int8" and on_cpu and self.dtype == torch.float32
+        rounds = precision == "int8" and on_cpu and self.dtype == torch.float32 and self.graph is None
         self.beam_cache_dtype = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
         halved = not on_cpu or (cpu_features()["amx"] and (precision != "int8" or isinstance(network, EncoderDecoder)))
         self.cache_dtype = self.beam_cache_dtype if halved or self.dtype == torch.float64 else torch.float32
         copy = copy_sharing_weights(network).to(self.dtype).eval()
         if precision == "int8":
             hold_tables_in_8_bits(copy, outputs=True)
-        self.graph = None if engine == "torch" else StepGraph.of(network, engine, precision)
-        kept: Kept = {"steps": True, "is_held": weight.dtype == self.dtype, "as_it_is": self.graph is not None}
+        alone = self.graph is not None and precision == "float32" and runs_alone()
+        kept: Kept = {"steps": True, "is_held": weight.dtype == self.dtype, "as_it_is": alone}
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, **kept)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: SourceReader | None = None
@@ -108,17 +109,15 @@ class FastStepFunction:
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
         self.layers = [FastLayer.of(block) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
-        if isinstance(copy, EncoderDecoder):
-            # set `encoder` to the packed copy without its decoder
+        if isinstance(copy, EncoderDecoder) and isinstance(network, EncoderDecoder):
             copy.decoder = nn.Module()  # type: ignore[assignment]
             precision = precision_of_sources(self.precision)
             if self.precision == "int8":
                 self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
                 copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
-            assert isinstance(network, EncoderDecoder)
             if self.graph is not None and why_not_packed(network.encoder) is None:
                 self.source_graph = SourceGraph.of_sources(network)
-            self.encoder = SourceReader(copy, precision, self.source_graph is not None)
+            self.encoder = SourceReader(copy, precision, alone and self.source_graph is not None)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""
@@ -156,19 +155,15 @@ class FastStepFunction:
     def _encode(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> None:
         """Set the sources of a state from ids (B,S)."""
         assert self.encoder is not None
-        is_level = token_mask is None or bool(token_mask.all())
-        if (
-            is_level
-            and self.source_graph is not None
-            and suits(ids.numel() // 4)
-            and ids.shape[1] <= self.source_graph.limit
-        ):
-            state.source = self.source_graph.sources(ids)
-            return
-        encoded, token_mask = self.encoder.encoded(ids, token_mask)  # (B,S,D), (B,S)
-        for both in self.source_keys_values(encoded.flatten(0, 1)):
-            keys, values = both.unflatten(0, ids.shape).transpose(1, 2).split(self.kv_heads, dim=1)  # (B,Hkv,S,K) each
-            state.source.append((keys.contiguous(), values.contiguous()))
+        if self.source_graph is not None and self.source_graph.takes(ids.shape[1], ids.numel()):
+            ids, token_mask = moved_to_front(ids, token_mask)
+            lengths = [ids.shape[1]] * len(ids) if token_mask is None else token_mask.sum(dim=1).tolist()
+            state.source = self.source_graph.padded(ids, lengths)
+        else:
+            encoded, token_mask = self.encoder.encoded(ids, token_mask)  # (B,S,D), (B,S)
+            for both in self.source_keys_values(encoded.flatten(0, 1)):
+                keys, values = both.unflatten(0, ids.shape).transpose(1, 2).split(self.kv_heads, dim=1)  # (B,Hkv,S,K)
+                state.source.append((keys.contiguous(), values.contiguous()))
         if token_mask is not None and not bool(token_mask.all()):
             mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)  # (B,S)
             state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]  # (B,1,1,S)
@@ -180,6 +175,15 @@ class FastStepFunction:
             assert layer.cross_keys_values is not None
             both = layer.cross_keys_values(encoded)[:tokens]
             yield both.unflatten(1, (-1, self.d_head)).to(self.cache_dtype)
+
+    def sources_of(self, rows: Sequence[Sequence[int]]) -> Iterator[list[CacheOfLayer]]:
+        """Some sources, the longest first -> of each the keys and values (1,Hkv,S,K) of every layer."""
+        if self.source_graph is not None and self.source_graph.takes(len(rows[0]), sum(map(len, rows))):
+            return self.source_graph.each(rows)
+        assert self.encoder is not None
+        layers, lengths = self.source_keys_values(self.encoder.rows(rows)), [len(row) for row in rows]
+        rows_of_layers = zip(*(both.split(lengths) for both in layers))
+        return ([tuple(b.transpose(0, 1)[None].split(self.kv_heads, dim=1)) for b in row] for row in rows_of_layers)
 
     def _read_prompts(
         self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int, known: Sequence[KeyValues]
@@ -267,7 +271,7 @@ class FastStepFunction:
 
     def graph_for(self, rows: int, length: int) -> StepGraph | None:
         """The graph, if it is to run a step of so many rows whose outputs have so many tokens, the longest."""
-        return self.graph if self.graph is not None and length < self.graph.limit and suits(rows) else None
+        return self.graph if self.graph is not None and self.graph.takes(rows, length) else None
 
     def _graph_step(self, graph: StepGraph, tokens: Tensor, state: FastState) -> Tensor:
         """One token of each output by ONNX Runtime: tokens (R,) -> logits (R,V); updates the state."""

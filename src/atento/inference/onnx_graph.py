@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Rotary, Rotation
 from atento.config.sections.network import NetworkConfig
+from atento.inference.packed_modules import PackedModule
+from atento.networks.int8_projection import Int8Table
 from atento.networks.layers import ACTIVATIONS, Block, FeedForward, RMSNorm, RMSNormPlusOne, TokenEmbedding
 from atento.networks.stack.stack_positions import InputLayer, LayerPositions, position_table
 
@@ -30,6 +32,7 @@ CacheOfLayer = tuple[Tensor, Tensor]
 """Keys and values, (N,Hkv,S,K) each."""
 _OPSET = 17  # the first with LayerNormalization
 _IR_VERSION = 8  # of the file format, as that opset has it
+_SINUSOIDS = 512
 _SMALL = 64  # numbers of a weight that stands in the graph itself
 _NODES: dict[object, tuple[str, str]] = {  # activation -> operator and its domain
     ACTIVATIONS["relu"]: ("Relu", ""),
@@ -40,9 +43,13 @@ _NODES: dict[object, tuple[str, str]] = {  # activation -> operator and its doma
 
 
 class Graph:
-    """The nodes of a graph, in the order of the equations. A value is the name of a tensor of the graph."""
+    """The nodes of a graph, in the order of the equations. A value is the name of a tensor of the graph.
 
-    def __init__(self) -> None:
+    `in_8_bits`: products are of codes of 8 bits, with a scale for each row of a weight, and one for the rows of x.
+    """
+
+    def __init__(self, *, in_8_bits: bool = False) -> None:
+        self._in_8_bits = in_8_bits
         self._nodes: list[NodeProto] = []
         self._inputs: list[ValueInfoProto] = []
         self._outputs: list[ValueInfoProto] = []
@@ -89,8 +96,8 @@ class Graph:
         """Let the value of that name be an output."""
         self._outputs.append(_described(name, sizes, torch.float32))
 
-    def session(self) -> Session:
-        """What runs the graph as it stands now, on the thread that asks."""
+    def session(self, *, packed: bool = True) -> Session:
+        """What runs the graph as it stands now, on the thread that asks; `packed`: with packed copies of weights."""
         import onnxruntime
         from onnx import TensorProto, helper, numpy_helper
 
@@ -110,6 +117,10 @@ class Graph:
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # no pool: nothing that a fork would lose
         options.log_severity_level = 3  # errors
         options.add_external_initializers(list(values), list(values.values()))
+        for name, value in values.items():
+            options.add_initializer(name, value)  # this memory is read then, where it was copied
+        if not packed:
+            options.add_session_config_entry("session.disable_prepacking", "1")
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
         return Session(
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]),
@@ -121,6 +132,11 @@ class Graph:
     def linear(self, x: str, weight: Tensor, bias: Tensor | None, name: str | None = None) -> str:
         """x (R,D) -> x Wᵀ + b (R,N)."""
         added = [] if bias is None else [self.weight(bias)]
+        if self._in_8_bits:
+            scales = weight.detach().abs().amax(dim=1).clamp_min(1e-12) / 127  # (N,)
+            codes = (weight.detach() / scales.unsqueeze(1)).round().to(torch.int8).t()
+            inputs = x, self.weight(codes), self.weight(scales), "", *added
+            return self.node("DynamicQuantizeMatMul", *inputs, name=name, domain="com.microsoft")
         return self.node("Gemm", x, self.weight(weight), *added, name=name, transB=1)
 
     def norm(self, x: str, norm: nn.Module) -> str:
@@ -335,7 +351,7 @@ def layer(
         return out if pre_norm else graph.norm(out, norm)
 
     def projected(attend: Callable[[str], str], linear: nn.Module) -> Callable[[str], str]:
-        assert isinstance(linear, nn.Linear)
+        assert isinstance(linear, nn.Linear | PackedModule)
         return lambda x: graph.linear(attend(x), linear.weight, linear.bias)
 
     x = sublayer(x, block.self_attention_residual.norm, projected(attend_itself, block.self_attention.output))
@@ -346,11 +362,22 @@ def layer(
     return sublayer(x, block.feed_forward_residual.norm, lambda x: graph.feed_forward(x, block.feed_forward))
 
 
-def embedded(graph: Graph, table: TokenEmbedding, inputs: InputLayer, config: NetworkConfig) -> str:
+def rows_of(config: NetworkConfig) -> int:
+    """The number of positions that a graph has: for sinusoids fewer than a network has, since their table is held."""
+    return config.position_limit or _SINUSOIDS
+
+
+def embedded(graph: Graph, table: TokenEmbedding | Int8Table, inputs: InputLayer, config: NetworkConfig) -> str:
     """The first layer's input (R,D) of tokens (R,) at positions (R,)."""
-    x = graph.node("Gather", graph.weight(table.weight), graph.input("tokens", "R", dtype=torch.long))
-    x = x if table.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(table.scale)))
-    if (rows := position_table(config, inputs)) is not None:
+    tokens = graph.input("tokens", "R", dtype=torch.long)
+    if isinstance(table, Int8Table):
+        codes = graph.node("Gather", graph.weight(table.codes), tokens)
+        factors = graph.node("Gather", graph.weight(table.factors), tokens)
+        x = graph.node("Mul", graph.node("Cast", codes, to=1), factors)  # 1: float32
+    else:
+        x = graph.node("Gather", graph.weight(table.weight), tokens)
+        x = x if table.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(table.scale)))
+    if (rows := position_table(config, inputs, rows=rows_of(config))) is not None:
         positions = graph.input("positions", "R", dtype=torch.long)
         x = graph.node("Add", x, graph.node("Gather", graph.weight(rows), positions))
     x = x if inputs.segments is None else graph.node("Add", x, graph.weight(inputs.segments[0]))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.inference.engine import Engine, takes_graph, why_no_graph
-from atento.inference.onnx_graph import AttentionSizes, Bound, CacheOfLayer, Graph, Terms, embedded, layer
+from atento.inference.engine import Engine, largest_weight, suits, takes_graph, why_no_graph
+from atento.inference.onnx_graph import AttentionSizes, Bound, CacheOfLayer, Graph, Terms, embedded, layer, rows_of
 from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_decoders import EncoderDecoder
-from atento.networks.stack.stack_positions import position_rows
 
 
 class EncoderGraph:
@@ -25,8 +27,10 @@ class EncoderGraph:
         pre_norm: whether norms stand before the sublayers.
     """
 
+    packed = True
+
     def __init__(self, stack: Stack, pre_norm: bool) -> None:
-        self._stack, self._graph = stack, Graph()
+        self._stack, self._graph, self._largest = stack, Graph(), largest_weight(stack)
         self._sizes, self._terms = AttentionSizes(stack.layers[0].self_attention), Terms(self._graph, stack.positions)
         self._length = self._graph.input("length", 1, dtype=torch.long)
         self._biases = {
@@ -38,12 +42,25 @@ class EncoderGraph:
         for number, block in enumerate(stack.layers):
             x = layer(self._graph, x, block, pre_norm, partial(self._attend, number, block))
         self._write(x if stack.norm is None else self._graph.norm(x, stack.norm))
-        self._session = self._graph.session()
+        self._session = self._graph.session(packed=self.packed)
 
     @classmethod
     def of(cls, engine: Engine, stack: Stack, config: NetworkConfig, precision: str) -> EncoderGraph | None:
         """The graph of an encoder that has fast reading; None where PyTorch runs it. Raises as `takes_graph`."""
         return cls(stack, config.norm == "pre") if takes_graph(engine, stack, precision) else None
+
+    def suits(self, tokens: int) -> bool:
+        """Whether so many tokens are read faster by this graph."""
+        return suits(self._largest, tokens=tokens)
+
+    def read(self, x: Tensor, lengths: list[int]) -> Tensor:
+        """The output (N,D), of x (N,D), text after text; those of equal length, which follow one another, at once."""
+        parts, first = list[Tensor](), 0
+        for length, texts in Counter(lengths).items():
+            if length:
+                parts.append(self(x[first : first + length * texts], length))
+                first += length * texts
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def __call__(self, x: Tensor, length: int) -> Tensor:
         """The output (N·S,D), of x (N·S,D), S = `length`."""
@@ -92,13 +109,12 @@ class SourceGraph(EncoderGraph):
 
     Args:
         network: one of whose encoder and decoder `why_no_graph` says nothing, with a table of source tokens.
-
-    Attributes:
-        limit: the number of positions that it has.
     """
 
+    packed = False  # a source is read once: a packed copy saves less time than it takes memory
+
     def __init__(self, network: EncoderDecoder) -> None:
-        self._network, self.limit = network, position_rows(network.config)
+        self._network, self._limit = network, rows_of(network.config)
         super().__init__(network.encoder, network.config.norm == "pre")
 
     @classmethod
@@ -106,6 +122,31 @@ class SourceGraph(EncoderGraph):
         """The graph of a network whose encoder has fast reading; None if PyTorch runs it."""
         is_held = network.source_features is None and why_no_graph(network.encoder) is None
         return cls(network) if is_held else None
+
+    def takes(self, longest: int, tokens: int) -> bool:
+        """Whether sources of so many tokens are read faster by this graph."""
+        return longest <= self._limit and self.suits(tokens)
+
+    def padded(self, ids: Tensor, lengths: list[int]) -> list[CacheOfLayer]:
+        """As `sources`, of rows with so many tokens each, and anything behind them: 0 there."""
+        texts, columns = ids.shape
+        if all(length == columns for length in lengths):
+            return self.sources(ids)
+        layers = [self._shape(block, texts, columns) for block in self._network.decoder.layers]
+        found = [(torch.zeros(shape), torch.zeros(shape)) for shape in layers]
+        for length in {*lengths} - {0}:
+            rows = [row for row, own in enumerate(lengths) if own == length]
+            for whole, part in zip(found, self.sources(ids[rows, :length])):
+                for one, other in zip(whole, part):
+                    one[rows, :, :length] = other
+        return found
+
+    def each(self, rows: Sequence[Sequence[int]]) -> Iterator[list[CacheOfLayer]]:
+        """Of each row, the longest first: keys and values of each layer of the decoder, (1,Hkv,S,K) each."""
+        for _, same in groupby(rows, len):
+            ids = torch.tensor(list(same))
+            found = self.sources(ids)
+            yield from ([(k[n : n + 1], v[n : n + 1]) for k, v in found] for n in range(len(ids)))
 
     def sources(self, ids: Tensor) -> list[CacheOfLayer]:
         """ids (B,S) -> keys and values of each layer of the decoder, (B,Hkv,S,K) each."""
@@ -115,11 +156,16 @@ class SourceGraph(EncoderGraph):
             bound.whole("positions", texts * length).reshape(texts, length)[:] = np.arange(length)
         found = []
         for number, block in enumerate(self._network.decoder.layers):
-            assert block.cross_attention is not None
-            shape = texts, block.cross_attention.n_kv_heads, length, block.cross_attention.d_head
+            shape = self._shape(block, texts, length)
             found.append([bound.output(f"{name}{number}", *shape) for name in ("keys", "values")])
         bound.run()
         return [(keys.clone(), values.clone()) for keys, values in found]
+
+    @staticmethod
+    def _shape(block: Block, texts: int, length: int) -> tuple[int, int, int, int]:
+        """(N,Hkv,S,K) of the keys of a layer of the decoder."""
+        assert block.cross_attention is not None
+        return texts, block.cross_attention.n_kv_heads, length, block.cross_attention.d_head
 
     def _read(self) -> str:
         network = self._network

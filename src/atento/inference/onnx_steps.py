@@ -13,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.inference.engine import Engine, takes_graph
-from atento.inference.onnx_graph import AttentionSizes, CacheOfLayer, Graph, Terms, embedded, layer
+from atento.inference.engine import Engine, largest_weight, suits, takes_graph
+from atento.inference.onnx_graph import AttentionSizes, CacheOfLayer, Graph, Terms, embedded, layer, rows_of
 from atento.networks.layers import Block
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder, stack_that_writes
-from atento.networks.stack.stack_positions import position_rows
 from atento.networks.vocabulary import VocabularyHead
 
 
@@ -26,19 +25,17 @@ class StepGraph:
 
     Args:
         network: one that has fast steps, and of whose decoder `why_no_graph` says nothing.
-
-    Attributes:
-        limit: the number of positions that it has.
     """
 
-    def __init__(self, network: EncoderDecoder | Decoder) -> None:
+    def __init__(self, network: EncoderDecoder | Decoder, *, in_8_bits: bool = False) -> None:
         has_source, stack = isinstance(network, EncoderDecoder), stack_that_writes(network)
         inputs = network.target_inputs if isinstance(network, EncoderDecoder) else network.inputs
         self._sizes = AttentionSizes(stack.layers[0].self_attention)
-        self.limit, self._vocabulary = position_rows(network.config), len(network.projection)
+        self._largest, self._limit = largest_weight(stack), rows_of(network.config)
+        self._vocabulary = len(network.projection)
         self._zeros: dict[int, Tensor] = {}
         self._has_table = bool(len(inputs.positions.schemes))
-        self._graph = graph = Graph()
+        self._graph = graph = Graph(in_8_bits=in_8_bits)
         self._terms = Terms(graph, stack.positions)
         sizes = graph.input("sizes", 3, dtype=torch.long)  # outputs of a text, columns in use, outputs of a source
         self._width, self._used, self._per_source = graph.split(sizes, [1, 1, 1], axis=0)
@@ -108,6 +105,10 @@ class StepGraph:
         bound.run()
         return logits.clone()
 
+    def takes(self, rows: int, length: int) -> bool:
+        """Whether a step of so many rows, whose outputs have so many tokens at most, is faster by this graph."""
+        return length < self._limit and suits(self._largest, rows)
+
     def _no_bias(self, length: int) -> Tensor:
         """(1,1,1,length), zeros that stay in one place."""
         if length not in self._zeros:
@@ -117,7 +118,8 @@ class StepGraph:
     @classmethod
     def of(cls, network: EncoderDecoder | Decoder, engine: Engine, precision: str) -> StepGraph | None:
         """The graph of a network that has fast steps; None where PyTorch runs them. Raises as `takes_graph`."""
-        return cls(network) if takes_graph(engine, stack_that_writes(network), precision) else None
+        takes = takes_graph(engine, stack_that_writes(network), precision)
+        return cls(network, in_8_bits=precision == "int8") if takes else None
 
     # The graph
 

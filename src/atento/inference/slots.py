@@ -168,18 +168,10 @@ class Slots:
         self._waited = 0 if len(taken) == len(unread) else PATIENCE
         if not taken:
             return
-        assert steps.encoder is not None
         taken.sort(key=lambda reading: -len(reading.ids))  # the encoder groups rows of similar length
-        layers = list(steps.source_keys_values(steps.encoder.rows([reading.ids for reading in taken])))
-        first = 0
-        for reading in taken:
-            parts = [both[first : first + len(reading.ids)].transpose(0, 1).unsqueeze(0) for both in layers]
-            reading.keys, reading.values = (
-                [part[:, : steps.kv_heads] for part in parts],
-                [part[:, steps.kv_heads :] for part in parts],
-            )
+        for reading, layers in zip(taken, steps.sources_of([reading.ids for reading in taken])):
+            reading.keys, reading.values = [keys for keys, _ in layers], [values for _, values in layers]
             reading.is_read = True
-            first += len(reading.ids)
 
     def _next_parts(self, unread: Sequence[Reading], part: int) -> Iterator[_Part]:
         """What is read of prompts, about `part` tokens. A prompt waits for one that begins alike and is being read."""

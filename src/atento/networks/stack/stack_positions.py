@@ -300,10 +300,13 @@ def position_rows(config: NetworkConfig) -> int:
 
 
 @torch.no_grad()
-def position_table(config: NetworkConfig, inputs: InputLayer, *, real_only: bool | None = None) -> Tensor | None:
+def position_table(
+    config: NetworkConfig, inputs: InputLayer, *, real_only: bool | None = None, rows: int | None = None
+) -> Tensor | None:
     """The sum of the position vectors, gates included, by position: (N,E) float32; None if no scheme adds any.
 
-    `real_only` restricts the sum to the schemes that count real tokens only (True) or all tokens (False).
+    `real_only` restricts the sum to the schemes that count real tokens only (True) or all tokens (False); N is `rows`,
+    if given.
     """
     positions = inputs.positions
     chosen = [n for n, real in enumerate(positions.real_only) if real_only is None or real == real_only]
@@ -313,7 +316,7 @@ def position_table(config: NetworkConfig, inputs: InputLayer, *, real_only: bool
     before = positions.off
     try:
         positions.off = before | left_out
-        zeros = torch.zeros(1, position_rows(config), config.embedding_width)  # (1,N,E)
+        zeros = torch.zeros(1, rows or position_rows(config), config.embedding_width)  # (1,N,E)
         table: Tensor = positions(zeros)[0]  # (N,E)
     finally:
         positions.off = before
