@@ -33,6 +33,7 @@ CacheOfLayer = tuple[Tensor, Tensor]
 _OPSET = 17  # the first with LayerNormalization
 _IR_VERSION = 8  # of the file format, as that opset has it
 _SINUSOIDS = 512
+_COPIED = 1 << 15  # numbers of an output that are copied in less time than memory is bound
 _SMALL = 64  # numbers of a weight that stands in the graph itself
 _NODES: dict[object, tuple[str, str]] = {  # activation -> operator and its domain
     ACTIVATIONS["relu"]: ("Relu", ""),
@@ -240,7 +241,7 @@ class Bound:
 
     def __init__(self, session: InferenceSession) -> None:
         self._session, self._binding = session, session.io_binding()
-        self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._places: dict[str, list[object]] = {}
         self._whole: dict[str, NDArray[np.int64]] = {}
         self._outputs: dict[str, Tensor] = {}
         self._held: list[Tensor] = []  # what the next run reads
@@ -254,23 +255,32 @@ class Bound:
         return array
 
     def output(self, name: str, *shape: int) -> Tensor:
-        """An output, in memory of its own, which the next run writes again."""
+        """An output, in memory that the next run writes again, unless it is large; `taken` makes it the caller's."""
         tensor = self._outputs.get(name)
-        if tensor is None or tensor.shape != shape:
+        if tensor is None or tensor.shape != shape or tensor.numel() > _COPIED:
             tensor = self._outputs[name] = torch.empty(shape)
             self._binding.bind_output(name, "cpu", 0, np.float32, shape, tensor.data_ptr())
         return tensor
 
-    def read(self, name: str, tensor: Tensor, new: str | None = None) -> None:
-        """An input in the memory of a tensor, which must be contiguous; the output `new` is written there too."""
-        self._held.append(tensor)
-        place = tensor.data_ptr(), tensor.shape
-        if self._places.get(name) != place:
-            self._places[name] = place
-            arguments = "cpu", 0, np.float32, tuple(tensor.shape), place[0]
-            self._binding.bind_input(name, *arguments)
-            if new is not None:
-                self._binding.bind_output(new, *arguments)
+    @staticmethod
+    def taken(output: Tensor) -> Tensor:
+        """An output that later runs leave as it is."""
+        return output if output.numel() > _COPIED else output.clone()
+
+    def read(self, name: str, tensor: Tensor) -> None:
+        """An input in the memory of a tensor, which must be contiguous."""
+        self.read_layers([name], [tensor])
+
+    def read_layers(self, names: Sequence[str], tensors: Sequence[Tensor], new: Sequence[str] = ()) -> None:
+        """Inputs of equal shapes, as `read`; the outputs `new` are written there too."""
+        self._held.extend(tensors)
+        places = [tensors[0].shape, *[tensor.data_ptr() for tensor in tensors]]
+        if self._places.get(names[0]) == places:
+            return
+        self._places[names[0]] = places
+        for kinds, bind in ((names, self._binding.bind_input), (new, self._binding.bind_output)):
+            for name, tensor in zip(kinds, tensors):
+                bind(name, "cpu", 0, np.float32, tuple(tensor.shape), tensor.data_ptr())
 
     def run(self) -> None:
         """Run the graph."""

@@ -68,7 +68,7 @@ class EncoderGraph:
         bound.read("x", x.contiguous())
         out = bound.output("y", *x.shape)
         bound.run()
-        return out.clone()
+        return bound.taken(out)
 
     def _bound(self, length: int) -> Bound:
         """The memory of this thread, with the terms of the position schemes for texts of that length."""
@@ -159,7 +159,7 @@ class SourceGraph(EncoderGraph):
             shape = self._shape(block, texts, length)
             found.append([bound.output(f"{name}{number}", *shape) for name in ("keys", "values")])
         bound.run()
-        return [(keys.clone(), values.clone()) for keys, values in found]
+        return [(bound.taken(keys), bound.taken(values)) for keys, values in found]
 
     @staticmethod
     def _shape(block: Block, texts: int, length: int) -> tuple[int, int, int, int]:

@@ -34,6 +34,9 @@ class StepGraph:
         self._largest, self._limit = largest_weight(stack), rows_of(network.config)
         self._vocabulary = len(network.projection)
         self._zeros: dict[int, Tensor] = {}
+        every = [[f"{name}{number}" for number in range(len(stack.layers))] for name in ("keys", "values")]
+        self._caches = [(names, [f"new {name}" for name in names]) for names in every]
+        self._sources = [[f"source {name}" for name in names] for names in every]
         self._has_table = bool(len(inputs.positions.schemes))
         self._graph = graph = Graph(in_8_bits=in_8_bits)
         self._terms = Terms(graph, stack.positions)
@@ -92,18 +95,16 @@ class StepGraph:
         for number, first in enumerate(self._terms.layers):
             bias = biases[first]
             bound.read(f"bias{number}", self._no_bias(room) if bias is None else bias.contiguous())
-        for name, tensors in zip(("keys", "values"), caches):
-            for number, tensor in enumerate(tensors):
-                bound.read(f"{name}{number}", tensor, f"new {name}{number}")
-        for number, (keys, values) in enumerate(source):
-            bound.read(f"source keys{number}", keys)
-            bound.read(f"source values{number}", values)
+        for (names, new), tensors in zip(self._caches, caches):
+            bound.read_layers(names, tensors, new)
         if source:
+            for names, tensors in zip(self._sources, zip(*source)):
+                bound.read_layers(names, tensors)
             length = source[0][0].shape[2]
             bound.read("source bias", self._no_bias(length) if source_bias is None else source_bias)
         logits = bound.output("logits", outputs, self._vocabulary)
         bound.run()
-        return logits.clone()
+        return bound.taken(logits)
 
     def takes(self, rows: int, length: int) -> bool:
         """Whether a step of so many rows, whose outputs have so many tokens at most, is faster by this graph."""
