@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 from models.held_out import Pair, draw, everyday_pairs, read_table, write_table
 from models.readers import kde_entities, package_pairs, sentences, texts_of
-from models.registries import unpacked
+from models.registries import tree_of, unpack
 
 from atento.data.corpus.fetch_catalogues import without_accelerator
 
+KDE_NAMES = ("kdoctools5",)  # the package that says what &kate; is
 PACKAGES = Path(__file__).with_name("packages.tsv")
 DATA_SETS = {  # folder -> origin, section, licence
     "tatoeba_en_pt": ("tatoeba", "everyday", "CC BY 2.0 FR"),
@@ -64,10 +65,12 @@ def data_set_pairs(folder: Path) -> Iterator[Pair]:
 
 def package_texts(chosen: list[Package], folder: Path) -> Iterator[tuple[str, Pair]]:
     """The pairs of packages, each with its language, "pt-BR" or "pt"."""
-    entities = kde_entities(unpacked("debian", ["kdoctools5"], folder))
+    wanted = [("debian", KDE_NAMES), *((package.registry, package.names) for package in chosen)]
+    for complaint in unpack(wanted, folder):
+        sys.stderr.write(f"{complaint}\n")
+    entities = kde_entities(tree_of(KDE_NAMES, folder))
     for package in chosen:
-        tree = unpacked(package.registry, package.names, folder)
-        for kind, language, source, target in package_pairs(tree, entities):
+        for kind, language, source, target in package_pairs(tree_of(package.names, folder), entities):
             if clean := cleaned(source, target):
                 for sides in sentences(*clean):
                     yield language, Pair(*sides, f"{kind}:{package.names[0]}")
@@ -78,7 +81,7 @@ def package_texts(chosen: list[Package], folder: Path) -> Iterator[tuple[str, Pa
 _INLINE = (
     "a|abbr|acronym|b|big|bold|code|color_\\w+|command|email|em|emphasis|envar|filename|font|good|bad|neutral|guibutton|"
     "guilabel|guimenu|i|icode|info|interface|italic|kbd|link|message|nobr|placeholder|q|qt|resource|shortcut|small|span|"
-    "strong|sub|sup|tt|u|application|numid|bcode"
+    "strong|sub|sup|tt|u|application|numid|bcode|samp|var|nowiki"
 )
 _BLOCK = "body|br|center|div|h[1-6]|hr|html|img|li|nl|note|ol|p|para|pre|table|td|th|tip|title|tr|ul|warning"
 _ALSO_VALUES = {"command", "code", "email", "filename", "link", "message", "resource", "title", "envar"}  # "FILE"
@@ -92,7 +95,7 @@ _URL = re.compile(r"\S*://\S+|\S+@\S+\.\S+")
 _KEY = re.compile(r"\S*\w[._:/\\=]\w\S*|\S*[a-z][A-Z]\S*|[A-Z0-9_]*_[A-Z0-9_]*")  # one word that is a name in a program
 _DAMAGED = re.compile(r"Ã[\x80-\xbf£§©¡ªµ³º­]|â€|\ufffd|\ufffc|Â[º°ª»«]")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
-_MARKUP = re.compile(r"\\f[BIRP]|\b(dst|text)='|\[/?\w+=|^_[n:]:? |\{\{|\[\[|<nowiki|&\w+;")
+_MARKUP = re.compile(r"\\f[BIRP]|\b(dst|text)='|\[/?\w+=|^_[n:]:? |\{\{|\[\[|&\w+;")
 WORDS = 250  # more than that is no sentence
 
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
@@ -104,15 +107,16 @@ def cleaned(source: str, target: str) -> tuple[str, str] | None:
     if tags[0] != tags[1] or any(name in _ALSO_VALUES and f"</{name}" not in source.lower() for name in tags[0]):
         return None
     source, target = (_plain(text) for text in (source, target))
-    if "|" in source and "|" not in target:
-        source = source.rpartition("|")[2].strip()  # a context in the old form, "menu|Open"
+    for sign in "|^":
+        if sign in source and sign not in target:
+            source = source.rpartition(sign)[2].strip()  # a context in the old form, "menu|Open", "female^drunk"
     source, target = without_accelerator(source, target, "~")
     source, target = _without_lone_mark(source, target)
     if not _LETTERS.search(source) or not _LETTERS.search(target) or source.casefold() == target.casefold():
         return None
-    numbers = re.match(r"((?:\d+\.)+) ", source)
-    if numbers and target.startswith(numbers[0]):  # of a section
-        source, target = source[numbers.end() :], target[numbers.end() :]
+    mark = re.match(r"(?:(?:\d+\.)+|[*•–-]) ", source)
+    if mark and target.startswith(mark[0]):  # the number of a section, the dot of a list
+        source, target = source[mark.end() :], target[mark.end() :]
     if _KEY.fullmatch(source) or _code(source) or not _LETTERS.search(_URL.sub("", source)):
         return None
     both = f"{source}\n{target}"

@@ -68,9 +68,14 @@ def _mo_texts(tree: Path, names: tuple[str, ...]) -> Texts:
 _PO = re.compile(r'^(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s+(".*")\s*$|^(".*")\s*$|^#,.*\b(fuzzy)\b')
 
 
+def _in_language(path: Path, names: tuple[str, ...]) -> bool:
+    """Does the file's name or a folder's say the language: pt_BR.po, lang_pt_BR/, help-pt_BR.qm?"""
+    return bool(re.search(rf"[/_.-](?:{'|'.join(names)})[/.]", str(path)))
+
+
 def _po_texts(tree: Path, names: tuple[str, ...]) -> Texts:
     for path in _files(tree, "*.po"):
-        if path.stem.rpartition(".")[2] in names or path.parent.name in names or path.parent.parent.name in names:
+        if _in_language(path.relative_to(tree.parent), names):
             yield from po_texts(path.read_text("utf-8", errors="replace"))
 
 
@@ -102,11 +107,7 @@ def _plain_sides(source: str, target: str) -> tuple[str, str]:
 
 def _qm_texts(tree: Path, names: tuple[str, ...]) -> Texts:
     for path in _files(tree, "*.qm"):
-        if (
-            path.parent.name in names
-            or any(path.stem.endswith((f"_{name}", f"-{name}")) for name in names)
-            or (path.stem in names)
-        ):
+        if _in_language(path.relative_to(tree.parent), names):
             try:
                 yield from (_plain_sides(*sides) for sides in qm_texts(path.read_bytes()))
             except (struct.error, UnicodeDecodeError, IndexError):
@@ -168,8 +169,9 @@ def _json_texts(tree: Path, names: tuple[str, ...]) -> Texts:
 
 def _same_keys(ours: object, theirs: object) -> Texts:
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in ours.keys() & theirs.keys() - {"@metadata", "terms", "aliases", "options_terms"}:
-            yield from _same_keys(ours[key], theirs[key])
+        for key in ours:
+            if key in theirs and key not in ("@metadata", "terms", "aliases", "options_terms"):
+                yield from _same_keys(ours[key], theirs[key])
     elif isinstance(ours, str) and isinstance(theirs, str):
         yield " ".join(ours.split()), " ".join(theirs.split())
 
@@ -217,7 +219,7 @@ _DEFINITION = re.compile(r"""<!ENTITY\s+([\w.-]+)\s+(["'])(.*?)\2\s*>""", re.DOT
 
 def kde_entities(tree: Path) -> dict[str, str]:
     """The names that KDE's manuals use, such as &kate;, from the package that defines them."""
-    found = {}
+    found: dict[str, str] = {}
     for path in _files(tree, "customization/entities/*.entities"):
         for name, _, value in _DEFINITION.findall(path.read_text("utf-8", errors="replace")):
             found.setdefault(name, " ".join(re.sub(r"<[^>]*>", " ", value).split()))
@@ -271,8 +273,8 @@ def _own_text(element: ElementTree.Element) -> tuple[str, list[ElementTree.Eleme
         if tag in _INNER or tag in _BLOCKS or tag in _WHOLE - {"code"}:
             inner.append(child)
             text += " "
-        elif tag in ("guimenu", "guisubmenu", "guimenuitem", "keycap") and text.endswith("\ufffb"):
-            text = text[:-1] + " > " + "".join(child.itertext())
+        elif tag == "xref" or (tag == "link" and not "".join(child.itertext()).strip()):
+            text += "\ufffc"  # a title that stands elsewhere
         elif tag:
             own, more = _own_text(child)
             text += _joined(child) if tag in ("menuchoice", "keycombo", "guiseq", "keyseq") else own

