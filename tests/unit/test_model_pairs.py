@@ -1,0 +1,146 @@
+"""The pairs that the shipped translators learn from: what is read, what is cleaned away, what is held out."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from models.held_out import QUOTAS, Pair, draw, everyday_pairs, normalized, overlapping, read_table, text_hash
+from models.pairs import cleaned, packages
+from models.readers import package_pairs, po_texts, qm_texts, sentences
+
+
+def test_held_out_table_has_the_promised_counts_and_the_everyday_sentences() -> None:
+    splits = list(read_table().values())
+    for split in {quota.split for quota in QUOTAS}:
+        parts = [quota for quota in QUOTAS if quota.split == split]
+        assert splits.count(f"test-{split}") == sum(quota.test for quota in parts)
+        assert splits.count(f"valid-{split}") == sum(quota.valid for quota in parts)
+    own = everyday_pairs()
+    assert len(own) == 200 == len({pair.source for pair in own})
+    assert all(read_table()[pair.hashes] == "test-everyday" for pair in own)
+
+
+def test_no_held_out_text_is_in_two_splits() -> None:
+    split_of: dict[str, str] = {}
+    for sides, split in read_table().items():
+        for side in sides:
+            assert split_of.setdefault(side, split) == split
+
+
+def test_case_and_punctuation_do_not_hide_a_held_out_text() -> None:
+    assert normalized("  “Olá,  MUNDO”! ") == "olá mundo"
+    table = {(text_hash("How are you?"), text_hash("Como vai você?")): "test-tatoeba"}
+    lines = ["Fine.\tBem.\tx\n", "how are you\tTudo bem?\tx\n", "Hi!\tComo vai, você\tx\n"]
+    assert list(overlapping(lines, table)) == [(2, "test-tatoeba"), (3, "test-tatoeba")]
+
+
+def test_a_draw_changes_little_with_the_data_and_spares_what_is_reserved() -> None:
+    pairs = [Pair(f"This is sentence {word}a.", f"Esta é a frase {word}a.", "tatoeba") for word in range(3000)]
+    pairs = [Pair(p.source.translate(_WORDS), p.target.translate(_WORDS), p.origin) for p in pairs]
+    all_drawn, most_drawn = draw(pairs, []), draw(pairs[30:], [])
+    assert len(all_drawn) == 1500
+    assert len(all_drawn.keys() & most_drawn.keys()) > 1450
+    assert pairs[0].hashes not in draw(pairs, [pairs[0]])
+
+
+_WORDS = str.maketrans("0123456789", "abcdefghij")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "wanted"),
+    [
+        ("<b>O</b>pen the file", "<b>A</b>brir o arquivo", ("Open the file", "Abrir o arquivo")),
+        ("<p>One</p><p>Two</p>", "<p>Um</p><p>Dois</p>", ("One Two", "Um Dois")),
+        ("&Open", "Abrir", ("Open", "Abrir")),
+        ("_Open", "_Abrir", ("Open", "Abrir")),
+        ("~File", "~Arquivo", ("File", "Arquivo")),
+        ("menu|Open", "Abrir", ("Open", "Abrir")),
+        ("1.2. Undo", "1.2. Desfazer", ("Undo", "Desfazer")),
+        ("Failed: %s (%d)", "Falhou: %s (%d)", ("Failed: %s (%d)", "Falhou: %s (%d)")),
+        ("Save &amp; quit", "Salvar &amp; sair", ("Save & quit", "Salvar & sair")),
+        ("Read <file>", "Ler <arquivo>", ("Read <file>", "Ler <arquivo>")),
+        ("<b>Bold</b>", "Negrito", None),
+        ("org.gnome.Thing", "Coisa", None),
+        ("https://example.org", "https://example.org/pt", None),
+        ("OK", "ok", None),
+        ("Hello", "OlÃ¡", None),
+        ("EMAIL OF TRANSLATORS", "ana@example.org", None),
+        ("Written by many", "Escrito por ana@example.org", None),
+        ("word " * 251, "palavra " * 251, None),
+    ],
+)
+def test_cleaned(source: str, target: str, wanted: tuple[str, str] | None) -> None:
+    assert cleaned(source, target) == wanted
+
+
+def test_a_paragraph_is_divided_only_where_both_sides_agree() -> None:
+    source, target = (
+        "It rained all day long. We stayed at home and played.",
+        "Choveu o dia todo. Ficamos em casa jogando.",
+    )
+    assert list(sentences(source, target, longer_than=5)) == [
+        ("It rained all day long.", "Choveu o dia todo."),
+        ("We stayed at home and played.", "Ficamos em casa jogando."),
+    ]
+    joined = target.replace(". F", ", f")
+    assert list(sentences(source, joined, longer_than=5)) == [(source, joined)]
+
+
+def test_po_messages_without_fuzzy_and_plural_ones() -> None:
+    text = (
+        'msgid ""\nmsgstr "Language: pt_BR"\n\nmsgctxt "x"\nmsgid "_Open"\nmsgstr "_Abrir"\n\n'
+        '#, fuzzy\nmsgid "Close"\nmsgstr "Abrir"\n\nmsgid "one\\n"\n"two"\nmsgstr "um "\n"dois"\n\n'
+        'msgid "%d day"\nmsgid_plural "%d days"\nmsgstr[0] "%d dia"\nmsgstr[1] "%d dias"\n'
+    )
+    assert list(po_texts(text)) == [("Open", "Abrir"), ("one two", "um dois")]
+
+
+def test_qm_messages() -> None:
+    def field(tag: int, data: bytes) -> bytes:
+        return struct.pack(">BI", tag, len(data)) + data
+
+    message = field(3, "Olá".encode("utf-16-be")) + field(6, b"Hello") + field(7, b"Window") + b"\x01"
+    data = bytes.fromhex("3cb86418caef9c95cd211cbf60a1bddd") + field(0x42, b"hash") + field(0x69, message)
+    assert list(qm_texts(data)) == [("Hello", "Olá")]
+    assert list(qm_texts(b"no catalogue")) == []
+
+
+def test_a_package_is_read_by_what_its_files_are(tmp_path: Path) -> None:
+    files = {
+        "DEBIAN/templates": "Template: a/b\nType: note\nDescription: Go on?\n One.\n .\n Two.\n"
+        "Description-pt_BR.UTF-8: Continuar?\n Um.\n .\n Dois.\n",
+        "usr/a.desktop": "[Desktop Entry]\nName=Files\nName[pt_BR]=Arquivos\nName[pt]=Ficheiros\nExec=a\n",
+        "usr/a.metainfo.xml": '<c><summary>Play</summary><summary xml:lang="pt-BR">Jogue</summary></c>',
+        "usr/help/C/a/x.page": "<page><title>Help</title><p>See <em>this</em>.</p><p>See <xref/></p></page>",
+        "usr/help/pt_BR/a/x.page": "<page><title>Ajuda</title><p>Veja <em>isto</em>.</p><p>Ver <xref/></p></page>",
+        "usr/HTML/en/k/a.docbook": '<!DOCTYPE b [<!ENTITY i "&k;">]><b><para>Use &i; &now;.</para><para>Go</para></b>',
+        "usr/HTML/pt_BR/k/a.docbook": "<!DOCTYPE b [<!ENTITY i '&k;'>]><b><para>Use &i;</para><para>Vá</para></b>",
+        "usr/i18n/en.json": '{"a": "Yes", "b": {"c": "No"}, "@metadata": {"x": "y"}}',
+        "usr/i18n/pt-br.json": '{"a": "Sim", "b": {"c": "Não"}}',
+        "usr/M.properties": "# c\nk = Ship\n",
+        "usr/M_pt_BR.properties": "k=Na\\u0076io\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    assert set(package_pairs(tmp_path, {"k": "Kate"})) == {
+        ("question", "pt-BR", "Go on?", "Continuar?"),
+        ("question", "pt-BR", "One.", "Um."),
+        ("question", "pt-BR", "Two.", "Dois."),
+        ("menu", "pt-BR", "Files", "Arquivos"),
+        ("menu", "pt", "Files", "Ficheiros"),
+        ("menu", "pt-BR", "Play", "Jogue"),
+        ("manual", "pt-BR", "Help", "Ajuda"),
+        ("manual", "pt-BR", "See this.", "Veja isto."),
+        ("manual", "pt-BR", "Go", "Vá"),  # the first names what is not known
+        ("catalogue", "pt-BR", "Yes", "Sim"),
+        ("catalogue", "pt-BR", "No", "Não"),
+        ("catalogue", "pt-BR", "Ship", "Navio"),
+    }
+
+
+def test_every_package_has_a_registry_a_section_and_a_licence() -> None:
+    listed = packages()
+    assert {package.registry for package in listed} == {"debian", "pypi", "npm"}
+    assert all(package.names and package.section and package.licence for package in listed)
+    assert len({package.names[0] for package in listed}) == len(listed)
