@@ -22,8 +22,8 @@ test-slow: dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu" -n 2 --dist worksteal --durations=40 $(PYTEST)
 
 lint: dev
-	$(BIN)/ruff format src benchmarks examples tests tools
-	$(BIN)/ruff check --fix src benchmarks examples tests tools
+	$(BIN)/ruff format src benchmarks examples models tests tools
+	$(BIN)/ruff check --fix src benchmarks examples models tests tools
 	$(BIN)/mypy
 
 # The service's extra, into the same editable install.

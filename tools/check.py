@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-CHECKED = ("src", "benchmarks", "examples", "tests", "tools")
+CHECKED = ("src", "benchmarks", "examples", "models", "tests", "tools")
 SECONDS = 50.0  # of tests; imports, collection and a last long test fit between this and 90
 FILES = 40  # of tests: reading one takes a tenth of a second
 ALWAYS = ("tests/unit/test_house_rules.py", "tests/unit/test_docs.py")

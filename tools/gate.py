@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 BIN = Path(sys.executable).parent
-CHECKED = ("src", "benchmarks", "examples", "tests", "tools")
+CHECKED = ("src", "benchmarks", "examples", "models", "tests", "tools")
 BEFORE = [
     ("format", ["ruff", "format", "--check", "--quiet", *CHECKED]),
     ("lint", ["ruff", "check", "--quiet", *CHECKED]),
