@@ -79,14 +79,12 @@ class Ours:
     def load(
         self,
         folder: Path,
-        precision: Precision | Literal["plain", "plain bfloat16", "onnx"],
+        precision: Precision | Literal["plain", "plain bfloat16", "onnx", "onnx int8"],
         device: str = "cpu",
         graphs: bool = False,
     ) -> None:
         """Load a folder of `write_weights`; precision is plain (float32), plain bfloat16, or one of the fast steps;
-        onnx is float32 by ONNX Runtime.
-
-        `graphs` uses steps of fixed shapes.
+        onnx is float32 by ONNX Runtime, onnx int8 the same in 8 bits; `graphs` uses steps of fixed shapes.
         """
         keep_freed_memory()  # as a loaded model does in decoding
         stored = "bfloat16" if precision == "plain bfloat16" else "float32"
@@ -97,6 +95,8 @@ class Ours:
             self.step_function = step_function(network, kind="plain")
         elif precision == "onnx":
             self.step_function = step_function(network, engine="onnx")
+        elif precision == "onnx int8":
+            self.step_function = step_function(network, precision="int8", engine="onnx")
         else:
             kind: Kind = "graphs" if graphs else "fast"
             self.step_function = step_function(network, kind=kind, precision=precision)

@@ -36,7 +36,6 @@ COMPARISONS = (
     ("fastest", "onnxruntime float32", None),
     ("atento onnx float32", "atento float32", None),
 )
-_TEXT = "The cat sees the dog."
 VERBS: dict[str, tuple[str, str]] = {  # the model and the verb; `embed` takes the vectors of the filling model
     "translate, greedy": ("micro-world-en-pt", "translate"),
     "translate, beam 4": ("micro-world-en-pt", "translate"),
@@ -86,6 +85,7 @@ def measure_small(
                 "atento float32": (Ours, (weights, "float32")),
                 "atento onnx float32": (Ours, (weights, "onnx")),
                 "atento int8": (Ours, (weights, "int8")),
+                "atento onnx int8": (Ours, (weights, "onnx int8")),
             }
             for kind in ("float32", "int8"):
                 conversion.run((weights, Path(name) / kind, kind))
@@ -93,8 +93,7 @@ def measure_small(
             for beam in (1, 5):
                 chosen = [work for work in cells if work.beam == beam]
                 exported: Sides = {"onnxruntime float32": (Onnx, (weights,))} if beam == 1 else {}
-                each = seconds / max(1, len(cells))
-                for row in compare("small", sides | exported, chosen, each, rounds, COMPARISONS):
+                for row in compare("small", sides | exported, chosen, seconds / len(cells), rounds, COMPARISONS):
                     yield {"width": width} | row
     yield from (call_of(verb, calls) for verb in VERBS)
 
@@ -103,16 +102,14 @@ def call_of(verb: str, calls: int) -> dict[str, object]:
     """The median milliseconds of a call of one short text, and the share of it outside the network's passes."""
     name, method = VERBS[verb]
     model: Any = load(name)
-    options = {"beam": 1} if verb.endswith("greedy") else {}
     inside, times = [0.0], list[float]()
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
             began = time.perf_counter()
-            try:
-                return function(*arguments, **named)
-            finally:
-                inside[0] += time.perf_counter() - began
+            result = function(*arguments, **named)
+            inside[0] += time.perf_counter() - began
+            return result
 
         return run
 
@@ -122,7 +119,7 @@ def call_of(verb: str, calls: int) -> dict[str, object]:
         setattr(user, part, timed(getattr(user, part)))
     for _ in range(calls):
         began = time.perf_counter()
-        getattr(model, method)(_TEXT, **options)
+        getattr(model, method)("The cat sees the dog.", **({"beam": 1} if verb.endswith("greedy") else {}))
         times.append(time.perf_counter() - began)
     return {
         "bench": "small",
