@@ -1,0 +1,254 @@
+"""`atento data clean`: sentence pairs that pass filters of rules, words and models, and those that do not."""
+
+import json
+import os
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.commands.evaluate import columns_given
+from atento.cli.commands.mine import check_cells, write_rows
+from atento.cli.completion import models
+from atento.cli.options import ModelOptions, Reading, key_and_value, progress, warn, with_options
+from atento.cli.output_paths import output_file
+from atento.errors import DataError, MissingPartError, UsageError, counted, nearest
+from atento.terminal import echo
+
+if TYPE_CHECKING:
+    from atento.data.corpus.pair_evidence import Pair, Rows
+
+EPILOG = "Example:  atento data clean pairs.tsv --out kept.tsv --dropped dropped.tsv --near 0.9"
+
+
+@with_options()
+def clean(
+    pairs: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAIRS",
+            help="A table (.tsv, .csv, .xlsx, .jsonl, .tmx, .parquet ...) with the columns source and target; without "
+            "a header line the first two columns.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="KEPT", help="A .tsv or .jsonl file of source and target. Replaced.")],
+    dropped: Annotated[
+        Path, typer.Option(metavar="DROPPED", help="A .tsv or .jsonl file of line, reason, source, target. Replaced.")
+    ],
+    shared: ModelOptions,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="FIELD=COLUMN,...", help="Columns by number or name, such as source=0,target=a.pt."),
+    ] = None,
+    reading: Reading = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop broken lines too, with what is wrong.")] = False,
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE,CODE", help="Of source and target, such as en,pt; those of most texts if not given."
+        ),
+    ] = None,
+    near: Annotated[
+        float | None,
+        typer.Option(metavar="SIMILARITY", min=0.05, max=1, help="Also drop near-duplicates, as deduplicate does."),
+    ] = None,
+    max_words: Annotated[int, typer.Option(metavar="N", min=1, help="The most words of a side.")] = 250,
+    min_score: Annotated[
+        float,
+        typer.Option(
+            metavar="P", min=0, max=1, help="The least probability that a target is right, and that it is whole."
+        ),
+    ] = 0.5,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="FILTER", help="Leave out a filter, such as numbers; repeatable.")
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Compare both sides by a bilingual encoder.", autocompletion=models),
+    ] = None,
+    forward: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Score targets by a translator, source to target.", autocompletion=models),
+    ] = None,
+    reverse: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Score sources by one of the other way.", autocompletion=models)
+    ] = None,
+) -> None:
+    """Drop sentence pairs that are no good translations, and say of each why.
+
+    Filters: empty, duplicate, long, ratio, copy, characters, language, numbers, placeholders, tags, misaligned,
+    truncated. What the last two know of words and lengths they learn from the file itself; models make them surer.
+    A command that was stopped goes on where it was. The pairs must fit into the memory.
+    """
+    from atento.data.corpus.clean_pairs import FILTERS, Cleaning
+    from atento.data.corpus.pair_evidence import FEWEST
+    from atento.data.corpus.pair_rules import Rules
+    from atento.data.records.reader import fingerprint
+    from atento.scale.model_hash import model_files
+
+    for path, option in ((out, "--out"), (dropped, "--dropped")):
+        output_file(path, (".tsv", ".jsonl"), option)
+    if len({os.path.realpath(path) for path in (pairs, out, dropped)}) < 3:
+        raise UsageError("PAIRS, --out and --dropped must be three files")
+    for name in without or ():
+        if name not in FILTERS:
+            raise UsageError(f"--without: unknown filter {name!r}{nearest(name, list(FILTERS))}")
+    named = {"encoder": encoder, "forward": forward, "reverse": reverse}
+    hashes = {name: model_files(model)[1] for name, model in named.items() if model is not None}
+    lines, read, broken = _read(pairs, columns, dict(map(key_and_value, reading or [])), skip_bad)
+    check_cells(out, read)
+    check_cells(dropped, read, "--dropped")
+    of_sides = _languages(languages, read) if "language" not in (without or ()) else None
+    cleaning = Cleaning(Rules(of_sides, max_words), near, min_score, tuple(without or ()))
+    identity = [fingerprint(*zip(*read)), repr(cleaning.rules), sorted(hashes.items()), cleaning.without, near]
+    with ExitStack() as stack:
+        loaded = {name: stack.enter_context(shared.loaded(str(named[name]))) for name in hashes}
+        kept = stack.enter_context(closing(_Memory(out.with_name(f".{out.name}.steps"), json.dumps(identity))))
+        reasons = cleaning.reasons(read, _scores(loaded) if loaded else None, kept.remember)
+        rows = [(line, ", ".join(why), *pair) for line, why, pair in zip(lines, reasons, read) if why]
+        rows += [(line, f"broken: {error}", "", "") for line, error in broken]
+        write_rows(dropped, ("line", "reason", "source", "target"), sorted(rows, key=lambda row: row[0]))
+        write_rows(out, ("source", "target"), [pair for pair, why in zip(read, reasons) if not why])
+        kept.path.unlink()
+    counts = Counter(name for why in reasons for name in why)
+    total, left = len(read) + len(broken), len(read) + len(broken) - len(rows)
+    record = {"pairs": total, "kept": left, "dropped": len(rows), "languages": of_sides, "filters": {}}
+    record["filters"] = {**{name: counts[name] for name in FILTERS}, "broken": len(broken)}
+    if shared.as_json:
+        echo(json.dumps(record))
+        return
+    echo(
+        f"{counted(total, 'pair')}: {left:,} kept in {out}, {len(rows):,} dropped ({len(rows) / total:.1%}) in {dropped}"
+    )
+    for name, count in counts.most_common():
+        echo(f"{count:>10,}  {name:<14}{FILTERS[name]}")
+    if left < FEWEST:
+        progress(f"fewer than {FEWEST} good pairs: misaligned and truncated ones were not looked for")
+
+
+def _read(
+    path: str, columns: str | None, reading: dict[str, Any], skip_bad: bool
+) -> "tuple[list[int], list[Pair], list[tuple[int, DataError]]]":
+    """The pairs of a file with their lines, and the broken ones. Raises DataError, UsageError: names file and line."""
+    from atento.config.tables.formats import format_of, holds, rule_of_endings
+    from atento.config.tables.tasks import TASKS
+    from atento.data.files.hub import dataset_rows
+    from atento.data.files.source_records import header_notes
+    from atento.data.records.labelled_data import reading_of, source_of
+    from atento.data.records.reader import SOURCE_AND_TARGET, file_rows
+
+    task = next(name for name, spec in TASKS.items() if spec.records == "pairs")
+    source = source_of(path, task, columns_given(columns) if columns else None, reading)
+    lines, pairs, broken = list[int](), list[tuple[str, str]](), list[tuple[int, DataError]]()
+    with ExitStack() as files:
+        if source.dataset is not None:
+            rows = dataset_rows(source, SOURCE_AND_TARGET, Path())[1]
+        else:
+            source = replace(source, **reading_of(path, reading))
+            form = format_of(path, source.format, SOURCE_AND_TARGET)
+            if form is None or not holds(form, SOURCE_AND_TARGET):
+                raise UsageError(f"PAIRS {path} {rule_of_endings(path, SOURCE_AND_TARGET)}")
+            rows = file_rows(source, form, SOURCE_AND_TARGET, Path(), files)[1]
+        for row in rows:
+            if isinstance(row, DataError):
+                if not skip_bad:
+                    raise row
+                broken.append((lines[-1] + 1 if lines else 1, row))
+            else:
+                lines.append(row[0])
+                pairs.append((row[1][0], row[1][1]))
+    if not pairs:
+        raise DataError(f"{path}: holds no sentence pair")
+    sides = dict(zip(("source", "target"), zip(*pairs)))
+    warn(f"{path}: {note}" for note in header_notes(sides, lambda n: f"{path}:{lines[n]}"))
+    return lines, pairs, broken
+
+
+def _languages(stated: str | None, pairs: "list[Pair]") -> tuple[str, str] | None:
+    """The languages of both sides, which are said; None: they cannot be told here."""
+    from atento.data.corpus.pair_rules import usual_languages
+
+    if stated is not None:
+        source, comma, target = stated.partition(",")
+        if not (source and comma and target):
+            raise UsageError(f"--languages has the form CODE,CODE, such as en,pt: got {stated!r}")
+        return source, target
+    try:
+        source, target = usual_languages(pairs)
+    except MissingPartError as error:
+        progress(f"languages are not compared: {error}")
+        return None
+    progress(f"most sources are in {source or '?'} and most targets in {target or '?'}")
+    return source, target
+
+
+def _scores(loaded: dict[str, Any]) -> "Rows":
+    """The scores of models for some pairs: a cosine, the cross-entropies of a token, and their difference.
+
+    The last is that of dual conditional cross-entropy (Junczys-Dowmunt 2018).
+    """
+    import numpy as np
+
+    def entropy(model: Any, sources: list[str], targets: list[str]) -> Any:
+        nats, tokens = np.array(model.perplexity(sources, targets).segments, dtype=np.float64).T[:2]
+        return nats / np.maximum(tokens, 1)
+
+    def scores(pairs: Any) -> Any:
+        sources, targets = (list(side) for side in zip(*pairs))
+        columns = []
+        if "encoder" in loaded:
+            first, second = (loaded["encoder"].embed(side, normalize=True) for side in (sources, targets))
+            columns.append((first * second).sum(axis=1))
+        sides = {"forward": (sources, targets), "reverse": (targets, sources)}
+        entropies = [entropy(loaded[name], *of_model) for name, of_model in sides.items() if name in loaded]
+        difference = [np.abs(entropies[0] - entropies[1])] if len(entropies) == 2 else []
+        return np.stack([*columns, *entropies, *difference], axis=1).astype(np.float64)
+
+    return scores
+
+
+class _Memory:
+    """What steps of the command have computed, in a file that is there until it is done.
+
+    Args:
+        path: of the file.
+        identity: of the command; what another command has computed is forgotten.
+    """
+
+    def __init__(self, path: Path, identity: str) -> None:
+        from atento.training.journal import Journal, read_journal
+
+        self.path = path
+        events = read_journal(path) if path.exists() else []
+        if not events or events[0].get("identity") != identity:
+            path.unlink(missing_ok=True)
+            events = []
+        self._journal = Journal(path)
+        if not events:
+            self._journal.append({"event": "clean", "step": 0, "identity": identity})
+        self._known = {(event["event"], event["pairs"]): event["rows"] for event in events[1:]}
+        if self._known:
+            progress(f"{path}: {counted(len(self._known), 'block')} computed before; continuing")
+
+    def remember(self, name: str, rows: "Rows") -> "Rows":
+        """Return a function that computes nothing again."""
+        import numpy as np
+
+        from atento.data.records.reader import fingerprint
+
+        def remembered(pairs: "list[Pair]") -> Any:
+            key = fingerprint(*zip(*pairs))
+            if (name, key) in self._known:
+                return np.array(self._known[name, key], dtype=np.float64)
+            found = rows(pairs)
+            self._journal.append({"event": name, "step": len(self._known), "pairs": key, "rows": found.tolist()})
+            return found
+
+        return remembered
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
