@@ -3,7 +3,8 @@
 import json
 import os
 from collections import Counter
-from contextlib import ExitStack, closing
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +14,13 @@ import typer
 from atento.cli.commands.evaluate import columns_given
 from atento.cli.commands.mine import check_cells, write_rows
 from atento.cli.completion import models
-from atento.cli.options import ModelOptions, Reading, key_and_value, progress, warn, with_options
+from atento.cli.options import ModelOptions, Reading, key_and_value, progress, with_options
 from atento.cli.output_paths import output_file
 from atento.errors import DataError, MissingPartError, UsageError, counted, nearest
 from atento.terminal import echo
 
 if TYPE_CHECKING:
-    from atento.data.corpus.pair_evidence import Pair, Rows
+    from atento.data.corpus.pair_evidence import Floats, Pair, Rows
 
 EPILOG = "Example:  atento data clean pairs.tsv --out kept.tsv --dropped dropped.tsv --near 0.9"
 
@@ -40,34 +41,24 @@ def clean(
     ],
     shared: ModelOptions,
     columns: Annotated[
-        str | None,
-        typer.Option(metavar="FIELD=COLUMN,...", help="Columns by number or name, such as source=0,target=a.pt."),
+        str | None, typer.Option(metavar="FIELD=COLUMN,...", help="Columns by number or name: source=0,target=a.pt.")
     ] = None,
     reading: Reading = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop broken lines too, with what is wrong.")] = False,
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE,CODE", help="Of source and target, such as en,pt; those of most texts if not given."
-        ),
-    ] = None,
     near: Annotated[
         float | None,
         typer.Option(metavar="SIMILARITY", min=0.05, max=1, help="Also drop near-duplicates, as deduplicate does."),
     ] = None,
     max_words: Annotated[int, typer.Option(metavar="N", min=1, help="The most words of a side.")] = 250,
     min_score: Annotated[
-        float,
-        typer.Option(
-            metavar="P", min=0, max=1, help="The least probability that a target is right, and that it is whole."
-        ),
+        float, typer.Option(metavar="P", min=0, max=1, help="The least probability that a target is right, and whole.")
     ] = 0.5,
     without: Annotated[
         list[str] | None, typer.Option(metavar="FILTER", help="Leave out a filter, such as numbers; repeatable.")
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="Compare both sides by a bilingual encoder.", autocompletion=models),
+        typer.Option(metavar="MODEL", help="Compare the sides by a bilingual encoder.", autocompletion=models),
     ] = None,
     forward: Annotated[
         str | None,
@@ -85,7 +76,6 @@ def clean(
     """
     from atento.data.corpus.clean_pairs import FILTERS, Cleaning
     from atento.data.corpus.pair_evidence import FEWEST
-    from atento.data.corpus.pair_rules import Rules
     from atento.data.records.reader import fingerprint
     from atento.scale.model_hash import model_files
 
@@ -101,31 +91,30 @@ def clean(
     lines, read, broken = _read(pairs, columns, dict(map(key_and_value, reading or [])), skip_bad)
     check_cells(out, read)
     check_cells(dropped, read, "--dropped")
-    of_sides = _languages(languages, read) if "language" not in (without or ()) else None
-    cleaning = Cleaning(Rules(of_sides, max_words), near, min_score, tuple(without or ()))
-    identity = [fingerprint(*zip(*read)), repr(cleaning.rules), sorted(hashes.items()), cleaning.without, near]
+    languages = None if "language" in (without or ()) else _languages(read)
+    cleaning = Cleaning(languages, max_words, near, min_score, tuple(without or ()))
     with ExitStack() as stack:
         loaded = {name: stack.enter_context(shared.loaded(str(named[name]))) for name in hashes}
-        kept = stack.enter_context(closing(_Memory(out.with_name(f".{out.name}.steps"), json.dumps(identity))))
-        reasons = cleaning.reasons(read, _scores(loaded) if loaded else None, kept.remember)
-        rows = [(line, ", ".join(why), *pair) for line, why, pair in zip(lines, reasons, read) if why]
-        rows += [(line, f"broken: {error}", "", "") for line, error in broken]
-        write_rows(dropped, ("line", "reason", "source", "target"), sorted(rows, key=lambda row: row[0]))
-        write_rows(out, ("source", "target"), [pair for pair, why in zip(read, reasons) if not why])
-        kept.path.unlink()
-    counts = Counter(name for why in reasons for name in why)
-    total, left = len(read) + len(broken), len(read) + len(broken) - len(rows)
-    record = {"pairs": total, "kept": left, "dropped": len(rows), "languages": of_sides, "filters": {}}
-    record["filters"] = {**{name: counts[name] for name in FILTERS}, "broken": len(broken)}
+        remembered = _Remembered(
+            out.with_name(f".{out.name}.steps"), fingerprint(*zip(*read)), repr((cleaning, hashes))
+        )
+        reasons = cleaning.reasons(read, _scores(loaded) if loaded else None, remembered.rows)
+    rows = [(line, ", ".join(why), *pair) for line, why, pair in zip(lines, reasons, read) if why]
+    rows += [(line, f"broken: {error}", "", "") for line, error in broken]
+    write_rows(dropped, ("line", "reason", "source", "target"), sorted(rows, key=lambda row: row[0]))
+    write_rows(out, ("source", "target"), [pair for pair, why in zip(read, reasons) if not why])
+    remembered.end()
+    counts, total = Counter(name for why in reasons for name in why), len(read) + len(broken)
     if shared.as_json:
-        echo(json.dumps(record))
+        filters = {**{name: counts[name] for name in FILTERS}, "broken": len(broken)}
+        sizes = {"pairs": total, "kept": total - len(rows), "dropped": len(rows)}
+        echo(json.dumps({**sizes, "languages": languages, "filters": filters}))
         return
-    echo(
-        f"{counted(total, 'pair')}: {left:,} kept in {out}, {len(rows):,} dropped ({len(rows) / total:.1%}) in {dropped}"
-    )
+    share = f"{len(rows):,} dropped ({len(rows) / total:.1%})"
+    echo(f"{counted(total, 'pair')}: {total - len(rows):,} kept in {out}, {share} in {dropped}")
     for name, count in counts.most_common():
         echo(f"{count:>10,}  {name:<14}{FILTERS[name]}")
-    if left < FEWEST:
+    if total - len(rows) < FEWEST:
         progress(f"fewer than {FEWEST} good pairs: misaligned and truncated ones were not looked for")
 
 
@@ -136,7 +125,6 @@ def _read(
     from atento.config.tables.formats import format_of, holds, rule_of_endings
     from atento.config.tables.tasks import TASKS
     from atento.data.files.hub import dataset_rows
-    from atento.data.files.source_records import header_notes
     from atento.data.records.labelled_data import reading_of, source_of
     from atento.data.records.reader import SOURCE_AND_TARGET, file_rows
 
@@ -162,20 +150,13 @@ def _read(
                 pairs.append((row[1][0], row[1][1]))
     if not pairs:
         raise DataError(f"{path}: holds no sentence pair")
-    sides = dict(zip(("source", "target"), zip(*pairs)))
-    warn(f"{path}: {note}" for note in header_notes(sides, lambda n: f"{path}:{lines[n]}"))
     return lines, pairs, broken
 
 
-def _languages(stated: str | None, pairs: "list[Pair]") -> tuple[str, str] | None:
+def _languages(pairs: "list[Pair]") -> tuple[str, str] | None:
     """The languages of both sides, which are said; None: they cannot be told here."""
     from atento.data.corpus.pair_rules import usual_languages
 
-    if stated is not None:
-        source, comma, target = stated.partition(",")
-        if not (source and comma and target):
-            raise UsageError(f"--languages has the form CODE,CODE, such as en,pt: got {stated!r}")
-        return source, target
     try:
         source, target = usual_languages(pairs)
     except MissingPartError as error:
@@ -186,69 +167,66 @@ def _languages(stated: str | None, pairs: "list[Pair]") -> tuple[str, str] | Non
 
 
 def _scores(loaded: dict[str, Any]) -> "Rows":
-    """The scores of models for some pairs: a cosine, the cross-entropies of a token, and their difference.
+    """A cosine, the cross-entropies of a token in both directions, and their difference, as far as there are models.
 
     The last is that of dual conditional cross-entropy (Junczys-Dowmunt 2018).
     """
     import numpy as np
 
-    def entropy(model: Any, sources: list[str], targets: list[str]) -> Any:
-        nats, tokens = np.array(model.perplexity(sources, targets).segments, dtype=np.float64).T[:2]
-        return nats / np.maximum(tokens, 1)
-
-    def scores(pairs: Any) -> Any:
+    def scores(pairs: "Sequence[Pair]") -> "Floats":
         sources, targets = (list(side) for side in zip(*pairs))
         columns = []
+        for name, sides in (("forward", (sources, targets)), ("reverse", (targets, sources))):
+            if name in loaded:
+                nats, tokens = np.array(loaded[name].perplexity(*sides).segments).T[:2]
+                columns.append(nats / np.maximum(tokens, 1))
+        columns += [np.abs(columns[0] - columns[1])] if len(columns) == 2 else []
         if "encoder" in loaded:
             first, second = (loaded["encoder"].embed(side, normalize=True) for side in (sources, targets))
             columns.append((first * second).sum(axis=1))
-        sides = {"forward": (sources, targets), "reverse": (targets, sources)}
-        entropies = [entropy(loaded[name], *of_model) for name, of_model in sides.items() if name in loaded]
-        difference = [np.abs(entropies[0] - entropies[1])] if len(entropies) == 2 else []
-        return np.stack([*columns, *entropies, *difference], axis=1).astype(np.float64)
+        return np.stack(columns, axis=1).astype(np.float64)
 
     return scores
 
 
-class _Memory:
+class _Remembered:
     """What steps of the command have computed, in a file that is there until it is done.
 
     Args:
         path: of the file.
-        identity: of the command; what another command has computed is forgotten.
+        identity: of the pairs and the command; what another one has computed is forgotten.
     """
 
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, *identity: str) -> None:
         from atento.training.journal import Journal, read_journal
 
-        self.path = path
+        begin = {"event": "clean", "step": 0, "identity": list(identity)}
         events = read_journal(path) if path.exists() else []
-        if not events or events[0].get("identity") != identity:
+        if events[:1] != [begin]:
             path.unlink(missing_ok=True)
-            events = []
-        self._journal = Journal(path)
-        if not events:
-            self._journal.append({"event": "clean", "step": 0, "identity": identity})
-        self._known = {(event["event"], event["pairs"]): event["rows"] for event in events[1:]}
-        if self._known:
-            progress(f"{path}: {counted(len(self._known), 'block')} computed before; continuing")
+        self._path, self._journal, known = path, Journal(path), events[1:] if events[:1] == [begin] else []
+        if not known:
+            self._journal.append(begin)
+        else:
+            progress(f"{path}: {counted(len(known), 'block')} computed before; continuing")
+        self._known = {(event["event"], event["pairs"]): event["rows"] for event in known}
 
-    def remember(self, name: str, rows: "Rows") -> "Rows":
-        """Return a function that computes nothing again."""
+    def rows(self, name: str, rows: "Rows") -> "Rows":
+        """A function that computes nothing again."""
         import numpy as np
 
         from atento.data.records.reader import fingerprint
 
-        def remembered(pairs: "list[Pair]") -> Any:
+        def remembered(pairs: "Sequence[Pair]") -> "Floats":
             key = fingerprint(*zip(*pairs))
-            if (name, key) in self._known:
-                return np.array(self._known[name, key], dtype=np.float64)
-            found = rows(pairs)
-            self._journal.append({"event": name, "step": len(self._known), "pairs": key, "rows": found.tolist()})
-            return found
+            if (name, key) not in self._known:
+                self._known[name, key] = rows(pairs).tolist()
+                self._journal.append({"event": name, "step": 1, "pairs": key, "rows": self._known[name, key]})
+            return np.array(self._known[name, key], dtype=np.float64)
 
         return remembered
 
-    def close(self) -> None:
-        """Close the file."""
+    def end(self) -> None:
+        """Remove the file."""
         self._journal.close()
+        self._path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import numpy as np
 from atento.data.corpus.corpus_statistics import unusual_lengths
 from atento.data.corpus.find_duplicates import marked
 from atento.data.corpus.pair_evidence import FEWEST, Floats, Pair, Rows, whole_and_right
-from atento.data.corpus.pair_rules import Rules
+from atento.data.corpus.pair_rules import broken_rules
 
 FILTERS = {
     "empty": "a side is blank",
@@ -32,7 +32,8 @@ _BLOCK = 1024  # pairs that are judged together
 class Cleaning:
     """What filters look for, and when they find it."""
 
-    rules: Rules = Rules()
+    languages: tuple[str, str] | None = None  # codes of source and target; None: they are not compared
+    max_words: int = 250  # of a side
     near: float | None = None  # Jaccard similarity of near-duplicates; None: equal pairs alone
     min_score: float = 0.5  # probability that a target belongs to its source, and that it is whole
     without: Collection[str] = ()  # filters that are left out
@@ -54,17 +55,18 @@ class Cleaning:
         found = {name: np.zeros(len(pairs), dtype=np.bool_) for name in FILTERS}
 
         def broken(some: Sequence[Pair]) -> Floats:
-            names = map(self.rules.broken, some)
-            return np.array([[float(name in of_pair) for name in FILTERS] for of_pair in names])
+            rules = (broken_rules(pair, self.languages, self.max_words) for pair in some)
+            return np.array([[float(name in of_pair) for name in FILTERS] for of_pair in rules])
 
         found |= zip(FILTERS, _in_blocks(remember("rules", broken), pairs).T > 0)
-        filled = np.flatnonzero(~found["empty"])
-        found["ratio"][filled] = unusual_lengths([pairs[n] for n in filled])
+        filled = np.flatnonzero(~found["empty"]).tolist()
+        if filled:
+            found["ratio"][filled] = unusual_lengths([pairs[n] for n in filled])
         repeated = marked(((n, "\t".join(pairs[n])) for n in filled), self.near)
         found["duplicate"][filled] = [duplicate is not None for duplicate in repeated]
         for name in self.without:
             found[name][:] = False
-        left = np.flatnonzero(~np.any(list(found.values()), axis=0))
+        left = np.flatnonzero(~np.any(list(found.values()), axis=0)).tolist()
         if len(left) >= FEWEST and not {"misaligned", "truncated"} <= {*self.without}:
             some = [pairs[n] for n in left]
             learned = cache(lambda: whole_and_right(some, scores and remember("scores", scores)))

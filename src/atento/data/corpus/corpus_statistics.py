@@ -55,7 +55,7 @@ def ratios(parts: Sequence[Records]) -> NDArray[np.float64]:
 
 
 def unusual_lengths(pairs: Sequence[tuple[str, ...]]) -> NDArray[np.bool_]:
-    """Whether the ratio of the characters of each source and target, none of them empty, is unusual: see `suspicious`."""
+    """Whether the ratio of the characters of source and target, none empty, is unusual, as `suspicious` says, (N,)."""
     sizes = np.array([(len(source), len(target)) for source, target in pairs], dtype=np.float64).reshape(-1, 2)
     logs = np.log(sizes[:, 1] / sizes[:, 0])  # twice and half as long are equally far
     deviation = np.abs(logs - np.median(logs))

@@ -4,20 +4,18 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from atento.nfc import nfc
+from atento.data.corpus.pair_evidence import Pair, words_of
 from atento.text.found_spans import SPANS
 from atento.text.language import language_shares
 from atento.text.markup_tags import TAG, name_of
 from atento.text.placeholders import PLACEHOLDER, in_order
 
-Pair = tuple[str, str]
 _TAG, _PLACEHOLDER = re.compile(TAG), re.compile(PLACEHOLDER)
 _NUMBER = re.compile(r"\d+(?:[.,'’]\d+|[ \u00a0\u202f]\d{3}(?!\d))*")
-_WORD = re.compile(r"\w+")
 # U+FFFD; controls; UTF-8 that was read as Latin-1 or as Windows-1252
 _MISREAD = re.compile("[\ufffd\u0080-\u009f]|[\u00c2\u00c3][\u00a0-\u00bf]|\u00e2\u20ac|[\0-\x08\x0e-\x1f]")
+_LETTERS = 20  # that count as a word, where no spaces divide them
 _COPIED = 0.9  # share of words that both sides have, from which on one is a copy
 _FEW = 3  # words: shorter texts, such as names, may be the same in both languages
 _SIGNS = 6  # that a side has more than the other at least, if they are rubbish
@@ -25,32 +23,26 @@ _UNLIKELY, _LIKELY = 0.05, 0.5  # probability of the right language at the most,
 _ASKED = 1000  # texts of a side that say which language it has
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What is asked of a pair.
+def broken_rules(pair: Pair, languages: tuple[str, str] | None, max_words: int) -> list[str]:
+    """The names of the rules that a pair breaks; one with an empty side breaks no other.
 
     Args:
-        languages: codes of the languages of source and target; None: languages are not compared.
+        pair: source and target.
+        languages: codes of their languages; None: languages are not compared.
         max_words: of a side at the most.
     """
-
-    languages: tuple[str, str] | None = None
-    max_words: int = 250
-
-    def broken(self, pair: Pair) -> list[str]:
-        """The names of the rules that a pair breaks; with an empty side it breaks no other."""
-        if not pair[0].strip() or not pair[1].strip():
-            return ["empty"]
-        found = {
-            "long": max(len(text.split()) for text in pair) > self.max_words,
-            "copy": _is_copy(*pair),
-            "characters": _is_rubbish(*pair),
-            "language": self.languages is not None and any(map(_is_other, pair, self.languages)),
-            "numbers": _numbers_differ(*pair),
-            "placeholders": _placeholders_differ(*pair),
-            "tags": _tags(pair[0]) != _tags(pair[1]),
-        }
-        return [name for name, is_broken in found.items() if is_broken]
+    if not pair[0].strip() or not pair[1].strip():
+        return ["empty"]
+    found = {
+        "long": max(max(len(text.split()), len(text) // _LETTERS) for text in pair) > max_words,
+        "copy": _is_copy(*pair),
+        "characters": _is_rubbish(*pair),
+        "language": languages is not None and any(map(_is_other, pair, languages)),
+        "numbers": _numbers_differ(*pair),
+        "placeholders": _placeholders_differ(*pair),
+        "tags": _tags(pair[0]) != _tags(pair[1]),
+    }
+    return [name for name, is_broken in found.items() if is_broken]
 
 
 def usual_languages(pairs: Sequence[Pair]) -> tuple[str, str]:
@@ -78,7 +70,7 @@ def _is_other(text: str, language: str) -> bool:
 
 def _is_copy(source: str, target: str) -> bool:
     """Whether the sides have the same words, or nearly."""
-    words = [Counter(_WORD.findall(nfc(text).casefold())) for text in (source, target)]
+    words = [Counter(word for word in words_of(text) if word.isalpha()) for text in (source, target)]
     most = max(count.total() for count in words)
     return most >= _FEW and (words[0] & words[1]).total() >= _COPIED * most
 
