@@ -1,4 +1,4 @@
-"""`atento train`: a recipe in, a run folder out; `atento launch`: that on several machines."""
+"""`atento train`: a recipe in, a run folder out; `atento launch`: the launch file of several machines."""
 
 import json
 import os

@@ -41,7 +41,7 @@ VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
     "tag": VerbSpec(
         "print(model.tag('Ana mora em Lisboa.'))\n",
         ("tag {run} FILE", "evaluate {run} FILE.conll"),
-        "classify",
+        module="classify",
         hub="token-classification",
     ),
     "answer": VerbSpec(
@@ -54,7 +54,7 @@ VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
     "similarity": VerbSpec(
         "print(model.similarity('Olá.', 'Oi.'))\n",
         ("similarity {run} PAIRS.tsv", "evaluate {run} FILE.tsv"),
-        "embed",
+        module="embed",
         hub="sentence-similarity",
     ),
 }
