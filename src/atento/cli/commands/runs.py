@@ -1,4 +1,4 @@
-"""`atento runs`: the runs in a folder; one of them shown; several compared or drawn; and `atento average`, of the weights of several."""
+"""`atento runs`: the runs in a folder; one of them shown; several compared or drawn. `atento average`: of weights."""
 
 import json
 from collections.abc import Iterator, Sequence
