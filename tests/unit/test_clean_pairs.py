@@ -17,9 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from atento.cli.main import application
-from atento.data.corpus.clean_pairs import FILTERS, Cleaning
+from atento.data.corpus.clean_pairs import FILTERS, Cleaning, broken_rules, usual_languages
 from atento.data.corpus.pair_evidence import FEWEST, Floats, WordTranslations, whole_and_right, words_of
-from atento.data.corpus.pair_rules import broken_rules, usual_languages
 from atento.errors import DataError, UsageError
 from atento.text.language import language_shares
 from atento_world import write

@@ -155,7 +155,7 @@ def _read(
 
 def _languages(pairs: "list[Pair]") -> tuple[str, str] | None:
     """The languages of both sides, which are said; None: they cannot be told here."""
-    from atento.data.corpus.pair_rules import usual_languages
+    from atento.data.corpus.clean_pairs import usual_languages
 
     try:
         source, target = usual_languages(pairs)
