@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
-from atento.attention.relative_disentangled import Disentangled
+from atento.attention.relative import ALiBi, Disentangled, RelativeMatrix, Shaw, T5Bias
 from atento.attention.stretch import Stretch
 from atento.errors import UsageError
 
