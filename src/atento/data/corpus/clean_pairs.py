@@ -14,8 +14,7 @@ from atento.data.corpus.find_duplicates import marked
 from atento.data.corpus.pair_evidence import FEWEST, Floats, Pair, Rows, whole_and_right, words_of
 from atento.text.found_spans import SPANS
 from atento.text.language import language_shares
-from atento.text.markup_tags import TAG, name_of
-from atento.text.placeholders import PLACEHOLDER, in_order
+from atento.text.placeholders import PLACEHOLDER, TAG, in_order, name_of
 
 _TAG, _PLACEHOLDER = re.compile(TAG), re.compile(PLACEHOLDER)
 _NUMBER = re.compile(r"\d+(?:[.,'’]\d+|[ \u00a0\u202f]\d{3}(?!\d))*")
