@@ -296,7 +296,7 @@ WRITTEN_IN_PLACE = {
     "models/peft.py": "a new folder, which is moved into its place",
     "scale/ray_texts.py": "a folder of our own on another machine",
     "training/replica/joined.py": "a status, for the process that waits for it",
-    "training/replica/environment.py": "what is known of a process that is gone",
+    "training/replica/lost.py": "what is known of a process that is gone",
 }
 
 

@@ -27,8 +27,8 @@ from atento.training.replica.control_messages import (
     is_of_network,
 )
 from atento.training.replica.divided_weights import DividedSum, DividedWeights, SavingProcesses, shards_of
-from atento.training.replica.environment import begin
 from atento.training.replica.local import GradientSum, Weights, WholeWeights, Writers
+from atento.training.replica.lost import begin
 from atento.training.replica.sums import ExactSum, FastSum
 
 UPDATES = 10  # that are measured, besides the first one, in which kernels are compiled

@@ -17,8 +17,9 @@ from atento.errors import AtentoError, ReadingNotice, UsageError, counted
 from atento.training.replica import environment
 from atento.training.replica.control_messages import LostProcess, answered
 from atento.training.replica.data_parallel import Processes
-from atento.training.replica.environment import begun, end_with_parent, write_record
+from atento.training.replica.environment import end_with_parent
 from atento.training.replica.local import Local, Replica
+from atento.training.replica.lost import begun, write_record
 
 STATUS_FILE = "ATENTO_STATUS_FILE"  # environment variable: where the first process writes the exit status of a failure
 
