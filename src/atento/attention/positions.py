@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.relative import ALiBi, Disentangled, RelativeMatrix, Shaw, T5Bias
-from atento.attention.strips import Stretch
+from atento.attention.stretch import Stretch
 from atento.errors import UsageError
 
 __all__ = [
