@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from atento.attention import attend, attention_weights
 from atento.attention.masks import causal, padding
 from atento.attention.positions import Learned, Rotary
-from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, log_buckets, t5_buckets
+from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, t5_buckets
+from atento.attention.relative_disentangled import log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
 transformers = pytest.importorskip("transformers")

@@ -11,7 +11,7 @@ from atento.attention import attend, observe, strips
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, causal, padding, window
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
-from atento.attention.relative import Disentangled, log_buckets
+from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ConvolutionConfig

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.relative import ALiBi, Disentangled, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative_disentangled import Disentangled
 from atento.attention.stretch import Stretch
 from atento.errors import UsageError
 

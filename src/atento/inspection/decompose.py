@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
-from atento.attention.relative import ProjectedDisentangled
+from atento.attention.relative_disentangled import ProjectedDisentangled
 
 
 @torch.no_grad()

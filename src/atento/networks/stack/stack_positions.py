@@ -17,7 +17,8 @@ from atento.attention.dropout import Randomness, dropout, fresh
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.multihead import PositionTerms
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
-from atento.attention.relative import ALiBi, Disentangled, Gated, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
+from atento.attention.relative_disentangled import Disentangled
 from atento.attention.relative_terms import QueryKeyPositions, RelativeScheme, RelativeTerms
 from atento.attention.sparse import SparseAttention
 from atento.config.sections.network import NetworkConfig
