@@ -5,11 +5,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 from atento.cli.commands.evaluate import columns_given
 from atento.cli.commands.mine import check_cells, write_rows
@@ -23,6 +24,36 @@ if TYPE_CHECKING:
     from atento.data.corpus.pair_evidence import Floats, Pair, Rows
 
 EPILOG = "Example:  atento data clean pairs.tsv --out kept.tsv --dropped dropped.tsv --near 0.9"
+
+
+def _model(text: str) -> OptionInfo:
+    option: OptionInfo = typer.Option(metavar="MODEL", help=text, autocompletion=models)
+    return option
+
+
+@dataclass(frozen=True)
+class Cleaning(ModelOptions):
+    """The options of the command, but for its files."""
+
+    columns: Annotated[
+        str | None, typer.Option(metavar="FIELD=COLUMN,...", help="Columns by number or name: source=0,target=a.pt.")
+    ] = None
+    reading: Reading = None
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop broken lines too, with what is wrong.")] = False
+    near: Annotated[
+        float | None,
+        typer.Option(metavar="SIMILARITY", min=0.05, max=1, help="Also drop near-duplicates, as deduplicate does."),
+    ] = None
+    max_words: Annotated[int, typer.Option(metavar="N", min=1, help="The most words of a side.")] = 250
+    min_score: Annotated[
+        float, typer.Option(metavar="P", min=0, max=1, help="The least probability that a target is right, and whole.")
+    ] = 0.5
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="FILTER", help="Leave out a filter, such as numbers; repeatable.")
+    ] = None
+    encoder: Annotated[str | None, _model("Compare the sides by a bilingual encoder.")] = None
+    forward: Annotated[str | None, _model("Score targets by a translator, source to target.")] = None
+    reverse: Annotated[str | None, _model("Score sources by a translator, target to source.")] = None
 
 
 @with_options()
@@ -39,34 +70,7 @@ def clean(
     dropped: Annotated[
         Path, typer.Option(metavar="DROPPED", help="A .tsv or .jsonl file of line, reason, source, target. Replaced.")
     ],
-    shared: ModelOptions,
-    columns: Annotated[
-        str | None, typer.Option(metavar="FIELD=COLUMN,...", help="Columns by number or name: source=0,target=a.pt.")
-    ] = None,
-    reading: Reading = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop broken lines too, with what is wrong.")] = False,
-    near: Annotated[
-        float | None,
-        typer.Option(metavar="SIMILARITY", min=0.05, max=1, help="Also drop near-duplicates, as deduplicate does."),
-    ] = None,
-    max_words: Annotated[int, typer.Option(metavar="N", min=1, help="The most words of a side.")] = 250,
-    min_score: Annotated[
-        float, typer.Option(metavar="P", min=0, max=1, help="The least probability that a target is right, and whole.")
-    ] = 0.5,
-    without: Annotated[
-        list[str] | None, typer.Option(metavar="FILTER", help="Leave out a filter, such as numbers; repeatable.")
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Compare the sides by a bilingual encoder.", autocompletion=models),
-    ] = None,
-    forward: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Score targets by a translator, source to target.", autocompletion=models),
-    ] = None,
-    reverse: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Score sources by one of the other way.", autocompletion=models)
-    ] = None,
+    shared: Cleaning,
 ) -> None:
     """Drop sentence pairs that are no good translations, and say of each why.
 
@@ -74,7 +78,7 @@ def clean(
     truncated. What the last two know of words and lengths they learn from the file itself; models make them surer.
     A command that was stopped goes on where it was. The pairs must fit into the memory.
     """
-    from atento.data.corpus.clean_pairs import FILTERS, Cleaning
+    from atento.data.corpus.clean_pairs import FILTERS, Filters
     from atento.data.corpus.pair_evidence import FEWEST
     from atento.data.records.reader import fingerprint
     from atento.scale.model_hash import model_files
@@ -83,22 +87,21 @@ def clean(
         output_file(path, (".tsv", ".jsonl"), option)
     if len({os.path.realpath(path) for path in (pairs, out, dropped)}) < 3:
         raise UsageError("PAIRS, --out and --dropped must be three files")
-    for name in without or ():
+    without = tuple(shared.without or ())
+    for name in without:
         if name not in FILTERS:
             raise UsageError(f"--without: unknown filter {name!r}{nearest(name, list(FILTERS))}")
-    named = {"encoder": encoder, "forward": forward, "reverse": reverse}
-    hashes = {name: model_files(model)[1] for name, model in named.items() if model is not None}
-    lines, read, broken = _read(pairs, columns, dict(map(key_and_value, reading or [])), skip_bad)
+    named = {name: str(model) for name in ("encoder", "forward", "reverse") if (model := getattr(shared, name))}
+    hashes = {name: model_files(model)[1] for name, model in named.items()}
+    lines, read, broken = _read(pairs, shared)
     check_cells(out, read)
     check_cells(dropped, read, "--dropped")
-    languages = None if "language" in (without or ()) else _languages(read)
-    cleaning = Cleaning(languages, max_words, near, min_score, tuple(without or ()))
+    languages = None if "language" in without else _languages(read)
+    filters = Filters(languages, shared.max_words, shared.near, shared.min_score, without)
     with ExitStack() as stack:
-        loaded = {name: stack.enter_context(shared.loaded(str(named[name]))) for name in hashes}
-        remembered = _Remembered(
-            out.with_name(f".{out.name}.steps"), fingerprint(*zip(*read)), repr((cleaning, hashes))
-        )
-        reasons = cleaning.reasons(read, _scores(loaded) if loaded else None, remembered.rows)
+        loaded = {name: stack.enter_context(shared.loaded(model)) for name, model in named.items()}
+        remembered = _Remembered(out.with_name(f".{out.name}.steps"), fingerprint(*zip(*read)), repr((filters, hashes)))
+        reasons = filters.reasons(read, _scores(loaded) if loaded else None, remembered.rows)
     rows = [(line, ", ".join(why), *pair) for line, why, pair in zip(lines, reasons, read) if why]
     rows += [(line, f"broken: {error}", "", "") for line, error in broken]
     write_rows(dropped, ("line", "reason", "source", "target"), sorted(rows, key=lambda row: row[0]))
@@ -106,9 +109,8 @@ def clean(
     remembered.end()
     counts, total = Counter(name for why in reasons for name in why), len(read) + len(broken)
     if shared.as_json:
-        filters = {**{name: counts[name] for name in FILTERS}, "broken": len(broken)}
-        sizes = {"pairs": total, "kept": total - len(rows), "dropped": len(rows)}
-        echo(json.dumps({**sizes, "languages": languages, "filters": filters}))
+        sizes = {"pairs": total, "kept": total - len(rows), "dropped": len(rows), "languages": languages}
+        echo(json.dumps({**sizes, "filters": {name: counts[name] for name in FILTERS} | {"broken": len(broken)}}))
         return
     share = f"{len(rows):,} dropped ({len(rows) / total:.1%})"
     echo(f"{counted(total, 'pair')}: {total - len(rows):,} kept in {out}, {share} in {dropped}")
@@ -118,9 +120,7 @@ def clean(
         progress(f"fewer than {FEWEST} good pairs: misaligned and truncated ones were not looked for")
 
 
-def _read(
-    path: str, columns: str | None, reading: dict[str, Any], skip_bad: bool
-) -> "tuple[list[int], list[Pair], list[tuple[int, DataError]]]":
+def _read(path: str, options: Cleaning) -> "tuple[list[int], list[Pair], list[tuple[int, DataError]]]":
     """The pairs of a file with their lines, and the broken ones. Raises DataError, UsageError: names file and line."""
     from atento.config.tables.formats import format_of, holds, rule_of_endings
     from atento.config.tables.tasks import TASKS
@@ -129,7 +129,8 @@ def _read(
     from atento.data.records.reader import SOURCE_AND_TARGET, file_rows
 
     task = next(name for name, spec in TASKS.items() if spec.records == "pairs")
-    source = source_of(path, task, columns_given(columns) if columns else None, reading)
+    reading = dict(map(key_and_value, options.reading or []))
+    source = source_of(path, task, columns_given(options.columns) if options.columns else None, reading)
     lines, pairs, broken = list[int](), list[tuple[str, str]](), list[tuple[int, DataError]]()
     with ExitStack() as files:
         if source.dataset is not None:
@@ -142,7 +143,7 @@ def _read(
             rows = file_rows(source, form, SOURCE_AND_TARGET, Path(), files)[1]
         for row in rows:
             if isinstance(row, DataError):
-                if not skip_bad:
+                if not options.skip_bad:
                     raise row
                 broken.append((lines[-1] + 1 if lines else 1, row))
             else:
@@ -158,12 +159,12 @@ def _languages(pairs: "list[Pair]") -> tuple[str, str] | None:
     from atento.data.corpus.clean_pairs import usual_languages
 
     try:
-        source, target = usual_languages(pairs)
+        languages = usual_languages(pairs)
     except MissingPartError as error:
         progress(f"languages are not compared: {error}")
         return None
-    progress(f"most sources are in {source or '?'} and most targets in {target or '?'}")
-    return source, target
+    progress("most sources are in {} and most targets in {}".format(*(language or "?" for language in languages)))
+    return languages
 
 
 def _scores(loaded: dict[str, Any]) -> "Rows":
@@ -201,14 +202,15 @@ class _Remembered:
         from atento.training.journal import Journal, read_journal
 
         begin = {"event": "clean", "step": 0, "identity": list(identity)}
-        events = read_journal(path) if path.exists() else []
-        if events[:1] != [begin]:
+        first, *known = read_journal(path) if path.exists() else [{}]
+        if first != begin:
             path.unlink(missing_ok=True)
-        self._path, self._journal, known = path, Journal(path), events[1:] if events[:1] == [begin] else []
-        if not known:
-            self._journal.append(begin)
-        else:
+            known = []
+        self._path, self._journal = path, Journal(path)
+        if known:
             progress(f"{path}: {counted(len(known), 'block')} computed before; continuing")
+        elif first != begin:
+            self._journal.append(begin)
         self._known = {(event["event"], event["pairs"]): event["rows"] for event in known}
 
     def rows(self, name: str, rows: "Rows") -> "Rows":
@@ -218,11 +220,11 @@ class _Remembered:
         from atento.data.records.reader import fingerprint
 
         def remembered(pairs: "Sequence[Pair]") -> "Floats":
-            key = fingerprint(*zip(*pairs))
-            if (name, key) not in self._known:
-                self._known[name, key] = rows(pairs).tolist()
-                self._journal.append({"event": name, "step": 1, "pairs": key, "rows": self._known[name, key]})
-            return np.array(self._known[name, key], dtype=np.float64)
+            key = name, fingerprint(*zip(*pairs))
+            if key not in self._known:
+                self._known[key] = rows(pairs).tolist()
+                self._journal.append({"event": name, "step": 1, "pairs": key[1], "rows": self._known[key]})
+            return np.array(self._known[key], dtype=np.float64)
 
         return remembered
 

@@ -91,13 +91,9 @@ def _is_rubbish(source: str, target: str) -> bool:
 
 def _numbers_differ(source: str, target: str) -> bool:
     """Whether each side has a number that the other lacks; one side alone may spell its numbers as words."""
-    counts = [
-        Counter(
-            re.sub(r"\D", "", number).lstrip("0")  # 1,000.5 is 1.000,5 elsewhere
-            for number in _NUMBER.findall(unicodedata.normalize("NFKC", _PLACEHOLDER.sub(" ", text)))
-        )
-        for text in (source, target)
-    ]
+    found = [_NUMBER.findall(_PLACEHOLDER.sub(" ", text)) for text in (source, target)]
+    # 1,000.5 is 1.000,5 elsewhere, and 08 may be 8, or full-width
+    counts = [Counter(int(re.sub(r"\D", "", number)[:99]) for number in numbers) for numbers in found]
     return bool(counts[0] - counts[1]) and bool(counts[1] - counts[0])
 
 
@@ -130,7 +126,7 @@ _BLOCK = 1024  # pairs that are judged together
 
 
 @dataclass(frozen=True)
-class Cleaning:
+class Filters:
     """What filters look for, and when they find it."""
 
     languages: tuple[str, str] | None = None  # codes of source and target; None: they are not compared
