@@ -128,34 +128,3 @@ def _with_differences(
         number = counted(len(left_out), "query", "queries")
         preparation.report(f"warning: {number} whose documents have one grade left out, first {at}")
     return kept
-
-
-def pointwise(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of documents; each is a target. Errors as of `ranked_documents`."""
-    return ranked_documents(preparation, config, lambda query, grades: torch.zeros_like(query), compares=False)
-
-
-def ranknet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of documents; each pair of a better and a worse one is a target. Errors of `ranked_documents`."""
-    return ranked_documents(preparation, config, worse_documents)
-
-
-def worse_documents(query: Tensor, grades: Tensor) -> Tensor:
-    """Return for each document the numbers of those of its query with lower grades, -1 for others, (B,B)."""
-    worse = (query[:, None] == query) & (grades[:, None] > grades)  # (B,B): column worse than row
-    return torch.where(worse, torch.arange(len(query)), -1)  # the number of the worse one
-
-
-def lambda_loss(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of documents, with the targets of `ranknet`. Errors as of `ranked_documents`."""
-    return ranked_documents(preparation, config, worse_documents)
-
-
-def listnet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of documents; each query is a target. Errors as of `ranked_documents`."""
-    return ranked_documents(preparation, config, first_documents)
-
-
-def first_documents(query: Tensor, grades: Tensor) -> Tensor:
-    """Return 0 for the first document of each query and -1 for the others, (B,)."""
-    return torch.where(torch.arange(len(query)) == torch.searchsorted(query, query), 0, -1)

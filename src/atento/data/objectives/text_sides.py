@@ -11,13 +11,12 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, Ragged, Rows, Store
-from atento.data.batches.planning import PlannedBatches, round_length
+from atento.data.batches.planning import round_length
 from atento.data.batches.special_tokens import prompt_length
 from atento.data.batches.text_windows import WINDOWS, opened
 from atento.data.objectives.labels import cut_warning, report_windows, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
 
 
@@ -166,44 +165,3 @@ def _check_equal(preparation: Preparation) -> None:
         preparation.report(
             f"warning: {counted(len(equal), 'pair')} of equal texts, which teach little, first {split.where(equal[0])}"
         )
-
-
-def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of triplets; long texts are cut, with a counted warning.
-    Raises DataError: records without a negative, or with a score.
-    """
-    columns = preparation.split.columns
-    if "negative" not in columns or "score" in columns:
-        raise DataError(
-            f"objective {config.kind} needs records of `text`, `pair` and `negative`, those of validation too: got "
-            f"{', '.join(columns)}"
-        )
-    store = sides_as_store(preparation)
-    objective = Sides(config.kind, preparation.network, contrast(preparation, config))
-    return preparation.planned(store, objective, config.weight, equal_examples=True)
-
-
-def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of scored pairs; long texts are cut, with a counted warning.
-    Raises DataError: records without a score or with a negative, or a score out of range; names file and line.
-    """
-    split = preparation.split
-    scores = cosines_of(split, config.score_range) if "score" in split.columns else []
-    store = scored_pairs(preparation, config, scores)
-    objective = Sides(config.kind, preparation.network, contrast(preparation, config))
-    # as sentence-transformers does: else long pairs would count more than short ones
-    return preparation.planned(store, objective, config.weight, equal_examples=True)
-
-
-def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:
-    """Return the cosine for each score: the score itself, or its place in the range, 0 to 1.
-    Raises DataError: a score out of range; names file and line.
-    """
-    low, high = score_range or (-1.0, 1.0)  # a cosine, if no range is given
-    for row, score in enumerate(split["score"]):
-        if not low <= score <= high:
-            why = "its `score_range`" if score_range else "as a cosine (`score_range` of the objective maps others)"
-            raise DataError(f"{split.where(row)}: the score must lie in {low:g} to {high:g}, {why}: got {score:g}")
-    if score_range is None:
-        return list(split["score"])
-    return [(score - low) / (high - low) for score in split["score"]]  # 0 at the lowest, 1 at the highest
