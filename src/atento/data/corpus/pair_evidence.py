@@ -84,16 +84,14 @@ class WordTranslations:
         # of each key, by the side that is explained: how often it is linked, and its probability in the round before
         self._counts: list[Floats] = [np.bincount(at).astype(np.float64)] * 2
         for _ in range(5):  # expectation and maximization
-            self._before = [count / self._total(ends[1 - n], count)[ends[1 - n]] + same for n, count in self._sides()]
+            totals = self._totals(ends)
+            self._before = [self._counts[n] / totals[n][ends[1 - n]] + same for n in (0, 1)]
             shares = (links.shares(n, before[at], self._alone[n]) for n, before in enumerate(self._before))
             self._counts = [np.bincount(at, share, len(self._keys)).astype(np.float64) for share in shares]
-        self._totals = [self._total(ends[1 - n], count) for n, count in self._sides()]
+        self._all = self._totals(ends)
 
-    def _sides(self) -> list[tuple[int, Floats]]:
-        return list(enumerate(self._counts))
-
-    def _total(self, words: Numbers, counts: Floats) -> Floats:
-        return np.bincount(words, counts, self._size).astype(np.float64)
+    def _totals(self, ends: Sequence[Numbers]) -> list[Floats]:
+        return [np.bincount(ends[1 - n], self._counts[n], self._size).astype(np.float64) for n in (0, 1)]
 
     def _read(self, text: str) -> Numbers:
         return np.array([self._ids.get(word, 0) for word in words_of(text)], dtype=np.int64)
@@ -119,7 +117,7 @@ class WordTranslations:
         same = _SAME * ((links.ends[0] == links.ends[1]) & self._alike[links.ends[0]])
         columns: list[Floats] = []
         for side in (1, 0):  # the side whose words are explained by those of the other
-            counts, totals = self._counts[side][at] * known, self._totals[side][links.ends[1 - side]]
+            counts, totals = self._counts[side][at] * known, self._all[side][links.ends[1 - side]]
             if learned:
                 own = links.shares(side, self._before[side][at] * known, self._alone[side]) * known
                 counts, totals = counts - own, totals - links.sums(1 - side, own)[links.places[1 - side]]
