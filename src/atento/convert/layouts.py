@@ -1,4 +1,4 @@
-"""Conversion of a model folder to a layout, Atento's own or Hugging Face's."""
+"""Conversion of a model folder to a layout, Atento's own or Hugging Face's, and fixed scales of int8."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""Python lines for the model card of a converted folder: the engine and its tokenizer, without Atento."""
+"""Python lines for the model card of a converted folder: the engine, its tokenizer, how texts begin."""
 
 from dataclasses import dataclass
 

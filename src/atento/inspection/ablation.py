@@ -1,4 +1,4 @@
-"""Head ablation: set the output of single heads to zero and measure the loss (Michel et al. 2019)."""
+"""Ablation: heads (Michel et al. 2019) or position schemes are left out, and the loss is measured."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

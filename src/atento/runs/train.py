@@ -1,4 +1,4 @@
-"""Train a recipe: open and lock the run folder, then take the steps of a run (`atento.train`)."""
+"""Train a recipe: open and lock the run folder, then its steps; few labels (`init.few_shot`, SetFit)."""
 
 import json
 import reprlib

@@ -1,4 +1,4 @@
-"""Fine-tune a model on every task of a suite and score it (`atento.glue`)."""
+"""Fine-tune a model on every task of a suite (`atento.glue`): the recipe of each row, its outputs and its score."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

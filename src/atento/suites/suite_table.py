@@ -1,4 +1,4 @@
-"""The suites by name, and their rows by the names that a user types."""
+"""The suites by name, the Portuguese one, and their rows by the names that a user types."""
 
 from collections.abc import Sequence
 from dataclasses import replace

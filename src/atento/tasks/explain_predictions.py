@@ -1,4 +1,4 @@
-"""Explanations of predictions: which words of a text, a pair, a question or a source a prediction comes from."""
+"""Explanations of predictions: which words of a text, a pair, a question or a source it comes from."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Learned metrics: the row of each, which makes it of a loaded model, and what calls them."""
+"""Learned metrics: BERTScore, the row of each, which makes it of a loaded model, and what calls them."""
 
 import math
 from collections import Counter

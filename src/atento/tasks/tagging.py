@@ -1,4 +1,4 @@
-"""Tagging: a tag for each word, such as its part of speech, or the entities that the tags of several words name."""
+"""Tagging: a tag for each word, such as its part of speech, or the entities that they name; legal sequences."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence

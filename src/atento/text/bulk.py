@@ -1,4 +1,4 @@
-"""Many texts to ids at once: repeated words are looked up, and worker processes share the texts."""
+"""Many texts to ids at once: repeated words are looked up in a table, and worker processes share the texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Placeholders of message formats: the grammar of each format of gettext, and what is one in any text."""
+"""Placeholders by the format of a message, or in any text, and tags: how each is found, and which are a pair."""
 
 import re
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Exponential moving average of the trained weights, which validation and checkpoints use."""
+"""Exponential moving average of the trained weights, and the noise of gradients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Word vectors from a fixed window: CBOW and skip-gram, by negative sampling or the full softmax.
+"""Word vectors from a fixed window: CBOW and skip-gram, and their losses, of shared negatives too.
 
 See docs/notes.md#c15, #e9.
 """

@@ -1,4 +1,4 @@
-"""Markdown (.md): paragraphs, headings, list items and cells; code, links' addresses and markup stay."""
+"""Markdown (.md): paragraphs, headings, list items and cells; code, links' addresses and other markup stay."""
 
 import re
 from bisect import bisect_right
