@@ -194,11 +194,11 @@ def _classifier(good: Floats, bad: Floats) -> Callable[[Floats], Floats]:
     rows, right = terms(every), np.repeat([1.0, 0.0], [len(good), len(bad)])
     counts = np.repeat([1.0, _WRONG * len(good) / len(bad)], [len(good), len(bad)])
     weights = np.zeros(rows.shape[1])
-    for _ in range(2):
-        decay = 1e-3 * counts.sum()
+    for _ in range(3):
+        decay = 0.03 * counts.sum()
         # a bound of the curvature (Böhning 1992): each step goes down
         inverse = np.linalg.inv((rows * counts[:, None]).T @ rows / 4 + decay * np.eye(rows.shape[1]))
         for _ in range(200):
             weights = weights - inverse @ (rows.T @ (counts * (probabilities(rows) - right)) + decay * weights)
-        counts[: len(good)] = probabilities(rows[: len(good)]) > 0.2
+        counts[: len(good)] = probabilities(rows[: len(good)]) > 0.3
     return lambda some: probabilities(terms(some))
