@@ -182,7 +182,7 @@ def _classifier(good: Floats, bad: Floats) -> Callable[[Floats], Floats]:
     """Logistic regression on numbers and their products, fitted again without good rows that look bad."""
     every = np.vstack([good, bad])
     mean, deviation = every.mean(axis=0), every.std(axis=0) + 1e-6
-    products = np.triu_indices(good.shape[1])
+    products = np.triu_indices(good.shape[1] if len(every) > 3000 else 0)  # fewer rows say too little of them
 
     def terms(rows: Floats) -> Floats:
         z = np.clip((rows - mean) / deviation, -4, 4)
