@@ -186,7 +186,6 @@ def bring(folder: Path) -> None:
     sources, targets = [pair.source for pair in pairs["train"]], [pair.target for pair in pairs["train"]]
     files = {"train.en": sources, "train.pt": targets, "letter.en": sources[:3]}
     files |= {f"{split}.tsv": [f"{one.source}\t{one.target}" for one in pairs[split]] for split in ("valid", "test")}
-    files |= {"pairs.tsv": files["valid.tsv"]}
     files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
