@@ -14,7 +14,7 @@ from atento.data.records.memory import by_split
 from atento.data.records.splits import Split
 from atento.errors import AtentoError, DataError
 from atento.runs.classifier import fitted_classifier
-from atento.runs.few_shot import head_overrides, pairs_of_labels, vectors_recipe
+from atento.runs.train import head_overrides, pairs_of_labels, vectors_recipe
 from conftest import ForkServer
 
 LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression

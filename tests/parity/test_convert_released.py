@@ -71,7 +71,7 @@ def test_d5_tokenizers_alone_gives_the_ids_that_the_model_reads(family: str, tmp
 
 @pytest.mark.parametrize("family, engine", cases(TRANSLATORS, {("m2m_100", "ctranslate2")}))
 def test_h4_a_multilingual_translator_begins_with_a_language(family: str, engine: str, tmp_path: Path) -> None:
-    from atento.convert.beginnings import output_prefix, source_prefix
+    from atento.convert.usage import output_prefix, source_prefix
     from atento.text.specials import languages_of
 
     source = tmp_path / "theirs"

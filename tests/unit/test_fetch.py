@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.data.corpus.fetch import fetch_catalogues, fetch_libreoffice
-from atento.data.corpus.fetch_catalogues import without_accelerator
+from atento.data.corpus.fetch import fetch_catalogues, fetch_libreoffice, without_accelerator
 from atento.data.corpus.fetch_pages import page_pairs, paragraphs
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.errors import AtentoError, DataError, MissingPartError, UsageError

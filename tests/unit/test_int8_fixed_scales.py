@@ -15,8 +15,7 @@ import atento
 from atento.cli.commands.convert import register
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
-from atento.convert.int8_scales import _Inputs, calibrate, int8_map
-from atento.convert.layouts import convert
+from atento.convert.layouts import _Inputs, calibrate, convert, int8_map
 from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
 from atento.inference import choose
 from atento.inference.choose import reader

@@ -21,7 +21,7 @@ from atento.config import presets
 from atento.config.sections.initial import InitConfig
 from atento.data.batches import windows
 from atento.decoding.beam import groups
-from atento.inspection import decompose, head_statistics, position_ablation
+from atento.inspection import ablation, decompose, head_statistics
 from atento.networks import ELMo, EncoderDecoder, describe, layers
 from atento.networks.layers import FeedForward, Residual
 from atento.networks.rare_layers import LayerMix
@@ -221,7 +221,7 @@ def embedding_doubled(patch: Patch) -> None:
 
 
 def schemes_stay(patch: Patch) -> None:
-    everywhere(patch, position_ablation.without_scheme, lambda network, name: nullcontext())
+    everywhere(patch, ablation.without_scheme, lambda network, name: nullcontext())
 
 
 def pieces_averaged(patch: Patch) -> None:

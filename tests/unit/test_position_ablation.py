@@ -6,7 +6,7 @@ import torch
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import UsageError
-from atento.inspection.position_ablation import position_effects, scheme_names, without_scheme
+from atento.inspection.ablation import position_effects, scheme_names, without_scheme
 from atento.networks import build_network
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 4]])

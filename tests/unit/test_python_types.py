@@ -11,11 +11,11 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from atento.cli.commands.attend import attend as attend_command
-from atento.cli.commands.average import average as average_command
 from atento.cli.commands.convert import convert as convert_command
 from atento.cli.commands.embed import embed as embed_command
+from atento.cli.commands.embed import similarity as similarity_command
 from atento.cli.commands.evaluate import evaluate as evaluate_command
-from atento.cli.commands.similarity import similarity as similarity_command
+from atento.cli.commands.runs import average as average_command
 from atento.cli.commands.train import train as train_command
 from atento.cli.decoding_options import _FLAGS
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions

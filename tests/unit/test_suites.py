@@ -11,13 +11,11 @@ from atento.data.files.conll import without_marks
 from atento.errors import DataError, UsageError
 from atento.metrics import accuracy
 from atento.suites.english import GLUE
-from atento.suites.portuguese import PORTUGUESE
 from atento.suites.row import Row
-from atento.suites.row_recipe import planned
+from atento.suites.run_suite import planned, write_submission
 from atento.suites.scores import Result, SuiteResult, TaskResult, result_of
-from atento.suites.submission import write_submission
 from atento.suites.suite_files import files_of, labelled_records, located, unlabelled_records
-from atento.suites.suite_table import rows_named, suite_named
+from atento.suites.suite_table import PORTUGUESE, rows_named, suite_named
 
 ROWS = {row.name: row for suite in (GLUE, PORTUGUESE) for row in suite.rows}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.metrics.tag_schemes import SCHEMES, entities
-from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
+from atento.tasks.tagging import Transitions, best_sequence, scheme_of_labels, transitions
 
 IOB = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 BIOES = ["B-PER", "E-PER", "I-PER", "O", "S-LOC", "S-PER"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atento.config.recipe import TokenizerConfig
 from atento.errors import AtentoError
-from atento.text import bulk, word_table
+from atento.text import bulk
 from atento.text.bulk import BulkEncoder, EncodingPool
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
@@ -48,7 +48,7 @@ def test_looked_up_words_give_the_ids_of_the_whole_text(kind: str, lower: bool) 
 
 
 def test_words_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_table, "_SLOTS", 3)
+    monkeypatch.setattr(bulk, "_SLOTS", 3)
     encoder = BulkEncoder(TOKENIZERS["bpe", False])
     sizes = []
     for text in ["o gato", "a casa", "x" * 80, "o gato alto", "o gato", "o gato"]:
@@ -59,7 +59,7 @@ def test_words_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -
 
 def test_words_of_all_lengths_share_a_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half the slots taken, so that searches pass over other words; words around 8, 16 and 64 bytes, and prefixes."""
-    monkeypatch.setattr(word_table, "_SLOTS", 8)
+    monkeypatch.setattr(bulk, "_SLOTS", 8)
     tokenizer = TOKENIZERS["bpe", False]
     encoder = BulkEncoder(tokenizer)
     words = ["gatopulou"[: 1 + n % 9] * (1 + n // 9) + "éa"[: n % 3] for n in range(110)]

@@ -11,7 +11,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
-from atento.training.gradient_noise import GradientNoise
+from atento.training.ema import GradientNoise
 from atento.training.loop import TargetCounts, update_ratios
 from atento.training.losses import Call, losses
 from atento.training.step import Updater

@@ -145,44 +145,6 @@ class _Rows:
         return z
 
 
-def _solve(z: Tensor, gap: Tensor, rows: _Rows) -> Tensor:
-    """The weights p of scores z (R,S) whose highest is 0, with γ = α - 1 = `gap` (R,1); Newton's method in a bracket.
-
-    With m the highest weight, p_i = m (1 + γ z_i / m^γ)₊^(1/γ). This form does not cancel, neither at γ -> 0, where
-    p_i = m exp(z_i), nor for small m. The unknown is m, which is between 1/S and 1; log Σ p = 0 is solved in log m, in
-    which it is increasing. A step is Newton's, or halves the bracket if Newton's step leaves the bracket or the last
-    step has not halved the error. A final division makes the sum 1.
-
-    Only scores above -m^γ / γ have a weight. Those that the upper end of the bracket excludes are left out of `rows`.
-    """
-    m = torch.ones_like(gap)  # (R,1), the upper end
-    low, high, last_error = m / rows.shape[1], m, torch.full_like(m, float("inf"))  # 1 / S <= m <= 1: the bracket
-    share, gaps = z, gap  # p / m
-    for number in range(_MAX_ITERATIONS):
-        if number in (0, 2, 3, 4):  # the bound falls fast, and not at the first step
-            chosen = z >= rows.each(high.pow(gap) / -gap)  # -m^γ / γ with the highest m
-            z = rows.choose(z, chosen)
-            gaps = rows.each(gap)
-        factor = (gap * m.pow(-gap)).clamp_(max=torch.finfo(z.dtype).max)  # inf would make NaN of z = 0
-        share = (z * rows.each(factor)).clamp_(min=-1)  # γ z / m^γ; below -1 the weight is 0
-        slope = share + 1  # (p / m)^γ
-        share = share.log1p_().div_(gaps).exp_()  # (1 + γ z / m^γ)^(1/γ) = p / m
-        slope = rows.sum(torch.div(share, slope.clamp_(min=torch.finfo(z.dtype).tiny), out=slope))
-        total = rows.sum(share)  # Σ p / m
-        error = torch.log(m * total)  # log Σ p
-        step = error * total / slope  # Newton's in log m
-        moving = step.abs() > 16 * torch.finfo(z.dtype).eps  # False for a row that has converged, and for NaN
-        if not bool(moving.any()):
-            break
-        # Σ p / m grows with m: at an m that is too high, its inverse is too low, and the other way round
-        above, other = error > 0, 1 / total
-        low, high = torch.where(above, low.maximum(other), m), torch.where(above, m, high.minimum(other))
-        newton = m * torch.exp(-step)  # the step is in log m
-        good = (newton >= low) & (newton <= high) & (error.abs() <= last_error / 2)
-        m, last_error = torch.where(moving, torch.where(good, newton, (low * high).sqrt()), m), error.abs()
-    return share / rows.each(rows.sum(share))
-
-
 def _exp_remainder(x: Tensor) -> Tensor:
     """(eˣ - 1 - x) / x² for x >= 0, ½ at 0; by its power series for small x, where the difference would cancel."""
     series = torch.ones_like(x)  # Horner's scheme, from the highest term
@@ -203,7 +165,33 @@ class _Entmax(TypedFunction):
         if bool(empty.any()):
             top = top.masked_fill(empty, float("inf"))  # all its scores are too low
         rows = _Rows(scores.shape)
-        p = _solve(scores - top, gap, rows)
+        z = scores - top
+        m = torch.ones_like(gap)  # (R,1), the upper end
+        low, high, last_error = m / rows.shape[1], m, torch.full_like(m, float("inf"))  # 1 / S <= m <= 1: the bracket
+        share, gaps = z, gap  # p / m
+        for number in range(_MAX_ITERATIONS):
+            if number in (0, 2, 3, 4):  # the bound falls fast, and not at the first step
+                chosen = z >= rows.each(high.pow(gap) / -gap)  # -m^γ / γ with the highest m
+                z = rows.choose(z, chosen)
+                gaps = rows.each(gap)
+            factor = (gap * m.pow(-gap)).clamp_(max=torch.finfo(z.dtype).max)  # inf would make NaN of z = 0
+            share = (z * rows.each(factor)).clamp_(min=-1)  # γ z / m^γ; below -1 the weight is 0
+            slope = share + 1  # (p / m)^γ
+            share = share.log1p_().div_(gaps).exp_()  # (1 + γ z / m^γ)^(1/γ) = p / m
+            slope = rows.sum(torch.div(share, slope.clamp_(min=torch.finfo(z.dtype).tiny), out=slope))
+            total = rows.sum(share)  # Σ p / m
+            error = torch.log(m * total)  # log Σ p
+            step = error * total / slope  # Newton's in log m
+            moving = step.abs() > 16 * torch.finfo(z.dtype).eps  # False for a row that has converged, and for NaN
+            if not bool(moving.any()):
+                break
+            # Σ p / m grows with m: at an m that is too high, its inverse is too low, and the other way round
+            above, other = error > 0, 1 / total
+            low, high = torch.where(above, low.maximum(other), m), torch.where(above, m, high.minimum(other))
+            newton = m * torch.exp(-step)  # the step is in log m
+            good = (newton >= low) & (newton <= high) & (error.abs() <= last_error / 2)
+            m, last_error = torch.where(moving, torch.where(good, newton, (low * high).sqrt()), m), error.abs()
+        p = share / rows.each(rows.sum(share))
         p = p.masked_fill(rows.each(empty), 0.0) if rows.places is None else p
         ctx.call = rows
         ctx.save_for_backward(p, gap)

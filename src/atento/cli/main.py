@@ -24,8 +24,8 @@ from atento.version import __version__
 # Each command and the module that registers it, in `cli/commands/` or of another package, in the order of the help.
 COMMANDS = {
     "train": "train",
+    "launch": "train",
     "plan": "plan",
-    "launch": "launch",
     "baseline": "baseline",
     "augment": "augment",
     "search": "search",
@@ -36,11 +36,11 @@ COMMANDS = {
     "collect": "collect",
     "score": "score",
     "attend": "attend",
-    "average": "average",
+    "runs": "runs",
+    "average": "runs",
     "convert": "convert",
     "serve": "atento_serve.command",
     "studio": "atento_serve.command",
-    "runs": "runs",
     "notes": "atento_lab.notes.command",
     "doctor": "doctor",
     "bench": "bench",

@@ -39,7 +39,23 @@ def entities(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
     if scheme is None:
         return _lenient(words)
     if scheme == "IOB1":
-        return _iob1(words)
+        spans: list[Span] = []
+        number = 0
+        while number < len(words):
+            prefix, kind = words[number]
+            before, kind_before = words[number - 1] if number else ("O", "_")
+            if prefix == "O" or (prefix == "B" and (before == "O" or kind_before != kind)):
+                number += 1
+                continue
+            end = _end(words, number, "I")  # the first word that is not of it
+            alone = end - number == 1 and prefix == "B"
+            followed = end < len(words) and words[end][0] == "B" and words[end][1] != kind
+            if not (
+                alone and followed
+            ):  # this B stands for nothing: the next one says that no entity of its type ends here
+                spans.append((kind, number, end))
+            number = end
+        return spans
     return _iob2(words) if scheme == "IOB2" else _bioes(words)
 
 
@@ -174,27 +190,6 @@ def _lenient(words: list[tuple[str, str]]) -> list[Span]:
             start = spans.pop()[1] if continues else number  # the entity grows by this word
             spans.append((kind, start, number + 1))
         before, kind_before = prefix, kind
-    return spans
-
-
-def _iob1(words: list[tuple[str, str]]) -> list[Span]:
-    """An entity begins with I; with B only directly after an entity of its type."""
-    spans: list[Span] = []
-    number = 0
-    while number < len(words):
-        prefix, kind = words[number]
-        before, kind_before = words[number - 1] if number else ("O", "_")
-        if prefix == "O" or (prefix == "B" and (before == "O" or kind_before != kind)):
-            number += 1
-            continue
-        end = _end(words, number, "I")  # the first word that is not of it
-        alone = end - number == 1 and prefix == "B"
-        followed = end < len(words) and words[end][0] == "B" and words[end][1] != kind
-        if not (
-            alone and followed
-        ):  # this B stands for nothing: the next one says that no entity of its type ends here
-            spans.append((kind, number, end))
-        number = end
     return spans
 
 

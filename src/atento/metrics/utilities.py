@@ -174,7 +174,13 @@ def chrf_utility(*, char_order: int = 6, beta: int = 2, lowercase: bool = False)
         return characters([text.lower() for text in texts] if lowercase else texts)
 
     def score(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
-        return _chrf(matches, ours, theirs, beta)
+        shared = np.minimum((ours > 0).sum(axis=0), (theirs > 0).sum(axis=0))  # a text has all orders up to its length
+        orders = np.maximum(shared, 1)
+        precision = (matches / np.maximum(ours, 1)).sum(axis=0) / orders
+        recall = (matches / np.where(theirs > 0, theirs, 1)).sum(axis=0) / orders
+        below = beta**2 * precision + recall  # β² P + R
+        values: Floats = (1 + beta**2) * precision * recall / np.where(below > 0, below, 1)
+        return values
 
     return NGramUtility(tokens, char_order, score)
 
@@ -235,17 +241,6 @@ def _bleu(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
     orders = np.maximum(present.sum(axis=0), 1)
     shorter = np.minimum(0.0, 1 - theirs[0] / np.maximum(ours[0], 1))  # log of the brevity penalty
     return np.where((matches > 0).any(axis=0), np.exp(shorter + logs / orders), 0.0)
-
-
-def _chrf(matches: Floats, ours: Floats, theirs: Floats, beta: int) -> Floats:
-    """chrF, with precision and recall as means over the orders that both sides have."""
-    shared = np.minimum((ours > 0).sum(axis=0), (theirs > 0).sum(axis=0))  # a text has all orders up to its length
-    orders = np.maximum(shared, 1)
-    precision = (matches / np.maximum(ours, 1)).sum(axis=0) / orders
-    recall = (matches / np.where(theirs > 0, theirs, 1)).sum(axis=0) / orders
-    below = beta**2 * precision + recall  # β² P + R
-    values: Floats = (1 + beta**2) * precision * recall / np.where(below > 0, below, 1)
-    return values
 
 
 def _f_score(matches: Floats, ours: Floats, theirs: Floats) -> Floats:

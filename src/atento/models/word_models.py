@@ -33,11 +33,6 @@ def read_word_model(files: Sequence[Path]) -> WordModel:
         return WordModel(load_published(*files))
     is_text = files[0].name.removesuffix(".gz").endswith(WORD_ENDINGS[:2])
     vectors = (read_text_vectors if is_text else read_binary_vectors)(files[0])
-    return WordModel(_network(vectors), vectors)
-
-
-def _network(vectors: Vectors) -> CBOW:
-    """The vectors as a network that shares their memory; the output matrix is not in the file and is zero."""
     count, width = vectors.matrix.shape
     with torch.device("meta"):
         network = CBOW(
@@ -45,7 +40,7 @@ def _network(vectors: Vectors) -> CBOW:
         )
     network.input_weight = nn.Parameter(torch.from_numpy(vectors.matrix))
     network.output_weight = nn.Parameter(torch.zeros(()).expand(count, width))
-    return network
+    return WordModel(network, vectors)
 
 
 def trained_word_model(network: ELMo | CBOW, tokenizer: Tokenizer | None) -> WordModel | None:

@@ -81,7 +81,28 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
                 f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); "
                 "--force moves it aside and starts over"
             )
-        _start(setup, run)
+        recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
+        examples = counted(len(run.batches), spec.records.removesuffix("s"))
+        long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
+        estimate = _estimate(setup, run) if long and setup.replica.main else ""
+        setup.report(
+            f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
+            f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
+            f"{counted(recipe.training.batch_tokens, spec.targets.removesuffix('s'))}, {counted(run.steps, 'step')}; "
+            f"{identity['device']}, {identity['precision']}, {counted(int(identity['threads']), 'thread')}"
+            f"{_processes(setup, run)}; run folder {run.folder}"
+        )
+        if estimate:
+            setup.report(estimate)
+        if setup.replica.size == 1:
+            _check_disk(run)
+        report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
+        run.journal.cut(0)  # events of a start that ended before its first checkpoint
+        if setup.branch is not None:
+            check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
+            check_optimizer(setup.branch, recipe.training.optimizer)
+            begin_at(run, setup.branch)
+            setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
         return True
     state = restore(run, last)
     if run.progress.step > run.steps:
@@ -105,32 +126,6 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
     run.journal.cut(run.progress.step)
     finish_save(run)
     return True
-
-
-def _start(setup: Setup, run: Run) -> None:
-    """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
-    recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
-    examples = counted(len(run.batches), spec.records.removesuffix("s"))
-    long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
-    estimate = _estimate(setup, run) if long and setup.replica.main else ""
-    setup.report(
-        f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
-        f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
-        f"{counted(recipe.training.batch_tokens, spec.targets.removesuffix('s'))}, {counted(run.steps, 'step')}; "
-        f"{identity['device']}, {identity['precision']}, {counted(int(identity['threads']), 'thread')}"
-        f"{_processes(setup, run)}; run folder {run.folder}"
-    )
-    if estimate:
-        setup.report(estimate)
-    if setup.replica.size == 1:
-        _check_disk(run)
-    report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
-    run.journal.cut(0)  # events of a start that ended before its first checkpoint
-    if setup.branch is not None:
-        check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
-        check_optimizer(setup.branch, recipe.training.optimizer)
-        begin_at(run, setup.branch)
-        setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
 
 
 def _check_disk(run: Run) -> None:

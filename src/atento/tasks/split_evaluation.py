@@ -36,7 +36,7 @@ from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.model_outputs import reads_signs
 from atento.tasks.question_answering import learned_settings
-from atento.tasks.tag_sequences import scheme_of_labels
+from atento.tasks.tagging import scheme_of_labels
 from atento.tasks.task_model import Continuing, TaskModel, labels_of, prompt_template
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer

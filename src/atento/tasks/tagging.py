@@ -1,4 +1,4 @@
-"""Tagging: a tag for each word, such as its part of speech, or the entities that the tags of several words name."""
+"""Tagging: a tag for each word, such as its part of speech, or the entities that they name; legal sequences."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,15 +23,69 @@ from atento.data.objectives.tags import (
 )
 from atento.data.records.splits import Split
 from atento.errors import UsageError
-from atento.metrics.tag_schemes import SCHEMES, entities
+from atento.metrics.tag_schemes import SCHEMES, entities, may_follow, scheme_of
 from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
-from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, check_flags, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.kinds import check_texts
 from atento.text.words import word_spans
+
+OUTSIDE = "O"
+_ILLEGAL = 1e6  # nats: only where no legal sequence exists is an illegal one the best
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Which tags may begin a sentence, follow one another and end it; boolean, True = legal."""
+
+    first: NDArray[np.bool_]  # (C,)
+    following: NDArray[np.bool_]  # (C,C), from the tag of a row to the tag of a column
+    last: NDArray[np.bool_]  # (C,)
+
+
+def scheme_of_labels(labels: Iterable[str]) -> str | None:
+    """The scheme that labels suggest: BIOES, BILOU, IOB1 where none has B, else IOB2; None for plain tags."""
+    return scheme_of((label,) for label in labels)
+
+
+def transitions(labels: Sequence[str], scheme: str) -> Transitions:
+    """The legal transitions between labels under a scheme (`atento.metrics.tag_schemes`).
+    Raises UsageError: there is no such scheme.
+    """
+    return Transitions(
+        np.array([may_follow(OUTSIDE, label, scheme) for label in labels]),
+        np.array([[may_follow(left, right, scheme) for right in labels] for left in labels]),
+        np.array([may_follow(label, OUTSIDE, scheme) for label in labels]),
+    )
+
+
+def best_sequence(log_probs: NDArray[np.float64], legal: Transitions) -> list[int]:
+    """The legal sequence of tags with the largest sum of log-probabilities (Viterbi 1967).
+
+    Where no sequence is legal, it has as few illegal transitions as possible.
+
+    Args:
+        log_probs: (N,C), finite, of each tag of each word.
+
+    Returns:
+        N numbers of tags.
+    """
+    if not len(log_probs):
+        return []
+    cost = np.where(legal.following, 0.0, -_ILLEGAL)
+    score = log_probs[0] + np.where(legal.first, 0.0, -_ILLEGAL)
+    pointers = []
+    for word in log_probs[1:]:
+        arriving = score[:, None] + cost  # (C,C), from a row to a column
+        pointers.append(arriving.argmax(axis=0))
+        score = arriving.max(axis=0) + word
+    tags = [int((score + np.where(legal.last, 0.0, -_ILLEGAL)).argmax())]
+    for pointer in reversed(pointers):
+        tags.append(int(pointer[tags[-1]]))
+    return tags[::-1]
+
 
 _TOKENS = 4096  # of a batch
 Spans = Sequence[tuple[int, int]]  # the characters of each word, start and end

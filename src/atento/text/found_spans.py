@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from atento.text.markup_tags import TAG, halves, pairs_of
-from atento.text.placeholders import PLACEHOLDER
+from atento.text.placeholders import PLACEHOLDER, TAG, halves, pairs_of
 
 _OF_ADDRESS = r"(?>\([^\s<>()]*\)|[^\s<>])"
 # keycaps; symbols; signs that U+FE0F makes symbols; with colours, joiners and the letters of flags

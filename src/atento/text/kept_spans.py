@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from atento.text.found_spans import CLOSING, SPANS, Found, found_in
 from atento.text.glossary import has_spaces
-from atento.text.markup_tags import pairs_of
+from atento.text.placeholders import pairs_of
 
 _DIGITS = re.compile(r"\d+")
 _MARKS = tuple(".,;:!?…。！？，、；：")

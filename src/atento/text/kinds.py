@@ -308,7 +308,9 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
     if suffix:
         return lambda piece: piece.removesuffix(suffix) + " " if piece.endswith(suffix) else piece
     if '"ByteLevel"' in text:
-        table = _byte_letters()
+        plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        unprintable = [b for b in range(256) if b not in plain]
+        table = {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(unprintable)}
         return lambda piece: bytes(table[c] for c in piece) if all(c in table for c in piece) else piece
 
     def spell(piece: str) -> bytes | str:
@@ -316,10 +318,3 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
         return bytes([int(match[1], 16)]) if match else piece.replace(SPACE, " ")
 
     return spell
-
-
-def _byte_letters() -> dict[str, int]:
-    """The byte of each byte letter of GPT-2: printable Latin-1 is itself, other bytes are letters from U+0100 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    unprintable = [b for b in range(256) if b not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(unprintable)}

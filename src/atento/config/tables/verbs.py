@@ -41,6 +41,7 @@ VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
     "tag": VerbSpec(
         "print(model.tag('Ana mora em Lisboa.'))\n",
         ("tag {run} FILE", "evaluate {run} FILE.conll"),
+        module="classify",
         hub="token-classification",
     ),
     "answer": VerbSpec(
@@ -53,6 +54,7 @@ VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
     "similarity": VerbSpec(
         "print(model.similarity('Olá.', 'Oi.'))\n",
         ("similarity {run} PAIRS.tsv", "evaluate {run} FILE.tsv"),
+        module="embed",
         hub="sentence-similarity",
     ),
 }

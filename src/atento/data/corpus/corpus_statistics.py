@@ -54,6 +54,15 @@ def ratios(parts: Sequence[Records]) -> NDArray[np.float64]:
     return np.asarray(sizes[:, 1] / sizes[:, 0], dtype=np.float64)
 
 
+def unusual_lengths(pairs: Sequence[tuple[str, ...]]) -> NDArray[np.bool_]:
+    """Whether the ratio of the characters of source and target, none empty, is unusual, as `suspicious` says, (N,)."""
+    sizes = np.array([(len(source), len(target)) for source, target in pairs], dtype=np.float64).reshape(-1, 2)
+    logs = np.log(sizes[:, 1] / sizes[:, 0])  # twice and half as long are equally far
+    deviation = np.abs(logs - np.median(logs))
+    limit = max(np.log(_RATIO), _DEVIATIONS * float(np.median(deviation)))  # of logarithms: both ways alike
+    return np.asarray((deviation > limit) & (sizes.max(axis=1) > _SHORT))  # and not of short texts
+
+
 def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     """Suspicious records by reason: their number, and the positions of the first three.
 
@@ -71,11 +80,7 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
             for number, (source, target) in enumerate(records)
             if source.strip() == target.strip() and any(map(str.isalpha, source))
         ]
-        logs = np.log(ratios(pairs))  # twice and half as long are equally far
-        deviation = np.abs(logs - np.median(logs))
-        limit = max(np.log(_RATIO), _DEVIATIONS * float(np.median(deviation)))  # of logarithms: both ways alike
-        long = np.array([max(map(len, record)) > _SHORT for record in records])
-        numbers_by_reason["ratio"] = np.flatnonzero((deviation > limit) & long).tolist()  # and not of short texts
+        numbers_by_reason["ratio"] = np.flatnonzero(unusual_lengths(records)).tolist()
     counted: dict[str, dict[str, object]] = {
         reason: {"count": len(numbers), "first": _locations(parts, numbers[:_SHOWN])}
         for reason, numbers in numbers_by_reason.items()

@@ -236,7 +236,15 @@ def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:
     subject = f"`{field.name}`"
     match field.kind:
         case "number":
-            return _number_from(cell, subject, decimal)
+            text, other = cell.strip(), "," if decimal == "." else "."
+            try:
+                number = float(text.replace(decimal, ".") if "_" not in text and other not in text else "")
+            except ValueError:
+                kinds = {".": "point", ",": "comma"}
+                way = f"`decimal: {other!r}` reads a decimal {kinds[other]} in .csv, .tsv and .xlsx sources"
+                hint = f" (with a decimal {kinds[decimal]}; {way})" if other in text else ""
+                raise ValueError(f"{subject} must hold a number{hint}: got {shortened(cell)!r}") from None
+            return _finite(number, subject)
         case "classes":
             return _labels([class_name(label) for label in cell.split(separator)] if cell.strip() else [], subject)
         case "words" | "tags":
@@ -248,19 +256,6 @@ def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:
             return class_name(cell)
         case _:
             return cell
-
-
-def _number_from(cell: str, subject: str, decimal: str) -> float:
-    """Read a number with this decimal sign, and without signs between thousands."""
-    text, other = cell.strip(), "," if decimal == "." else "."
-    try:
-        number = float(text.replace(decimal, ".") if "_" not in text and other not in text else "")
-    except ValueError:
-        kinds = {".": "point", ",": "comma"}
-        way = f"`decimal: {other!r}` reads a decimal {kinds[other]} in .csv, .tsv and .xlsx sources"
-        hint = f" (with a decimal {kinds[decimal]}; {way})" if other in text else ""
-        raise ValueError(f"{subject} must hold a number{hint}: got {shortened(cell)!r}") from None
-    return _finite(number, subject)
 
 
 def _from_object(field: Field, value: object, subject: str) -> Value:

@@ -1,7 +1,4 @@
-"""Masks as drawings, one square for each pair, filled if the query may attend to the key, and as text.
-
-See docs/notes.md#a7, #a16.
-"""
+"""Masks as text (docs/notes.md#a7)."""
 
 from collections.abc import Sequence
 
@@ -9,50 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.errors import UsageError
-from atento.inspection.figures import svg
-from atento.inspection.token_display import display_width, shorten, visible
-
-_FILLED, _EMPTY, _INK = "#2f6db5", "#eef1f5", "#1d2733"
-_LABEL_COLUMNS = 14
-
-
-def mask_svg(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] = (), *, title: str = "") -> str:
-    """Draw a boolean mask as a standalone SVG; queries are rows, keys are columns.
-
-    Args:
-        matrix: boolean (T,S), or with leading dimensions of size 1, such as `mask.dense(4, 4)`.
-        rows: labels of the queries; their numbers if empty.
-        columns: labels of the keys; their numbers if empty.
-
-    Raises UsageError: the matrix is not boolean, or the number of labels is wrong.
-    """
-    array = _checked(matrix)
-    n_rows, n_columns = array.shape
-    named = []
-    for argument, labels, size in (("rows", rows, n_rows), ("columns", columns, n_columns)):
-        if labels and len(labels) != size:
-            raise UsageError(f"`{argument}` must name {size} positions: got {len(labels)}")
-        named.append([visible(shorten(text, _LABEL_COLUMNS)) for text in (labels or [str(n) for n in range(size)])])
-    cell = 26 if max(n_rows, n_columns) <= 32 else max(3, 832 // max(n_rows, n_columns))
-    labelled = cell >= 12  # there is no room for labels beside smaller squares
-    left = 8 + (7 * max((display_width(text) for text in named[0]), default=0) + 6 if labelled else 0)
-    above = (26 if title else 8) + (
-        7 * max((display_width(text) for text in named[1]), default=0) + 6 if labelled else 0
-    )
-    width, height = left + cell * n_columns + 8, above + cell * n_rows + 8
-    parts = [svg.tooltip(title or "mask")]
-    if title:
-        parts.append(svg.text(8, 18, title, font_size=14))
-    if labelled:
-        for n, text in enumerate(named[0]):
-            parts.append(svg.text(left - 6, above + n * cell + cell / 2 + 4, text, text_anchor="end"))
-        for n, text in enumerate(named[1]):
-            parts.append(svg.turned_text(left + n * cell + cell / 2 + 4, above - 6, -90, text))
-    for (row, column), allowed in np.ndenumerate(array):
-        x, y = left + column * cell, above + row * cell
-        parts.append(svg.rect(x, y, cell - 1, cell - 1, fill=_FILLED if allowed else _EMPTY))
-    root: dict[str, svg.Value] = {"width": width, "height": height, "role": "img", "font_family": "sans-serif"}
-    return svg.root("\n".join(["", *parts, ""]), **root, font_size=12, fill=_INK)
+from atento.inspection.token_display import display_width, visible
 
 
 def mask_text(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:

@@ -7,7 +7,7 @@ with the number of open elements.
 from collections import defaultdict
 from typing import Literal
 
-from atento.text.markup_tags import VOID
+from atento.text.placeholders import VOID
 
 Kind = Literal["markup", "text"]
 

@@ -1,6 +1,6 @@
 """The parts of an HTML document: its markup, which stays as it is, and its texts; read in linear time.
 
-Tags are found as the tokenizer of the HTML standard finds them (`text/markup_tags.py`): no expression can give back
+Tags are found as the tokenizer of the HTML standard finds them (`text/placeholders.py`): no expression can give back
 what it has read, so each character is read once. Which elements are open is in `html_elements.py`.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from atento.text.documents.html_elements import Kind, OpenElements
-from atento.text.markup_tags import ATTRIBUTES, BLANK, HTML_TAG
+from atento.text.placeholders import ATTRIBUTES, BLANK, HTML_TAG
 
 _MARKUP = re.compile("<[A-Za-z/!?]")
 _COMMENT_END = re.compile("--!?>")

@@ -9,8 +9,7 @@ from atento.attention.positions import Shaw, Sinusoidal, T5Bias
 from atento.attention.relative import Gated, t5_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.sections.position_scheme import PositionConfig
-from atento.inspection.ablation import attentions
-from atento.inspection.position_ablation import position_effects, without_scheme
+from atento.inspection.ablation import attentions, position_effects, without_scheme
 from atento.networks import EncoderDecoder
 from atento.networks.stack.stack_positions import AddedPositions
 from atento_lab.notes.checks.attention import EXACT, apart, random

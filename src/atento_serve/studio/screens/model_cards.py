@@ -3,8 +3,8 @@
 import re
 
 from atento.errors import CapabilityError
+from atento.inspection.ablation import scheme_names
 from atento.inspection.figures.network_diagram import network_svg, network_text
-from atento.inspection.position_ablation import scheme_names
 from atento.model import Model
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq, parameter_count
 from atento.networks.describe import describe
