@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from atento.data.corpus.fetch import without_accelerator
 from models.held_out import Pair, draw, everyday_pairs, read_table, write_table
 from models.readers import kde_entities, package_pairs, sentences, texts_of
 from models.registries import tree_of, unpack
-
-from atento.data.corpus.fetch_catalogues import without_accelerator
 
 KDE_NAMES = ("kdoctools5",)  # the package that says what &kate; is
 PACKAGES = Path(__file__).with_name("packages.tsv")

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from atento.errors import AtentoError
 from models.held_out import Pair, read_table
 from models.pairs import cleaned
 from models.readers import texts_of
-
-from atento.errors import AtentoError
 
 ORIGIN = "apertium:tatoeba-es"
 _UNSURE = re.compile(r"[*@#]\w")  # a word that the rules or the dictionary do not have
