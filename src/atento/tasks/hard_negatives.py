@@ -17,6 +17,7 @@ from atento.tasks.model_vectors import embed
 from atento.tasks.regression import numbers_of
 from atento.tasks.task_model import TaskModel
 
+_EQUAL = 1e-6  # scores of equal vectors differ by less: products of rows may add in another order
 _BLOCK = 4_000_000  # cosines in memory at once: 16 MB
 
 
@@ -94,7 +95,9 @@ def mined(
             scores = [0.5 * (1 + math.tanh(number / 2)) for number in numbers]
         limit = scores[0] - max(mining.margin, mining.relative_margin * abs(scores[0]))
         negatives = [
-            documents[number] for number, score in zip(found, scores[1:]) if score <= limit and score < scores[0]
+            documents[number]
+            for number, score in zip(found, scores[1:])
+            if score <= limit and score < scores[0] - _EQUAL
         ]
         yield query, positive, negatives[: mining.count]
 
