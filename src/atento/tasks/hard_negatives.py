@@ -93,12 +93,8 @@ def mined(
         else:
             numbers = numbers_of(ranker, [(query, documents[number]) for number in scored])
             scores = [0.5 * (1 + math.tanh(number / 2)) for number in numbers]
-        limit = scores[0] - max(mining.margin, mining.relative_margin * abs(scores[0]))
-        negatives = [
-            documents[number]
-            for number, score in zip(found, scores[1:])
-            if score <= limit and score < scores[0] - _EQUAL
-        ]
+        limit = scores[0] - max(mining.margin, mining.relative_margin * abs(scores[0]), _EQUAL)
+        negatives = [documents[number] for number, score in zip(found, scores[1:]) if score <= limit]
         yield query, positive, negatives[: mining.count]
 
 
