@@ -349,8 +349,9 @@ class Model(TaskModel):
         Args:
             directory: the folder; it must be empty or not exist.
             layout: "atento", or "huggingface": as `transformers` reads it, for networks of a family that it has.
-            precision: "float32", "bfloat16", "float16" or "float64" for every weight. None: the type that each weight
-                had in the file that it was loaded from where that loses nothing, else the type of the network.
+            precision: "float32", "bfloat16", "float16" or "float64" for every weight; "int8": matrices are stored in 8
+                bits (layout "atento"). None: the type that each weight had in the file that it was loaded from where
+                that loses nothing, else the type of the network.
             max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files with an index.
 
         Returns:
@@ -365,11 +366,10 @@ class Model(TaskModel):
             raise CapabilityError("word models stay as published; `atento.text.word_vectors` writes word vectors")
         if self.precision == "int8" and CALIBRATION not in self.config:
             raise UsageError("the weights were rounded to 8 bits: load the model in another precision to save it")
-        config = (
-            {"model_type": "atento"}
-            | self.config
-            | {"version": VERSION, "network": network_to_dict(self.network.config)}
-        )
+        if precision == "int8" and (layout != "atento" or CALIBRATION in self.config):
+            raise UsageError("`precision='int8'` is for the layout atento, and for weights that do not have 8 bits yet")
+        config = {"model_type": "atento"} | self.config
+        config |= {"version": VERSION, "network": network_to_dict(self.network.config)}
         return save_model(
             folder,
             config,

@@ -236,9 +236,13 @@ def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
     out, file = tmp_path / "out", tmp_path / "texts.txt"
     with pytest.raises(UsageError, match="absent"):
         convert(tmp_path / "model", out, "atento", precision="int8", calibrate=tmp_path / "absent")
-    for precision, calibrating, to in ((None, file, "atento"), ("int8", None, "atento"), ("int8", file, "huggingface")):
-        with pytest.raises(UsageError, match="`--calibrate FILE` go together"):
-            convert(tmp_path / "model", out, to, precision=precision, calibrate=calibrating)
+    for precision, to in ((None, "atento"), ("int8", "huggingface")):
+        with pytest.raises(UsageError, match="`--calibrate FILE` is for `--to atento --precision int8`"):
+            convert(tmp_path / "model", out, to, precision=precision, calibrate=file)
+    with pytest.raises(UsageError, match="`--precision` must be one of float32"):
+        convert(tmp_path / "model", out, "huggingface", precision="int8")
+    with pytest.raises(UsageError, match="for weights that do not have 8 bits yet"):
+        atento.load(folder).save(out, precision="int8")
     with pytest.raises(CapabilityError, match="weights of 8 bits already"):
         convert(folder, out, "huggingface")
     with pytest.raises(CapabilityError, match="is for encoders, not for type Decoder"):
@@ -253,6 +257,27 @@ def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
     with pytest.raises(CapabilityError, match="in the layout atento alone"):
         loaded.save(out, layout="huggingface")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["micro-world-en-pt", "micro-world-lm", "micro-world-tense"])
+def test_matrices_are_stored_in_8_bits_and_read_in_float32(name: str, tmp_path: Path) -> None:
+    model = atento.load(name, precision="float32")
+    convert(name, tmp_path / "small", "atento", precision="int8")
+    small = atento.load(tmp_path / "small")
+    assert small.precision == "float32"
+    for key, value in model.network.state_dict().items():
+        found = small.network.state_dict()[key]
+        step = value.abs().amax(dim=-1, keepdim=True) / 127 if value.dim() == 2 else torch.zeros(())
+        assert found.dtype == torch.float32 and bool(((found - value).abs() <= 0.51 * step).all()), key
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (model.path, tmp_path / "small")]
+    assert sizes[1] < 0.6 * sizes[0]  # of 16 bits
+    small.save(tmp_path / "again", precision="int8")
+    again = atento.load(tmp_path / "again").network.state_dict()  # the same codes and scales
+    assert all(torch.equal(value, again[key]) for key, value in small.network.state_dict().items())
+    with pytest.raises(UsageError, match="is for the layout atento"):
+        model.save(tmp_path / "other", layout="huggingface", precision="int8")
+    if name == "micro-world-en-pt":
+        assert small.translate("The white cat sleeps.") == "O gato branco dorme."
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -201,8 +201,9 @@ def convert(
         out: the folder to write; it must be empty or not exist.
         to: "atento" or "huggingface".
         precision: "float32", "bfloat16", "float16" or "float64" for every tensor; None: the type that each has in the
-            file. "int8", to the layout atento: the linear maps of an encoder's layers have 8 bits, and fixed scales.
-        calibrate: texts, one a line, of the kind that the model will read; for int8, which needs it.
+            file. "int8", to the layout atento: all matrices are stored in 8 bits, and read back in float32.
+        calibrate: texts, one a line, of the kind that the model will read; with int8, for an encoder: the linear maps
+            of its layers have 8 bits and fixed scales, and are multiplied so.
         max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files.
         allow_missing, allow_unused: as in `atento.load`.
 
@@ -215,12 +216,10 @@ def convert(
     """
     if to not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
-    if (precision == "int8" and to == "atento") != (calibrate is not None):  # one without the other
-        raise UsageError(
-            "`--to atento --precision int8` and `--calibrate FILE` go together: the file has texts, one a line, of the "
-            "kind that the model will read"
-        )
-    if calibrate is None and precision is not None and precision not in TYPES:
+    in_8_bits = precision == "int8" and to == "atento"
+    if calibrate is not None and not in_8_bits:
+        raise UsageError("`--calibrate FILE` is for `--to atento --precision int8`")
+    if not in_8_bits and precision is not None and precision not in TYPES:
         raise UsageError(f"`--precision` must be one of {', '.join(TYPES)}: got {precision!r}")
     if is_comet(model) and to == "atento" and calibrate is None:
         convert_comet(Path(model), out, precision=precision, max_shard_size=max_shard_size)

@@ -14,9 +14,11 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from atento.errors import UsageError
+from atento.networks.int8_projection import coded_rows
 from atento.storage.tensorfile import INDEX, Chunk, TensorFiles, check_finite, safetensors_chunks
 
 MAX_SHARD_SIZE = "5GB"
+_SCALES = ".row_scales"  # behind the name of a matrix that is stored in 8 bits
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 _SIZE = re.compile(r"\s*(?=[\d.]*[1-9])\d+(\.\d+)?\s*[KMGT]B\s*", re.IGNORECASE)
 _log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ def widest(weights: Iterable[Tensor]) -> torch.dtype:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder, from one file or from shards, on the CPU.
+    """All tensors of a folder, from one file or from shards, on the CPU; those that are stored in 8 bits, in float32.
 
     They are copied, not mapped: in a mapped file a tensor may begin at any byte, and some processors round products of
     unaligned tensors differently.
@@ -47,6 +49,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         weights = {name: files.read(name) for name in files.entries}
     for name, value in weights.items():
         check_finite(folder, name, value)
+    for name in [name for name in weights if name.endswith(_SCALES) and name.removesuffix(_SCALES) in weights]:
+        weights[name.removesuffix(_SCALES)] = weights[name.removesuffix(_SCALES)] * weights.pop(name).unsqueeze(1)
     return weights
 
 
@@ -58,13 +62,17 @@ def in_types(
     Args:
         weights: those of the network.
         stored: the type of each weight in the file that it was read from.
-        precision: "float32", "bfloat16", "float16" or "float64" for all. None: the type in the file if that is
-            lossless, else the type in the network.
+        precision: "float32", "bfloat16", "float16" or "float64" for all; "int8": matrices are stored in 8 bits, with a
+            scale for each row. None: the type in the file if that is lossless, else the type in the network.
         source: the file, for a warning if it had a wider type.
 
     Raises:
         UsageError: no such type, or a number that is too large for it.
     """
+    if precision == "int8":
+        coded = {name: coded_rows(value) for name, value in weights.items() if value.dim() == 2}
+        scales = {f"{name}{_SCALES}": by for name, (_, by) in coded.items()}
+        return {**weights, **{name: codes for name, (codes, _) in coded.items()}, **scales}
     if precision is not None:
         if precision not in TYPES:
             raise UsageError(f"`precision` must be one of {', '.join(TYPES)}: got {precision!r}")

@@ -68,11 +68,26 @@ class Int8Projection(nn.Module):
         destination[f"{prefix}codes"] = self.integers
 
 
+def coded_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The integers (N,D) and scales (N,) of the rows of a matrix (N,D): s = max |row| / 127, and the row / s, rounded.
+
+    The last 7 of the 24 digits of s are 0, so that the product of 127 and s is exact, and rounding what the rows stand
+    for gives the same integers and scales again.
+    """
+    weight = weight.detach().float()
+    largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))  # max |row|, (N,)
+    scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)  # never 0, by which rows are divided
+    scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32)  # clears the last 7 of 24 digits
+    rounded = [  # a slice at a time, so that no second table is held in float32
+        (rows / by).round_().to(torch.int8) for rows, by in zip(weight.split(_ROWS), scales.unsqueeze(1).split(_ROWS))
+    ]
+    return torch.cat(rounded), scales
+
+
 class Int8Table(nn.Module):
     """Replaces a table of tokens or an output matrix: rows of 8-bit integers with a scale, a quarter of the memory.
 
-    A row is c ⊙ s with s = max |row| / 127. The last 7 of the 24 digits of s are 0, so that the product of 127 and s
-    is exact, and rounding what the rows stand for gives the same integers and scales again.
+    A row is c ⊙ s, by `coded_rows`.
     """
 
     codes: Tensor  # (V,D)
@@ -80,18 +95,11 @@ class Int8Table(nn.Module):
 
     def __init__(self, weight: Tensor, scale: float = 1.0) -> None:
         super().__init__()
-        weight = weight.detach().float()
-        largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))  # max |row|, (V,)
-        scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)  # never 0, by which rows are divided
-        scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32)  # clears the last 7 of 24 digits
-        rounded = [  # a slice at a time, so that no second table is held in float32
-            (rows / by).round_().to(torch.int8)
-            for rows, by in zip(weight.split(_ROWS), scales.unsqueeze(1).split(_ROWS))
-        ]
-        self.register_buffer("codes", torch.cat(rounded), persistent=False)
+        codes, scales = coded_rows(weight)
+        self.register_buffer("codes", codes, persistent=False)
         self.register_buffer("factors", scales.unsqueeze(1) * scale, persistent=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
-        self.held = weight.numel() - len(scales)  # integers that no parameter counts
+        self.held = codes.numel() - len(scales)  # integers that no parameter counts
 
     @property
     def weight(self) -> Tensor:

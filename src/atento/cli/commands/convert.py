@@ -41,7 +41,7 @@ def convert(
         str | None,
         typer.Option(
             help="float32, bfloat16, float16 or float64; the types of the file if not given. For ctranslate2 also "
-            "int8, for onnx float32 or int8; float32 if not given. For atento also int8, with --calibrate.",
+            "int8, for onnx float32 or int8; float32 if not given. For atento also int8: a quarter of the size.",
             autocompletion=words("float32", "bfloat16", "float16", "float64", "int8"),
         ),
     ] = None,
