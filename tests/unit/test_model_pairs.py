@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from models.held_out import QUOTAS, Pair, draw, everyday_pairs, normalized, overlapping, read_table, text_hash
 from models.pairs import cleaned, packages
+from models.prepare import MARK, prepare
 from models.readers import package_pairs, po_texts, qm_texts, sentences
+
+from atento.config.reading.loading import load_recipe
 
 
 def test_held_out_table_has_the_promised_counts_and_the_everyday_sentences() -> None:
@@ -144,3 +147,24 @@ def test_every_package_has_a_registry_a_section_and_a_licence() -> None:
     assert {package.registry for package in listed} == {"debian", "pypi", "npm"}
     assert all(package.names and package.section and package.licence for package in listed)
     assert len({package.names[0] for package in listed}) == len(listed)
+
+
+def test_training_files_are_cleaned_by_kind(tmp_path: Path) -> None:
+    rows = [
+        ("Who reads the old book?", "Quem lê o livro velho?", "tatoeba"),
+        ("Open the file first.", "Primeiro abra o arquivo.", "catalogue:a"),
+        ("Open", "Abrir", "catalogue:a"),
+        ("Read the %s page.", "Leia a página.", "manual:b"),
+        ("Read this page.", "Leia esta página.", "manual:b"),
+        ("house", "casa", "words:c"),
+    ]
+    (tmp_path / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), "utf-8")
+    (tmp_path / "spanish.tsv").write_text("We know it all.\tSabemos tudo isso.\tapertium:tatoeba-es\n", "utf-8")
+    prepare(tmp_path)
+    found = {name: (tmp_path / f"{name}.tsv").read_text("utf-8").splitlines()[1:] for name in ("tatoeba", "texts")}
+    assert found["tatoeba"] == ["Who reads the old book?\tQuem lê o livro velho?"]
+    assert found["texts"] == ["Open the file first.\tPrimeiro abra o arquivo.", "Read this page.\tLeia esta página."]
+    assert "placeholders" in (tmp_path / "texts.dropped.tsv").read_text("utf-8")
+    assert (tmp_path / "rules.tsv").read_text("utf-8").splitlines()[1] == f"{MARK} We know it all.\tSabemos tudo isso."
+    recipe = load_recipe(Path(__file__).parents[2] / "models" / "both-directions.yaml", [f"data.folder={tmp_path}"])
+    assert list(recipe.recipe.tokenizer.markers) == [MARK]

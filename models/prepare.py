@@ -1,0 +1,66 @@
+"""Make the training files of the translators from the gathered pairs: cleaned, by kind, rules marked.
+
+    python -m models.prepare PAIRS       after `models.pairs --out PAIRS` and `models.pivot --out PAIRS/spanish.tsv`
+
+PAIRS gets tatoeba.tsv, spanish.tsv's clean pairs as pivot.tsv, the same behind `<rules>` as rules.tsv, and texts.tsv,
+with the columns source and target; what `atento data clean` dropped is in *.dropped.tsv. A file that is there stays.
+"""
+
+import argparse
+import csv
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+MARK = "<rules>"  # before a source whose target was made by rules: the network learns how such targets differ
+WORDS, FEWEST = 60, 3  # of a side at the most; of an entry of a catalogue at the least
+
+
+def is_text(source: str, origin: str) -> bool:
+    """Whether a pair is no everyday pair, no dictionary entry, and no entry of a menu of one or two words."""
+    is_entry = origin.startswith("catalogue:") and len(source.split()) < FEWEST
+    return origin != "tatoeba" and not origin.startswith("words:") and not is_entry
+
+
+def prepare(folder: Path) -> None:
+    """Write the files that are missing."""
+    kinds: dict[str, Callable[[str, str], bool]] = {"tatoeba": lambda _, origin: origin == "tatoeba", "texts": is_text}
+    for name, is_wanted in kinds.items():
+        if not (folder / f"{name}.tsv").exists():
+            rows = _rows(folder / "train.tsv")
+            kept = ((source, target) for source, target, origin in rows if is_wanted(source, origin))
+            _write(folder / f"{name}.all.tsv", kept)
+            _clean(folder / f"{name}.all.tsv", folder / f"{name}.tsv")
+    if not (folder / "pivot.tsv").exists():
+        _write(folder / "pivot.all.tsv", ((source, target) for source, target, _ in _rows(folder / "spanish.tsv")))
+        _clean(folder / "pivot.all.tsv", folder / "pivot.tsv")
+    _, *pairs = _rows(folder / "pivot.tsv")
+    _write(folder / "rules.tsv", ((f"{MARK} {source}", target) for source, target in pairs))
+
+
+def _rows(path: Path) -> Iterable[list[str]]:
+    return csv.reader(path.read_text("utf-8").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _write(path: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    lines = ["source\ttarget", *(f"{source}\t{target}" for source, target in pairs)]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _clean(path: Path, out: Path) -> None:
+    dropped = path.with_name(f"{out.stem}.dropped.tsv")
+    options = ["--out", out, "--dropped", dropped, "--columns", "source=source,target=target", "--max-words", WORDS]
+    subprocess.run([sys.executable, "-m", "atento", "data", "clean", *map(str, [path, *options])], check=True)
+    path.unlink()
+
+
+def main() -> None:
+    """Read the command line and prepare."""
+    parser = argparse.ArgumentParser(prog="python -m models.prepare", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="PAIRS")
+    prepare(parser.parse_args().folder)
+
+
+if __name__ == "__main__":
+    main()
