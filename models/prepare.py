@@ -28,18 +28,19 @@ def prepare(folder: Path) -> None:
     kinds: dict[str, Callable[[str, str], bool]] = {"tatoeba": lambda _, origin: origin == "tatoeba", "texts": is_text}
     for name, is_wanted in kinds.items():
         if not (folder / f"{name}.tsv").exists():
-            rows = _rows(folder / "train.tsv")
+            rows = read_rows(folder / "train.tsv")
             kept = ((source, target) for source, target, origin in rows if is_wanted(source, origin))
             _write(folder / f"{name}.all.tsv", kept)
             _clean(folder / f"{name}.all.tsv", folder / f"{name}.tsv")
     if not (folder / "pivot.tsv").exists():
-        _write(folder / "pivot.all.tsv", ((source, target) for source, target, _ in _rows(folder / "spanish.tsv")))
+        _write(folder / "pivot.all.tsv", ((source, target) for source, target, _ in read_rows(folder / "spanish.tsv")))
         _clean(folder / "pivot.all.tsv", folder / "pivot.tsv")
-    _, *pairs = _rows(folder / "pivot.tsv")
+    _, *pairs = read_rows(folder / "pivot.tsv")
     _write(folder / "rules.tsv", ((f"{MARK} {source}", target) for source, target in pairs))
 
 
-def _rows(path: Path) -> Iterable[list[str]]:
+def read_rows(path: Path) -> Iterable[list[str]]:
+    """The cells of each line of a table."""
     return csv.reader(path.read_text("utf-8").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
 
 

@@ -8,7 +8,9 @@ from models.held_out import QUOTAS, Pair, draw, everyday_pairs, normalized, over
 from models.pairs import cleaned, packages
 from models.prepare import MARK, prepare
 from models.readers import package_pairs, po_texts, qm_texts, sentences
+from models.release import release
 
+import atento
 from atento.config.reading.loading import load_recipe
 
 
@@ -168,3 +170,15 @@ def test_training_files_are_cleaned_by_kind(tmp_path: Path) -> None:
     assert (tmp_path / "rules.tsv").read_text("utf-8").splitlines()[1] == f"{MARK} We know it all.\tSabemos tudo isso."
     recipe = load_recipe(Path(__file__).parents[2] / "models" / "both-directions.yaml", [f"data.folder={tmp_path}"])
     assert list(recipe.recipe.tokenizer.markers) == [MARK]
+
+
+def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = ["The cat sleeps.\tO gato dorme.", "The white dog runs.\tO cachorro branco corre."] * 2
+    for split in ("test-tatoeba", "test-documentation", "test-interface"):
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{pair}\tx\n" for pair in pairs), "utf-8")
+    (tmp_path / "everyday.tsv").write_text(pairs[0] + "\n", "utf-8")
+    monkeypatch.setattr("models.release.EVERYDAY", tmp_path / "everyday.tsv")
+    release("micro-world-en-pt", tmp_path, tmp_path / "small", "a minute", ["en-pt"])
+    card = (tmp_path / "small" / "README.md").read_text("utf-8")
+    assert "# small" in card and "made with a minute" in card and "| tatoeba | en-pt | 4 | " in card
+    assert atento.load(tmp_path / "small").translate("The white cat sleeps.") == "O gato branco dorme."
