@@ -168,8 +168,12 @@ def test_training_files_are_cleaned_by_kind(tmp_path: Path) -> None:
     assert found["texts"] == ["Open the file first.\tPrimeiro abra o arquivo.", "Read this page.\tLeia esta página."]
     assert "placeholders" in (tmp_path / "texts.dropped.tsv").read_text("utf-8")
     assert (tmp_path / "rules.tsv").read_text("utf-8").splitlines()[1] == f"{MARK} We know it all.\tSabemos tudo isso."
-    recipe = load_recipe(Path(__file__).parents[2] / "models" / "both-directions.yaml", [f"data.folder={tmp_path}"])
-    assert list(recipe.recipe.tokenizer.markers) == [MARK]
+    both, *directions = (
+        load_recipe(Path(__file__).parents[2] / "models" / f"{name}.yaml", [f"data.folder={tmp_path}"]).recipe
+        for name in ("both-directions", "atento-en-pt", "atento-pt-en")
+    )
+    assert list(both.tokenizer.markers) == [MARK]
+    assert all(str(recipe.init.model).endswith("both-directions") for recipe in directions if recipe.init)
 
 
 def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
