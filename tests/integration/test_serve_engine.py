@@ -293,16 +293,22 @@ def test_a_full_queue_refuses_at_once(folders: dict[str, Path], running: Running
     served = running.engine._of("writer")
     served.limits = replace(LIMITS, queue=2, in_flight=2)
     try:
-        with pytest.raises(QueueFull) as full:
-            running.run(submitted(running.engine, 5))
-        assert running.engine.stats("writer").in_flight == 4  # two are computed, two wait
+        full, in_flight = running.run(filled(running.engine))
+        assert in_flight == 4  # two are computed, two wait
         running.run(submitted(running.engine, 6, first=5, continues=True))  # of a request that was accepted
     finally:
         served.limits = LIMITS
         for number in range(6):
             running.loop.call_soon_threadsafe(running.engine.cancel, f"full{number}")
-    assert full.value.retry_after >= 1
+    assert full.retry_after >= 1
     until(lambda: running.engine.stats("writer").in_flight == 0)
+
+
+async def filled(engine: Engine) -> tuple[QueueFull, int]:
+    """What refuses the fifth of five jobs, and how many are in flight then: no result is read meanwhile."""
+    with pytest.raises(QueueFull) as full:
+        await submitted(engine, 5)
+    return full.value, engine.stats("writer").in_flight
 
 
 async def submitted(engine: Engine, count: int, first: int = 0, *, continues: bool = False) -> None:

@@ -151,8 +151,8 @@ def test_w12_what_was_changed_or_narrowed_is_written_as_it_is_and_said(
 
 def test_w12_a_type_that_is_unknown_or_too_narrow_is_refused(tmp_path: Path) -> None:
     model = one_label()
-    with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float16, float64: got 'int8'"):
-        model.save(tmp_path / "model", precision="int8")
+    with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float16, float64: got 'int4'"):
+        model.save(tmp_path / "model", precision="int4")
     with torch.no_grad():
         model.network.embedding.weight[0, 0] = 70_000.0
     with pytest.raises(
