@@ -186,3 +186,9 @@ def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monk
     card = (tmp_path / "small" / "README.md").read_text("utf-8")
     assert "# small" in card and "made with a minute" in card and "| tatoeba | en-pt | 4 | " in card
     assert atento.load(tmp_path / "small").translate("The white cat sleeps.") == "O gato branco dorme."
+
+
+def test_the_network_of_both_directions_translates(tmp_path: Path) -> None:
+    model = atento.load(Path(__file__).parents[2] / "models" / "both-directions")
+    texts = ["My sister does not read the book.", "Minha irmã não lê o livro.", "", "😀😀😀"]
+    assert model.translate(texts) == ["Minha irmã não lê o livro.", "My sister doesn't read the book.", "", "😀😀😀"]
