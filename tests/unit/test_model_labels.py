@@ -21,6 +21,7 @@ from models.labels import (
     without_doubt,
     write_table,
 )
+from models.ngrams import bits, counts
 from models.stories import chapters, stories
 
 from atento.config.reading.loading import load_recipe
@@ -210,3 +211,10 @@ def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Ana\tB-PER\nlê\tO\nlivro0\tO\n\nAna\tB-PER\n" in written["entities-train.conll"]
     assert "do\tADP+DET\ncaderno\tNOUN\n" in written["tags-train-gsd.conll"]
     assert "Olá.\n" in written["stories-train.txt"]
+
+
+def test_an_n_gram_model_knows_what_it_has_seen() -> None:
+    seen, other = b"o gato dorme " * 50, b"xyzxyzxyzxyz"
+    assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
+    orders = bits(other, counts(seen, other))
+    assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
