@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from models.bits import bits, counts, model_bits
 from models.held_out import text_hash
 from models.labels import (
     Sentence,
@@ -21,7 +22,6 @@ from models.labels import (
     without_doubt,
     write_table,
 )
-from models.ngrams import bits, counts
 from models.stories import chapters, stories
 
 from atento.config.reading.loading import load_recipe
@@ -218,3 +218,7 @@ def test_an_n_gram_model_knows_what_it_has_seen() -> None:
     assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
     orders = bits(other, counts(seen, other))
     assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
+
+
+def test_the_bits_of_a_language_model_are_those_of_its_bytes() -> None:
+    assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3

@@ -1,15 +1,17 @@
-"""Bits a byte of an n-gram model of the bytes of a text: what a language model has to beat.
+"""Bits a byte of the held-out stories: of language models, and of an n-gram model of bytes, which they have to beat.
 
-    python -m models.ngrams LABELS
+    python -m models.bits LABELS [MODEL ...]
 
-Orders 1 to 8 are interpolated (Witten and Bell 1991); validation chooses the highest one that is used.
+The orders 1 to 8 of the n-gram model are interpolated (Witten and Bell 1991); validation chooses the highest one.
 """
 
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import log2
+from math import log, log2
 from pathlib import Path
+
+import atento
 
 HIGHEST = 8
 
@@ -46,13 +48,23 @@ def _probabilities(read: bytes, at: int, byte: int, found: dict[bytes, Counter[i
         yield probability
 
 
+def model_bits(model: str, read: bytes) -> float:
+    """Bits a byte by a language model, which reads a chapter as one text, in windows."""
+    texts = [text for text in read.decode().split("\n\n") if text.strip()]
+    parts = atento.load(model).perplexity(texts).parts
+    return parts["nll"] * parts["tokens"] / log(2) / len(read)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Print the bits of the validation and test stories."""
     folder = Path(arguments[0])
-    train, valid, test = ((folder / f"stories-{part}.txt").read_bytes() for part in ("train", "valid", "test"))
-    measured = [bits(each, counts(train, each)) for each in (valid, test)]
-    order = min(range(HIGHEST), key=measured[0].__getitem__)
-    sys.stdout.write(f"order {order + 1}: valid {measured[0][order]:.3f}, test {measured[1][order]:.3f} bits a byte\n")
+    train, *judged = ((folder / f"stories-{part}.txt").read_bytes() for part in ("train", "valid", "test"))
+    orders = [bits(read, counts(train, read)) for read in judged]
+    best = min(range(HIGHEST), key=orders[0].__getitem__)
+    rows = [(f"n-grams of order {best + 1}", *(each[best] for each in orders))]
+    rows += [(model, *(model_bits(model, read) for read in judged)) for model in arguments[1:]]
+    for name, valid, test in rows:
+        sys.stdout.write(f"{name}: validation {valid:.3f}, test {test:.3f} bits a byte\n")
 
 
 if __name__ == "__main__":
