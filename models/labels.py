@@ -1,6 +1,7 @@
 """Write what the Portuguese models of entities, parts of speech and stories learn from, less what is held out.
 
     python -m models.labels --out LABELS --data DATASETS [--pairs PAIRS] [--draw]
+    python -m models.labels --check FILE ...     says how many texts or sentences are held out; 1 if any is
 
 LABELS gets entities-*.conll, tags-*.conll and stories-*.txt (train, valid, test), and texts-*.txt for the encoder that
 entities and tags begin with. DATASETS holds the folders that models/README.md names; PAIRS is what `models.pairs`
@@ -214,6 +215,18 @@ def _split(row: tuple[str, str]) -> tuple[str, str]:
     return row[1], row[0]
 
 
+def held_out_in(path: Path, table: dict[str, str]) -> int:
+    """How many texts of a training file are held out: its sentences (.conll, .conllu), or the columns of its lines."""
+    lines = path.read_text("utf-8").splitlines()
+    if path.suffix == ".conllu":
+        texts = [" ".join(each.words) for each in parts_of_speech(lines)]
+    elif path.suffix == ".conll":
+        texts = [" ".join(each.words) for each in entities(lines)]
+    else:
+        texts = [text for line in lines for text in line.split("\t")]
+    return sum(text_hash(text) in table for text in texts)
+
+
 # Files ------------------------------------------------------------------------------------------------------------
 
 
@@ -293,16 +306,24 @@ def _write(path: Path, text: str, what: str) -> None:
     sys.stdout.write(f"{path.name}: {what}, {len(text.encode()):,} bytes\n")
 
 
-def main() -> None:
-    """Read the command line and gather."""
+def main() -> int:
+    """Read the command line and gather, or check; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m models.labels", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--out", type=Path, help="folder for the files")
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--pairs", type=Path, help="what `models.pairs` wrote")
     parser.add_argument("--draw", action="store_true", help="draw the held-out parts anew")
+    parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="training files of anyone")
     values = parser.parse_args()
+    if values.check:
+        found = {path: held_out_in(path, read_table()) for path in values.check}
+        sys.stdout.writelines(f"{path}: {count:,} held out\n" for path, count in found.items())
+        return int(any(found.values()))
+    if values.out is None or values.data is None:
+        parser.error("--out and --data, or --check")
     gather(values.out, values.data, values.pairs, redraw=values.draw)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

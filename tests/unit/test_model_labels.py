@@ -14,6 +14,7 @@ from models.labels import (
     draw,
     entities,
     gather,
+    held_out_in,
     labelled_files,
     pair_texts,
     parts_of_speech,
@@ -175,6 +176,19 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     table = {text_hash("b"): "test-tags", text_hash("a"): "valid-lener"}
     write_table(table, tmp_path / "table.tsv")
     assert read_table(tmp_path / "table.tsv") == table
+
+
+def test_a_training_file_of_anyone_can_be_checked(tmp_path: Path) -> None:
+    table = {text_hash("Ana lê o livro."): "test-tags"}
+    texts = {
+        "a.conll": "ana\tO\nlê\tO\no\tO\nlivro\tO\n\nRui\tO\n",
+        "a.tsv": "Ana lê.\tAna lê o livro!\nx\ty\n",
+        "a.conllu": "1\tAna\t_\tPROPN\n2\tlê\t_\tVERB\n3\to\t_\tDET\n4\tlivro\t_\tNOUN\n",
+        "a.txt": "Ana lê o livro velho.\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [held_out_in(tmp_path / name, table) for name in texts] == [1, 1, 1, 0]
 
 
 def test_portuguese_of_pairs_comes_once_and_without_what_is_held_out(tmp_path: Path) -> None:
