@@ -55,7 +55,7 @@ class Sentence(NamedTuple):
 
 def lines_of(folder: Path, name: str) -> Iterator[str]:
     """The lines of the one file of a data set whose name ends so, packed by gzip or not."""
-    path = min(each for ending in (name, f"{name}.gz") for each in folder.glob(f"*{ending}"))
+    path = min((each for ending in (name, f"{name}.gz") for each in folder.glob(f"*{ending}")), default=folder / name)
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
         yield from stream
 
@@ -132,8 +132,9 @@ def _pieces(form: str, parts: list[str]) -> list[tuple[str, str]]:
     if not spoken or len(pieces) == 1:
         joined = "+".join(parts)
         return [(piece, joined if joined in CONTRACTIONS else parts[0]) for piece in pieces]
+    mark = "SYM" if parts == ["SYM"] else "PUNCT"  # R$
     tags = iter([*parts, *parts[-1:] * len(spoken)])
-    return [(piece, next(tags) if piece in spoken else "PUNCT") for piece in pieces]
+    return [(piece, next(tags) if piece in spoken else mark) for piece in pieces]
 
 
 # Held out ---------------------------------------------------------------------------------------------------------

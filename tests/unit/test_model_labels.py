@@ -94,6 +94,7 @@ TREE = """# text = Disse-lhe do livro, lho deu.
 9\tdeu\tdar\tVERB\t_
 10\t...\t...\tPUNCT\t_
 11\t2,5\t2,5\tNUM\t_
+12\tR$\tR$\tSYM\t_
 """
 
 
@@ -114,6 +115,8 @@ def test_a_contraction_has_two_tags_and_a_mark_inside_a_word_is_a_mark() -> None
         "2/NUM",
         ",/PUNCT",
         "5/NUM",
+        "R/SYM",
+        "$/SYM",
     ]
 
 
