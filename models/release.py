@@ -27,8 +27,9 @@ library_name: atento
 
 English and Brazilian Portuguese, {directions}. {parameters:,} parameters, stored in 8 bits; made with {made}.
 
-**Data**: texts of free packages, 810,000 pairs, and 93,000 everyday pairs by way of Spanish. What they are, their
-licences, what is held out and how all is made again: `models/README.md` of Atento. No text of them is in this folder.
+**Data**: texts of free packages and of Tatoeba, and everyday pairs by way of Spanish, cleaned: about 680,000 pairs.
+What they are, their licences, what is held out and how all is made again: `models/README.md` of Atento. No text of them
+is in this folder.
 Most are under GPL, LGPL, MPL, CC BY, CC BY-SA and CC0, by their packages: whether a model of them falls under their
 terms is not settled everywhere.
 

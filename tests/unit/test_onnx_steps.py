@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -170,6 +171,16 @@ def test_many_rows_are_run_by_pytorch_on_its_threads(monkeypatch: pytest.MonkeyP
     assert rows == [3, 20, 3]
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Of PyTorch, whose pool of several threads a fork loses with any engine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_threads_and_a_fork_share_a_graph() -> None:
     """Each has its own memory; there is no pool of threads that a fork would lose."""
     network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)

@@ -70,7 +70,7 @@ def in_types(
         UsageError: no such type, or a number that is too large for it.
     """
     if precision == "int8":
-        coded = {name: coded_rows(value) for name, value in weights.items() if value.dim() == 2}
+        coded = {n: coded_rows(value) for n, value in weights.items() if value.dim() == 2 and value.is_floating_point()}
         scales = {f"{name}{_SCALES}": by for name, (_, by) in coded.items()}
         return {**weights, **{name: codes for name, (codes, _) in coded.items()}, **scales}
     if precision is not None:
