@@ -75,7 +75,7 @@ def load(
             of a decoder or an encoder have weights and activations of 8 bits, and tables of tokens 8 bits a number (of
             an encoder, where no head multiplies by them), and no others are kept; all else is float32. "auto" is the
             widest type in the file.
-        engine: what runs the layers of a network on the CPU in float32: "torch", "onnx" (ONNX Runtime), or "auto": ONNX
+        engine: what runs the layers of a network on the CPU: "torch", "onnx" (ONNX Runtime), or "auto": ONNX
             Runtime for small networks where the extra `onnx` is installed. `model.engine` says which.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
