@@ -30,9 +30,11 @@ lint: dev
 serve: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[serve]'
 
-# The models that come with the package again, and the table of their scores; 15 minutes on two quiet cores.
+# The models that come with the package again: those of the micro-world, and the table of their scores, in 15 minutes on
+# two quiet cores; with DATASETS=FOLDER those of real text too, in hours (models/README.md). MODELS="NAME ..." chooses.
 models: install
-	OMP_NUM_THREADS=2 $(BIN)/python tools/models.py $(MODELS)
+	$(if $(filter atento-% both-%,$(MODELS)),,OMP_NUM_THREADS=2 $(BIN)/python tools/models.py $(MODELS))
+	$(if $(DATASETS),OMP_NUM_THREADS=1 $(BIN)/python -m models.make $(filter atento-% both-%,$(MODELS)) --data $(DATASETS))
 
 install: $(VENV)/installed
 dev: $(VENV)/installed-dev

@@ -48,10 +48,11 @@ def _probabilities(read: bytes, at: int, byte: int, found: dict[bytes, Counter[i
         yield probability
 
 
-def model_bits(model: str, read: bytes) -> float:
+def model_bits(model: str | atento.Model, read: bytes) -> float:
     """Bits a byte by a language model, which reads a chapter as one text, in windows."""
     texts = [text for text in read.decode().split("\n\n") if text.strip()]
-    parts = atento.load(model).perplexity(texts).parts
+    loaded = atento.load(model) if isinstance(model, str) else model
+    parts = loaded.perplexity(texts).parts
     return parts["nll"] * parts["tokens"] / log(2) / len(read)
 
 

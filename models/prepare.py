@@ -2,8 +2,9 @@
 
     python -m models.prepare PAIRS       after `models.pairs --out PAIRS` and `models.pivot --out PAIRS/spanish.tsv`
 
-PAIRS gets tatoeba.tsv, spanish.tsv's clean pairs as pivot.tsv, the same behind `<rules>` as rules.tsv, and texts.tsv,
-with the columns source and target; what `atento data clean` dropped is in *.dropped.tsv. A file that is there stays.
+PAIRS gets tatoeba.tsv, spanish.tsv's clean pairs as pivot.tsv, the same behind `<rules>` as rules.tsv, texts.tsv, and
+world.tsv, which the micro-world's grammar writes, with the columns source and target; what `atento data clean` dropped
+is in *.dropped.tsv. A file that is there stays.
 """
 
 import argparse
@@ -13,8 +14,12 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from atento_world import write
+from models.held_out import overlapping, read_table
+
 MARK = "<rules>"  # before a source whose target was made by rules: the network learns how such targets differ
 WORDS, FEWEST = 60, 3  # of a side at the most; of an entry of a catalogue at the least
+WORLD = 150_000  # short sentences whose agreement and verbs are right, which few others show so plainly
 
 
 def is_text(source: str, origin: str) -> bool:
@@ -37,6 +42,10 @@ def prepare(folder: Path) -> None:
         _clean(folder / "pivot.all.tsv", folder / "pivot.tsv")
     _, *pairs = read_rows(folder / "pivot.tsv")
     _write(folder / "rules.tsv", ((f"{MARK} {source}", target) for source, target in pairs))
+    if not (folder / "world.tsv").exists():
+        written = [(pair.source, pair.target) for pair in write("train", WORLD)]
+        held_out = {number for number, _ in overlapping(map("\t".join, written), read_table())}
+        _write(folder / "world.tsv", (pair for number, pair in enumerate(written, start=1) if number not in held_out))
 
 
 def read_rows(path: Path) -> Iterable[list[str]]:

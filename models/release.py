@@ -1,89 +1,145 @@
-"""Write a trained translator as a folder in 8 bits, with a card: its data, hours, and scores on what is held out.
+"""Write a trained model as a folder in 8 bits, with a card: its data, hours, scores on what is held out, and faults.
 
-python -m models.release RUN PAIRS --out FOLDER --made "an hour of one core" [--directions en-pt pt-en]
+python -m models.release RUN DATA --out FOLDER [--made "an hour of one core"]
 """
 
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import atento
-from atento.metrics import bleu, chrf
+from atento.metrics import Score, bleu, chrf
 from atento.networks import parameter_count
+from atento.runs.run_record import read_run
+from models.bits import model_bits
 from models.held_out import EVERYDAY
 from models.prepare import read_rows
 
-SPLITS = ("test-tatoeba", "test-documentation", "test-interface", "everyday")
 CARD = """---
-license: apache-2.0
-language: [en, pt]
+license: {license}
+language: [{languages}]
 library_name: atento
 ---
 
 # {name}
 
-English and Brazilian Portuguese, {directions}. {parameters:,} parameters, stored in 8 bits; made with {made}.
+{about} {parameters:,} parameters, stored in 8 bits; made with {made}.
 
-**Data**: texts of free packages and of Tatoeba, and everyday pairs by way of Spanish, cleaned: about 680,000 pairs.
-What they are, their licences, what is held out and how all is made again: `models/README.md` of Atento. No text of them
-is in this folder.
-Most are under GPL, LGPL, MPL, CC BY, CC BY-SA and CC0, by their packages: whether a model of them falls under their
-terms is not settled everywhere.
+**Data**: {data} What is held out and how all is made again: `models/README.md` of Atento.
 
-**Scores** on pairs that chose nothing, with 95 % intervals; the everyday sentences were written for this purpose:
+**Scores** on what chose nothing, with 95 % intervals:
 
-| held out | direction | pairs | BLEU | chrF |
-| --- | --- | --- | --- | --- |
 {rows}
 
-**What it does badly**: names, idioms, long sentences, slang, everyday words that documentation lacks. Near copies of
-some interface texts were learned. It writes what is likely, not what is true: read what matters again.
+**What it does badly**: {badly}
 """
+PAIRS = """texts of free packages and of Tatoeba, everyday pairs by way of Spanish, and sentences of Atento's own
+grammar, cleaned: about 830,000 pairs. Their licences are in `models/README.md`; no text of them is in this folder. Most
+are under GPL, LGPL, MPL, CC BY, CC BY-SA and CC0, by their packages: whether a model of them falls under their terms is
+not settled everywhere."""
+UNSURE = """idioms, slang, names that are also words, long sentences, everyday words that documentation lacks. A pronoun
+without its noun may get the wrong person or gender. It writes what is likely, not what is true: read what matters
+again."""
+TAGGED = """It reads a sentence at a time, and knows written Brazilian Portuguese best: posts without capitals and
+accents, speech and old spelling are read worse."""
+PRETRAINED = "Its layers were first trained to fill masks in the same and other free texts."
+ABOUT = {  # name -> licence, languages, what it is, its data, what it does badly
+    "both-directions": ("apache-2.0", "en, pt", "English and Brazilian Portuguese, both directions.", PAIRS, UNSURE),
+    "atento-en-pt": ("apache-2.0", "en, pt", "Translates English into Brazilian Portuguese.", PAIRS, UNSURE),
+    "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", PAIRS, UNSURE),
+    "atento-pt-entities": (
+        *("cc-by-sa-3.0", "pt", "Finds people, organisations, places, dates, laws and cases in Portuguese texts."),
+        f"LeNER-Br (MIT; courts and laws) and WikiANN (text CC BY-SA 3.0, tags ODC-BY). {PRETRAINED}",
+        f"dates, laws and cases outside of legal texts, which LeNER-Br alone has; works, brands, events. {TAGGED}",
+    ),
+    "atento-pt-tags": (
+        *("cc-by-sa-4.0", "pt", "Gives each word of a Portuguese text its universal part of speech."),
+        f"Bosque, the treebank of Universal Dependencies (CC BY-SA 4.0; news). {PRETRAINED}",
+        f"words that are a name in one place and none in another, and foreign ones. {TAGGED}",
+    ),
+    "atento-pt-lm": (
+        *("apache-2.0", "pt", "Goes on with a text in the Portuguese of Machado de Assis."),
+        "his novels, stories and plays (public domain), 4.4 MB.",
+        "sense over more than a sentence, facts, and everything after 1908.",
+    ),
+}
 
 
-def scores_of(model: atento.Model, pairs: Sequence[Sequence[str]], source: int) -> str:
-    """BLEU and chrF of the translations of one side of pairs, with intervals, as two cells."""
-    outputs = model.translate([pair[source] for pair in pairs])
-    cells = []
-    for metric in (bleu, chrf):
-        score = metric(outputs, [pair[1 - source] for pair in pairs])
-        low, high = score.interval()
-        cells.append(f"{score.value:.1f} [{low:.1f}, {high:.1f}]")
-    return " | ".join(cells)
+def translations(name: str, model: atento.Model, folder: Path) -> Iterator[str]:
+    """BLEU and chrF of a translator's directions, a row each."""
+    yield "| held out | direction | pairs | BLEU | chrF |\n| --- | --- | --- | --- | --- |"
+    directions = {"atento-en-pt": (0,), "atento-pt-en": (1,)}.get(name, (0, 1))
+    for split in ("test-tatoeba", "test-documentation", "test-interface", "everyday"):
+        pairs = list(read_rows(EVERYDAY if split == "everyday" else folder / f"{split}.tsv"))
+        for source in directions:
+            outputs = model.translate([pair[source] for pair in pairs])
+            found = (metric(outputs, [pair[1 - source] for pair in pairs]) for metric in (bleu, chrf))
+            cells = " | ".join(_cell(score, 1) for score in found)
+            direction = ("English to Portuguese", "Portuguese to English")[source]
+            yield f"| {split.removeprefix('test-')} | {direction} | {len(pairs):,} | {cells} |"
 
 
-def release(run: str, folder: Path, out: Path, made: str, directions: Sequence[str]) -> None:
-    """Save the run in 8 bits, measure what was saved, and write the card."""
+def tags(name: str, model: atento.Model, folder: Path) -> Iterator[str]:
+    """The scores of a tagger on its test files, a row each."""
+    yield "| held out | metric | score |\n| --- | --- | --- |"
+    for file in sorted(folder.glob(f"{name.removeprefix('atento-pt-')}-test*.conll")):
+        for metric, score in atento.evaluate(model, file).items():
+            yield f"| {file.stem} | {metric} | {_cell(score, 3)} |"
+
+
+def stories(model: atento.Model, folder: Path) -> Iterator[str]:
+    """Bits a byte of the stories, a row."""
+    yield "| held out | bits a byte |\n| --- | --- |"
+    yield f"| six stories | {model_bits(model, (folder / 'stories-test.txt').read_bytes()):.3f} |"
+
+
+def _rows(name: str, model: atento.Model, folder: Path) -> Iterator[str]:
+    if name in ("atento-pt-entities", "atento-pt-tags"):
+        return tags(name, model, folder)
+    return stories(model, folder) if name == "atento-pt-lm" else translations(name, model, folder)
+
+
+def _made(run: Path) -> str:
+    record = read_run(run)
+    return f"{record.step:,} updates, {(record.seconds or 0) / 60:.0f} minutes"
+
+
+def _cell(score: Score, digits: int) -> str:
+    low, high = score.interval()
+    return f"{score.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def release(run: str | Path, folder: Path, out: Path, made: str) -> None:
+    """Save the run in 8 bits, measure what was saved, and write the card of the model, which is named as `out`."""
+    licence, languages, about, data, badly = ABOUT[out.name]
     with TemporaryDirectory() as place:
         saved = atento.load(run, device="cpu").save(Path(place) / out.name, precision="int8")
         model = atento.load(saved, device="cpu")
         rows = []
-        for split in SPLITS:
-            pairs = list(read_rows(EVERYDAY if split == "everyday" else folder / f"{split}.tsv"))
-            for direction in directions:
-                cells = scores_of(model, pairs, 0 if direction == "en-pt" else 1)
-                rows.append(f"| {split.removeprefix('test-')} | {direction} | {len(pairs):,} | {cells} |")
-                sys.stdout.write(f"{rows[-1]}\n")
-        about = {"name": out.name, "made": made, "parameters": parameter_count(model.network), "rows": "\n".join(rows)}
+        for row in _rows(out.name, model, folder):
+            rows.append(row)
+            sys.stdout.write(f"{row}\n")
+        values = {"about": about, "data": data, "badly": badly, "made": made, "rows": "\n".join(rows)}
+        values |= {"name": out.name, "languages": languages, "license": licence}
+        card = CARD.format(parameters=parameter_count(model.network), **values)
         model.path = Path(place)  # whose card `save` keeps
-        (model.path / "README.md").write_text(CARD.format(directions=" and ".join(directions), **about), "utf-8")
+        (model.path / "README.md").write_text(card, "utf-8")
         shutil.rmtree(out, ignore_errors=True)
         model.save(out, precision="int8")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and release."""
     parser = argparse.ArgumentParser(prog="python -m models.release", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run")
-    parser.add_argument("folder", type=Path, metavar="PAIRS")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--made", required=True, help="with how much work it was made")
-    parser.add_argument("--directions", nargs="+", default=["en-pt", "pt-en"], choices=["en-pt", "pt-en"])
-    values = parser.parse_args()
-    release(values.run, values.folder, values.out, values.made, values.directions)
+    parser.add_argument("folder", type=Path, metavar="DATA", help="what `models.prepare` or `models.labels` wrote")
+    parser.add_argument("--out", type=Path, required=True, help=f"a folder with the name of {', '.join(ABOUT)}")
+    parser.add_argument("--made", help="with how much work it was made; the time of the run if not given")
+    values = parser.parse_args(arguments)
+    release(values.run, values.folder, values.out, values.made or _made(Path(values.run)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Builds a release and tries it: `make dist` writes a wheel and a source distribution to dist/ and publishes nothing.
+"""Builds a release and tries it: `make dist` writes a wheel and a source distribution to dist/, and the wheel of
+`atento-models`, and publishes nothing.
 
-The steps: the changelog has a section for the version; both files are built (`build`), hold what git tracks and nothing
+The steps: the changelog has a section for the version; the files are built (`build`), hold what git tracks and nothing
 else, and are checked (`twine check --strict`); the wheel is installed into a fresh environment of each Python version
 that this machine has, and tried there. Last it prints the release notes, which are that section of the changelog.
 """
@@ -20,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 PACKAGES = {"atento", "atento_serve", "atento_world", "atento_lab"}
-MODEL, SENTENCE = "micro-world-en-pt", "The white cat sleeps."
+MODELS = "atento_models"  # a distribution of its own, for its size
+SHOWN, SENTENCE = "micro-world-en-pt", "The white cat sleeps."
 
 
 def run(*command: str | Path, text: str = "", folder: Path = ROOT) -> str:
@@ -53,22 +55,24 @@ def notes(number: str, changelog: str) -> str:
     return found[1].strip()
 
 
-def build(out: Path) -> tuple[Path, Path]:
-    """Return the wheel and the source distribution, built into a folder with the locked build backend."""
+def build(out: Path) -> tuple[Path, Path, Path]:
+    """Return wheel, source distribution and wheel of the models, built into a folder with the locked build backend."""
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
-    return next(out.glob(f"atento-{version()}-*.whl")), out / f"atento-{version()}.tar.gz"
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", out, ROOT / "src" / MODELS)
+    found = (next(out.glob(pattern)) for pattern in (f"atento-{version()}-*.whl", "*.tar.gz", f"{MODELS}-*.whl"))
+    return (*found,)
 
 
-def strangers(wheel: Path, source: Path) -> list[str]:
-    """Return the files of both that git does not track and the build did not write."""
+def strangers(wheel: Path, source: Path, models: Path) -> list[str]:
+    """Return the files of the three that git does not track and the build did not write."""
     tracked = {*run("git", "ls-files").splitlines(), "PKG-INFO"}
     with tarfile.open(source) as opened:
         names = [one.name.partition("/")[2] for one in opened if not one.isdir()]
-    shipped = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     wrong = [
-        f"{wheel.name}: {name}"
-        for name in shipped
-        if f"src/{name}" not in tracked or name.split("/")[0] not in PACKAGES
+        f"{each.name}: {name}"
+        for each, packages in ((wheel, PACKAGES), (models, {MODELS}))
+        for name in zipfile.ZipFile(each).namelist()
+        if ".dist-info/" not in name and (f"src/{name}" not in tracked or name.split("/")[0] not in packages)
     ]
     return [*wrong, *(f"{source.name}: {name}" for name in names if name not in tracked)]
 
@@ -118,17 +122,17 @@ def tried(python: Path, wheel: Path, folder: Path) -> list[str]:
     if said[0] != f"atento --version: atento {version()}":
         raise SystemExit(f"{said[0]}; the source is {version()}")
     if not any(name.startswith("atento_world/models/") for name in zipfile.ZipFile(wheel).namelist()):
-        return [*said, f"atento translate {MODEL}: not tried, this wheel has no models"]
-    translated = run(atento, "translate", MODEL, "-", text=f"{SENTENCE}\n", folder=folder).strip()
+        return [*said, f"atento translate {SHOWN}: not tried, this wheel has no models"]
+    translated = run(atento, "translate", SHOWN, "-", text=f"{SENTENCE}\n", folder=folder).strip()
     if not translated:
-        raise SystemExit(f"atento translate {MODEL}: no output for {SENTENCE!r}")
-    return [*said, f"atento translate {MODEL}: {SENTENCE} → {translated}"]
+        raise SystemExit(f"atento translate {SHOWN}: no output for {SENTENCE!r}")
+    return [*said, f"atento translate {SHOWN}: {SENTENCE} → {translated}"]
 
 
 def main(arguments: list[str]) -> None:
     """Build, check, try, print the notes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the files")
     parser.add_argument("--index", default="", help="package index that PyTorch is installed from")
     parser.add_argument(
         "--borrow", action="store_true", help="try with the packages of this environment, this Python alone"
@@ -136,11 +140,11 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     text = notes(version(), (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     shutil.rmtree(options.out, ignore_errors=True)
-    wheel, source = build(options.out)
-    if wrong := strangers(wheel, source):
+    wheel, _, _ = files = build(options.out)
+    if wrong := strangers(*files):
         raise SystemExit("not tracked by git, and would be shipped:\n  " + "\n  ".join(wrong))
-    run(sys.executable, "-m", "twine", "check", "--strict", wheel, source)
-    for file in (wheel, source):
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    for file in files:
         print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB, checked")
     for number in PYTHONS:
         program = interpreter(number)

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tools.release import PACKAGES, build, environment, strangers, tried
+from tools.release import MODELS, PACKAGES, build, environment, strangers, tried
 
 from atento import __version__ as atento_version
 from http_service import served
@@ -21,13 +21,13 @@ NOT_OURS = {
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The wheel and the source distribution, as `make dist` builds them."""
+def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """The wheel, the source distribution and the wheel of the models, as `make dist` builds them."""
     return build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
-def wheel(release: tuple[Path, Path]) -> Path:
+def wheel(release: tuple[Path, Path, Path]) -> Path:
     return release[0]
 
 
@@ -50,7 +50,7 @@ def test_the_wheel_has_the_four_packages_and_nothing_else(wheel: Path) -> None:
         assert {f"{package}/py.typed", f"{package}/README.md"} <= set(names)
 
 
-def test_both_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, Path, Path], tmp_path: Path) -> None:
     """No environment, no cache, no run; a file that is planted in the wheel is found."""
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("not a clone, or no git")
@@ -58,13 +58,13 @@ def test_both_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, P
     planted = Path(shutil.copy(release[0], tmp_path))
     with zipfile.ZipFile(planted, "a") as opened:
         opened.writestr("atento/.venv/key.py", "")
-    assert strangers(planted, release[1]) == [f"{planted.name}: atento/.venv/key.py"]
+    assert strangers(planted, *release[1:]) == [f"{planted.name}: atento/.venv/key.py"]
 
 
-def test_twine_finds_nothing_to_say(release: tuple[Path, Path]) -> None:
+def test_twine_finds_nothing_to_say(release: tuple[Path, Path, Path]) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, release)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 3, done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -78,6 +78,26 @@ def test_the_small_models_in_it_are_small(wheel: Path) -> None:
     files = [one for one in zipfile.ZipFile(wheel).infolist() if one.filename.startswith("atento_world/models/")]
     assert sum(one.filename.endswith(".safetensors") for one in files) == 7
     assert sum(one.file_size for one in files) < 5_000_000
+
+
+def test_the_models_of_real_text_are_a_wheel_of_their_own(release: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    wheel, source, models = release
+    assert wheel.stat().st_size < 15e6 and source.stat().st_size < 20e6 and models.stat().st_size < 45e6
+    python = environment(tmp_path / "env", sys.executable, wheel, borrowed=True)
+    assert "atento-en-pt" not in atento(python, "doctor", folder=tmp_path).stdout
+    missing = atento(python, "translate", "atento-en-pt", folder=tmp_path, text="Hello.\n")
+    assert missing.returncode == 2 and "comes with the package atento-models" in missing.stderr
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "--no-compile", "--no-deps", "-q", models]
+    subprocess.run(command, check=True)
+    assert atento(python, "translate", "atento-en-pt", folder=tmp_path, text="Hello.\n").returncode == 0
+    clean = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
+    checking = [str(python), "-m", MODELS]
+    checked = subprocess.run(checking, cwd=tmp_path, capture_output=True, text=True, env=clean, check=True)
+    assert "atento-en-pt: 5 files" in checked.stdout and checked.stdout.count("as released") >= 8
+    damaged = next(python.parents[1].glob(f"lib/*/site-packages/{MODELS}/models/atento-en-pt/config.json"))
+    damaged.write_text(damaged.read_text("utf-8") + " ", "utf-8")
+    checked = subprocess.run(checking, cwd=tmp_path, capture_output=True, text=True, env=clean, check=False)
+    assert checked.returncode == 1 and checked.stdout.count("as released") >= 7 and "config.json" in checked.stdout
 
 
 def test_what_is_installed_works_without_the_clone(python: Path, tmp_path: Path) -> None:

@@ -182,10 +182,11 @@ def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monk
         (tmp_path / f"{split}.tsv").write_text("".join(f"{pair}\tx\n" for pair in pairs), "utf-8")
     (tmp_path / "everyday.tsv").write_text(pairs[0] + "\n", "utf-8")
     monkeypatch.setattr("models.release.EVERYDAY", tmp_path / "everyday.tsv")
-    release("micro-world-en-pt", tmp_path, tmp_path / "small", "a minute", ["en-pt"])
-    card = (tmp_path / "small" / "README.md").read_text("utf-8")
-    assert "# small" in card and "made with a minute" in card and "| tatoeba | en-pt | 4 | " in card
-    assert atento.load(tmp_path / "small").translate("The white cat sleeps.") == "O gato branco dorme."
+    release("micro-world-en-pt", tmp_path, tmp_path / "atento-en-pt", "a minute")
+    card = (tmp_path / "atento-en-pt" / "README.md").read_text("utf-8")
+    assert "# atento-en-pt" in card and "made with a minute" in card
+    assert "| tatoeba | English to Portuguese | 4 | " in card and "Portuguese to English" not in card
+    assert atento.load(tmp_path / "atento-en-pt").translate("The white cat sleeps.") == "O gato branco dorme."
 
 
 def test_the_network_of_both_directions_translates(tmp_path: Path) -> None:

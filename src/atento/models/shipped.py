@@ -1,13 +1,12 @@
-"""The models that come with the package, by name: those of the micro-world. Does not load torch."""
+"""The models that come with the package, by name: the micro-world's, and those of `atento-models`. Does not load torch."""
 
 import importlib.util
 from pathlib import Path
 
 
 def shipped_models() -> dict[str, Path]:
-    """Return the folder of each model that comes with the package, by its name; sorted."""
-    package = importlib.util.find_spec("atento_world")  # found, not imported: its grammar is not needed
-    assert package is not None and package.origin is not None
-    folder = Path(package.origin).with_name("models")
-    found = folder.iterdir() if folder.is_dir() else ()
-    return {path.name: path for path in sorted(found) if (path / "config.json").is_file()}
+    """Return the folder of each model that is installed with the package, by its name; sorted."""
+    packages = (importlib.util.find_spec(name) for name in ("atento_models", "atento_world"))  # found, not imported
+    folders = (Path(package.origin).with_name("models") for package in packages if package and package.origin)
+    found = {path.name: path for folder in folders if folder.is_dir() for path in folder.iterdir()}
+    return {name: path for name, path in sorted(found.items()) if (path / "config.json").is_file()}

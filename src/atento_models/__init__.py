@@ -1,0 +1,1 @@
+"""Models of real Portuguese and English, which `atento.load` and every command take by name."""
