@@ -31,7 +31,8 @@ _SMALL = {"network.d_model": 64, "network.d_ff": 128, "tokenizer.vocab_size": 10
 _WIDE = {"network.d_model": 96, "network.d_ff": 192, "tokenizer.vocab_size": 1000}
 MODELS: dict[str, dict[str, Any]] = {  # name of model and recipe -> the keys of the recipe that are others here
     "micro-world-en-pt": {"network.d_model": 112, "network.d_ff": 256}
-    | {"data.train.0.count": 60000, "tokenizer.vocab_size": 1800, "training.steps": 1600},
+    | {"data.train.0.count": 150000, "tokenizer.vocab_size": 1800, "training.steps": 2400}
+    | {"training.optimizer": "muon", "training.learning_rate": 4e-3, "training.weight_decay": 0.1},
     "micro-world-lm": {"network.d_model": 96, "network.d_ff": 192, "tokenizer.vocab_size": 1500},
     "micro-world-mlm": {"network.d_model": 96, "network.d_ff": 192}
     | {"data.train.0.count": 60000, "tokenizer.vocab_size": 1500, "training.steps": 2000},

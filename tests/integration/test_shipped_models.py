@@ -15,7 +15,9 @@ from atento.networks import parameter_count
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
-MODELS = shipped_models()
+SHIPPED = shipped_models()
+MODELS = {name: path for name, path in SHIPPED.items() if name.startswith("micro-world-")}
+REAL = sorted({*SHIPPED} - {*MODELS})  # of real text
 LEAST = {"accuracy": 0.02, "entity-f1": 0.02, "squad": 2.0}  # how far a smaller model may stay below its recipe
 COMMANDS = {  # command -> standard input, and what the answer begins with
     "translate micro-world-en-pt": ("the cat sleeps\nThe white cat sleeps.\n", "O gato dorme\nO gato branco dorme.\n"),
@@ -68,6 +70,23 @@ def test_a_command_works_at_once(server: ForkServer, tmp_path: Path, command: st
     done = server.run(*words, cwd=tmp_path, stdin=text, env={"HF_HUB_OFFLINE": "1"})
     assert done.status == 0 and done.stdout.startswith(said), done
     assert done.stdout or "--out" in words
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_model_of_real_text_is_small_and_its_card_has_data_licence_and_scores(name: str) -> None:
+    card = (SHIPPED[name] / "README.md").read_text(encoding="utf-8")
+    assert f"# {name}\n" in card and "**Data**" in card and "**What it does badly**" in card and "license: " in card
+    assert re.search(r"^\| .+ \| \d+\.\d+( \[[\d.]+, [\d.]+\])? \|$", card, flags=re.M)
+    size, count = (SHIPPED[name] / "model.safetensors").stat().st_size, parameter_count(atento.load(name).network)
+    assert (size <= 10e6 and count <= 12e6) if "en" in name.split("-") else size <= 4.5e6
+
+
+@pytest.mark.parametrize("text", ["", "😀😀 🎉", "Это русский текст.", "palavra " * 5000])
+def test_a_model_of_real_text_answers_whatever_it_is_given(server: ForkServer, tmp_path: Path, text: str) -> None:
+    verbs = {"atento-en-pt": "translate", "atento-pt-en": "translate", "atento-pt-lm": "perplexity"}
+    for name in REAL:
+        done = server.run(verbs.get(name, "tag"), name, cwd=tmp_path, stdin=f"{text}\n")
+        assert done.stdout.count("\n") == 1 if done.status == 0 else done.stderr.count("\n") == 1, (name, done)
 
 
 def test_a_path_of_that_name_wins_and_a_recipe_stays_a_recipe(

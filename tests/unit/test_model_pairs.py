@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from models.held_out import QUOTAS, Pair, draw, everyday_pairs, normalized, overlapping, read_table, text_hash
+from models.make import MADE, commands, main
 from models.pairs import cleaned, packages
 from models.prepare import MARK, prepare
 from models.readers import package_pairs, po_texts, qm_texts, sentences
@@ -193,3 +194,27 @@ def test_the_network_of_both_directions_translates(tmp_path: Path) -> None:
     model = atento.load(Path(__file__).parents[2] / "models" / "both-directions")
     texts = ["My sister does not read the book.", "Minha irmã não lê o livro.", "", "😀😀😀"]
     assert model.translate(texts) == ["Minha irmã não lê o livro.", "My sister doesn't read the book.", "", "😀😀😀"]
+
+
+def test_what_is_asked_for_is_gathered_trained_and_released_in_order(tmp_path: Path) -> None:
+    made = [
+        path.relative_to(tmp_path)
+        for path, _ in commands(["atento-pt-tags"], tmp_path, tmp_path)
+        if path.is_relative_to(tmp_path)
+    ]
+    names = ["pairs/train.tsv", "labels/stories-train.txt", "runs/atento-pt-encoder", "runs/atento-pt-tags"]
+    assert [str(path) for path in made] == names
+    for name in (*MADE, "atento-pt-encoder"):
+        assert load_recipe(Path(__file__).parents[2] / "models" / f"{name}.yaml").recipe
+    steps = [command[2] for _, command in commands(MADE, tmp_path, tmp_path)]
+    assert steps.count("models.release") == len(MADE) and steps.index("models.prepare") < steps.index("atento")
+
+
+def test_what_is_gathered_already_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[str] = []
+    monkeypatch.setattr("models.make.subprocess.run", lambda command, **_: run.append(command[2]))
+    for name in ("pairs/train.tsv", "pairs/spanish.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a\tb\tc\n", "utf-8")
+    main(["atento-en-pt", "--data", str(tmp_path), "--work", str(tmp_path)])
+    assert run == ["models.prepare", "atento", "models.release"]
