@@ -2,9 +2,9 @@
 
     python -m models.prepare PAIRS       after `models.pairs --out PAIRS` and `models.pivot --out PAIRS/spanish.tsv`
 
-PAIRS gets tatoeba.tsv, spanish.tsv's clean pairs as pivot.tsv, the same behind `<rules>` as rules.tsv, texts.tsv, and
-world.tsv, which the micro-world's grammar writes, with the columns source and target; what `atento data clean` dropped
-is in *.dropped.tsv. A file that is there stays.
+PAIRS gets tatoeba.tsv, spanish.tsv's clean pairs as pivot.tsv, the same behind `<rules>` as rules.tsv, texts.tsv,
+words.tsv of dictionaries, and world.tsv, which the micro-world's grammar writes, with the columns source and target;
+what `atento data clean` dropped is in *.dropped.tsv. A file that is there stays.
 """
 
 import argparse
@@ -35,17 +35,24 @@ def prepare(folder: Path) -> None:
         if not (folder / f"{name}.tsv").exists():
             rows = read_rows(folder / "train.tsv")
             kept = ((source, target) for source, target, origin in rows if is_wanted(source, origin))
-            _write(folder / f"{name}.all.tsv", kept)
-            _clean(folder / f"{name}.all.tsv", folder / f"{name}.tsv")
+            write_pairs(folder / f"{name}.all.tsv", kept)
+            clean(folder / f"{name}.all.tsv", folder / f"{name}.tsv")
     if not (folder / "pivot.tsv").exists():
-        _write(folder / "pivot.all.tsv", ((source, target) for source, target, _ in read_rows(folder / "spanish.tsv")))
-        _clean(folder / "pivot.all.tsv", folder / "pivot.tsv")
+        write_pairs(
+            folder / "pivot.all.tsv", ((source, target) for source, target, _ in read_rows(folder / "spanish.tsv"))
+        )
+        clean(folder / "pivot.all.tsv", folder / "pivot.tsv")
     _, *pairs = read_rows(folder / "pivot.tsv")
-    _write(folder / "rules.tsv", ((f"{MARK} {source}", target) for source, target in pairs))
+    write_pairs(folder / "rules.tsv", ((f"{MARK} {source}", target) for source, target in pairs))
+    if not (folder / "words.tsv").exists():
+        rows = read_rows(folder / "train.tsv")
+        write_pairs(folder / "words.tsv", ((one, other) for one, other, origin in rows if origin.startswith("words:")))
     if not (folder / "world.tsv").exists():
         written = [(pair.source, pair.target) for pair in write("train", WORLD)]
         held_out = {number for number, _ in overlapping(map("\t".join, written), read_table())}
-        _write(folder / "world.tsv", (pair for number, pair in enumerate(written, start=1) if number not in held_out))
+        write_pairs(
+            folder / "world.tsv", (pair for number, pair in enumerate(written, start=1) if number not in held_out)
+        )
 
 
 def read_rows(path: Path) -> Iterable[list[str]]:
@@ -53,12 +60,14 @@ def read_rows(path: Path) -> Iterable[list[str]]:
     return csv.reader(path.read_text("utf-8").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _write(path: Path, pairs: Iterable[tuple[str, str]]) -> None:
+def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    """Write a table with the columns source and target."""
     lines = ["source\ttarget", *(f"{source}\t{target}" for source, target in pairs)]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def _clean(path: Path, out: Path) -> None:
+def clean(path: Path, out: Path) -> None:
+    """Write what `atento data clean` keeps of a table, which goes."""
     dropped = path.with_name(f"{out.stem}.dropped.tsv")
     options = ["--out", out, "--dropped", dropped, "--columns", "source=source,target=target", "--max-words", WORDS]
     subprocess.run([sys.executable, "-m", "atento", "data", "clean", *map(str, [path, *options])], check=True)

@@ -152,7 +152,8 @@ def test_every_package_has_a_registry_a_section_and_a_licence() -> None:
     assert len({package.names[0] for package in listed}) == len(listed)
 
 
-def test_training_files_are_cleaned_by_kind(tmp_path: Path) -> None:
+def test_training_files_are_cleaned_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.prepare.WORLD", 20)
     rows = [
         ("Who reads the old book?", "Quem lê o livro velho?", "tatoeba"),
         ("Open the file first.", "Primeiro abra o arquivo.", "catalogue:a"),
@@ -169,6 +170,7 @@ def test_training_files_are_cleaned_by_kind(tmp_path: Path) -> None:
     assert found["texts"] == ["Open the file first.\tPrimeiro abra o arquivo.", "Read this page.\tLeia esta página."]
     assert "placeholders" in (tmp_path / "texts.dropped.tsv").read_text("utf-8")
     assert (tmp_path / "rules.tsv").read_text("utf-8").splitlines()[1] == f"{MARK} We know it all.\tSabemos tudo isso."
+    assert 19 <= len((tmp_path / "world.tsv").read_text("utf-8").splitlines()) <= 21
     both, *directions = (
         load_recipe(Path(__file__).parents[2] / "models" / f"{name}.yaml", [f"data.folder={tmp_path}"]).recipe
         for name in ("both-directions", "atento-en-pt", "atento-pt-en")
