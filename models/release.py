@@ -45,7 +45,7 @@ without its noun may get the wrong person or gender. It writes what is likely, n
 again."""
 TAGGED = """It reads a sentence at a time, and knows written Brazilian Portuguese best: posts without capitals and
 accents, speech and old spelling are read worse."""
-PRETRAINED = "Its layers were first trained to fill masks in the same and other free texts."
+PRETRAINED = "Its layers were first trained to fill masks, for an hour of one core, in the same and other free texts."
 ABOUT = {  # name -> licence, languages, what it is, its data, what it does badly
     "both-directions": ("apache-2.0", "en, pt", "English and Brazilian Portuguese, both directions.", PAIRS, UNSURE),
     "atento-en-pt": ("apache-2.0", "en, pt", "Translates English into Brazilian Portuguese.", PAIRS, UNSURE),
