@@ -196,6 +196,8 @@ def studio(
 
     named = [one for word in models or _small_models() for one in _runs_in(word)]
     shown = _models(named, [], _options(device, precision, engine, threads, seed))
+    first = next((name for name in ("atento-en-pt", "micro-world-en-pt") if name in shown), next(iter(shown)))
+    shown = {first: shown[first], **shown}  # the page opens on a translator
 
     def ready(url: str) -> None:
         progress(f"ready: {url} shows {', '.join(shown)}; open {url}/studio/")
