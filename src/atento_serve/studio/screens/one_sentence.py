@@ -47,7 +47,7 @@ def why_not(model: Model) -> Reason | None:
 def _flow(shelf: Shelf, fields: TextFields) -> Values:
     """The trace, and of each stack, by the places of its tokens: norms before and behind each layer, first vectors.
 
-    `ends` are the numbers of the one vector of a model that embeds texts.
+    `ends` are the numbers of the one vector of a model that embeds texts; `pooled` is how tokens become one vector.
     """
     trace, model = trace_of(shelf, fields), shelf.model(fields.model)
     stacks = {
@@ -60,7 +60,9 @@ def _flow(shelf: Shelf, fields: TextFields) -> Values:
     }
     only_embeds = verbs_of(model)[:1] == ["embed"]
     ends = _rounded(torch.from_numpy(model.embed([fields.text])[0])) if only_embeds else None
-    return {**trace.shown(), "stacks": stacks, "ends": ends}
+    config = model.network.config
+    pooled = next((config.pooling(head) for head in config.heads if config.pooling(head)), None)
+    return {**trace.shown(), "stacks": stacks, "ends": ends, "pooled": pooled}
 
 
 def _rounded(numbers: Tensor) -> list[float]:

@@ -24,7 +24,8 @@ export function fitting(card) {
   return EXAMPLES.filter((one) => (!card || card.languages.includes(one.language.slice(0, 2))) && (kind ? kind in one : !one.second && !one.question));
 }
 
-// The first sentence in a language that a model reads; without a model, the first of all.
-export function firstText(card) {
-  return (EXAMPLES.find(({ language }) => card?.languages.includes(language.slice(0, 2))) ?? EXAMPLES[0]).text;
+// What to begin with: the first example that fits; of a tagger, one with a name in it. Without a model, the first of all.
+export function firstExample(card) {
+  const fit = fitting(card);
+  return (card?.verbs[0] === "tag" ? fit.find(({ text }) => text.startsWith("Ana")) : null) ?? fit[0] ?? EXAMPLES[0];
 }
