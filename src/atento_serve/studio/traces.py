@@ -11,8 +11,8 @@ from atento.decoding.trace import Trace as SearchTrace
 from atento.errors import UsageError
 from atento.inspection import AttentionRecord
 from atento.inspection.figures.attention_map import kind_name
+from atento.inspection.layer_streams import streams
 from atento.inspection.maps import Side
-from atento.inspection.stream import streams
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
 from atento.tasks.attending import record_of_ids
@@ -146,7 +146,7 @@ def _read(model: Model, fields: TextFields) -> tuple[list[int], list[int]]:
         return special.apply(ids)[0], []
     second = tokenizer.encode(fields.second)
     # a question stands before what answers it
-    return special.apply(second, ids) if "answer" in verbs_of(model) else special.apply(ids, second)
+    return special.apply(second, ids) if verbs_of(model)[:1] == ["answer"] else special.apply(ids, second)
 
 
 def run_pass(model: Model, fields: TextFields, target: str | None) -> AttentionRecord | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.errors import UsageError
-from atento.inspection.stream import inner_activations, lens
+from atento.inspection.layer_streams import inner_activations, lens
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
 from atento.tasks.task_model import tokenizer_of

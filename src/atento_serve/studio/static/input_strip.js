@@ -17,7 +17,7 @@ export class InputStrip {
       this.examples.querySelector("select").value = "";
     }, { id: "examples" });
     this.toggles = make("span", { class: "checks" });
-    this.settings = make("details", { class: "save settings" }, make("summary", {}, t("input.settings")), make("div", { class: "menu" }, this.target.label, this.toggles));
+    this.settings = make("details", { class: "drop settings" }, make("summary", {}, t("input.settings")), make("div", { class: "menu" }, this.target.label, this.toggles));
     this.element = make("section", { class: "strip", "aria-label": t("input.title") },
       make("div", { class: "texts" }, this.text.label, this.examples, this.settings), this.chips);
   }

@@ -240,8 +240,9 @@ export class River {
       const [x, y] = this.narrow ? [across, end + 20] : [end + 8, across + (at === 0 ? 6 : 5)];
       const words = svg("text", { x, y, class: big, "text-anchor": this.narrow ? "middle" : "start" }, short(clean(label), this.narrow ? 9 : 13));
       const number = svg("text", { x: this.narrow ? x : this.size[0] - 6, y: this.narrow ? y + 17 : y, class: "tick", "text-anchor": this.narrow ? "middle" : "end" }, value);
+      const hit = svg("rect", { class: "hit", ...(this.narrow ? { x: x - step / 2 + 2, y: y - 20, width: step - 4, height: 42 } : { x: x - 4, y: across - 14, width: this.size[0] - x, height: 28 }) });
       return [svg("path", { d: this.curve(knot - 2, source, end, across), class: "ray", pathLength: 1, "stroke-width": (1 + Math.max(0, share) * 15).toFixed(2) }),
-        press ? svg("g", { class: "part", role: "button", tabindex: 0, "aria-label": `${label} ${value}`, ...about, on: { click: press, keydown: (event) => { if (["Enter", " "].includes(event.key)) { event.preventDefault(); event.stopPropagation(); press(); } } } }, words, number) : svg("g", about ?? {}, words, number)];
+        press ? svg("g", { class: "part", role: "button", tabindex: 0, "aria-label": `${label} ${value}`, ...about, on: { click: press, keydown: (event) => { if (["Enter", " "].includes(event.key)) { event.preventDefault(); event.stopPropagation(); press(); } } } }, hit, words, number) : svg("g", about ?? {}, words, number)];
     }));
   }
 

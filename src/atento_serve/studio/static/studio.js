@@ -64,7 +64,7 @@ class Studio {
     const themes = menu(t("bar.theme"), ["", "light", "dark"].map((theme) => [theme, t(`theme.${theme || "system"}`)]),
       this.state.get("theme"), (theme) => this.state.set({ theme }), { id: "theme" });
     this.files = make("div", { class: "formats", role: "group", "aria-label": t("bar.save") }, make("span", {}, t("bar.save")), ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format))));
-    this.more = make("details", { class: "save" }, make("summary", { title: t("bar.more"), "aria-label": t("bar.more") }, "⋯"),
+    this.more = make("details", { class: "drop save" }, make("summary", { title: t("bar.more"), "aria-label": t("bar.more") }, "⋯"),
       make("div", { class: "menu" }, this.second, this.badge, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
         button(t("help.open"), () => this.help.showModal(), { "aria-keyshortcuts": "?" })));
     const opener = button("☰", () => this.rail.classList.toggle("open"), { class: "opener", "aria-label": t("bar.screens") });

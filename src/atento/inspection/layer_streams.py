@@ -26,13 +26,13 @@ def streams(network: Network) -> Iterator[dict[str, list[Tensor]]]:
     """
     seen: dict[str, list[Tensor]] = {}
 
-    def before(module: Stack, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def before(module: Stack, inputs: tuple[object, ...], named: dict[str, Any]) -> tuple[object, dict[str, Any]]:
         given = named.get("layers")
         seen["decoder" if module.writes else "encoder"] = layers = [] if given is None else given
         return inputs, named | {"layers": layers}
 
-    def behind(kind: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-        def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def behind(kind: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor | tuple[Tensor, object]], None]:
+        def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | tuple[Tensor, object]) -> None:
             seen[kind] = [inputs[0], output[0] if isinstance(output, tuple) else output]
 
         return keep
