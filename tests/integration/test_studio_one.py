@@ -1,6 +1,7 @@
 """The screen One sentence: its numbers are Python's, its picture is quick, and its parts unfold, by keys too."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,9 +174,7 @@ def test_a_long_text_is_bounded_and_quick(browser: Any, deep: tuple[Served, str]
     studio, text = deep
     flow = studio.post("/studio/api/flow", {"model": "deep", "text": text})
     threads = studio.post("/studio/api/flow_links", {"model": "deep", "text": text})
-    print(
-        f"\n{len(flow.json()['sides']['source']['ids'])} tokens: {len(flow.content):,} B, {len(threads.content):,} B"
-    )
+    print(f"\n{len(flow.json()['sides']['source']['ids'])} tokens: {len(flow.content):,} B, {len(threads.content):,} B")
     assert len(flow.content) < 700_000 and len(threads.content) <= 12 * 12 * 1024
     began = time.perf_counter()
     seen = StudioPage(browser, studio, fresh=True).go("one", text=text)
@@ -270,7 +269,7 @@ def test_parts_unfold_with_pythons_numbers(browser: Any, studio: Served) -> None
         seen.go("one", model="en-pt", target="o gato", at=1)
         seen.page.locator(f"[data-part={part}]").press("Enter")
         assert seen.wait().problem == "" and seen.page.locator(".unfold").is_visible(), part
-        assert seen.page.locator(".unfold .source code", has_text=".py").first.is_visible(), part
+        seen.page.locator(".unfold .source code", has_text=".py").first.wait_for()  # the lines of the package
         assert "atento notes" in str(seen.page.locator(".unfold").text_content())
     said = asked(studio, "said", model="en-pt", text=TEXT, target="o gato", place=1)
     rows = seen.page.locator(".unfold .numbers tbody tr")
@@ -293,6 +292,7 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     second = page.locator(".fan [role=button]:has(.said)").nth(1)
     label = str(second.locator(".said").text_content())
     second.click()
+    page.wait_for_function("() => studio.state.get('target')")
     target = seen.wait().state["target"]
     expected = atento.load("micro-world-en-pt").translate(TEXT)
     assert target != expected and label in target.replace(" ", "")
@@ -388,3 +388,11 @@ def test_axe_finds_nothing_in_any_part(browser: Any, studio: Served, scheme: str
     for part in ("head-cross-0-1", "forward-decoder-0", "end"):
         assert seen.go("one", model="en-pt", target="o gato", part=part).axe() == [], part
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, part
+
+
+def test_the_attention_page_has_the_colours_of_studio() -> None:
+    package = Path(atento.__file__).parents[1]
+    sheets = ("atento_serve/studio/static/studio.css", "atento/inspection/page.css")
+    ours, page = ((package / sheet).read_text(encoding="utf-8") for sheet in sheets)
+    named = [re.findall(r"(--[\w-]+): (#\w+);", sheet) for sheet in (page, ours)]
+    assert len(set(named[0])) > 20 and set(named[0]) <= set(named[1])

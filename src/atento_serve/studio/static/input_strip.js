@@ -1,5 +1,5 @@
 // The input strip: the text, the target where the model writes one, examples, and the tokens of each side as chips.
-import { button, check, fillMenu, make, menu } from "./dom.js";
+import { button, check, drop, fillMenu, make, menu } from "./dom.js";
 import { fitting } from "./examples.js";
 import { LANGUAGES, t } from "./i18n.js";
 
@@ -17,7 +17,7 @@ export class InputStrip {
       this.examples.querySelector("select").value = "";
     }, { id: "examples" });
     this.toggles = make("span", { class: "checks" });
-    this.settings = make("details", { class: "drop settings" }, make("summary", {}, t("input.settings")), make("div", { class: "menu" }, this.target.label, this.toggles));
+    this.settings = drop(t("input.settings"), { class: "settings" }, this.target.label, this.toggles);
     this.element = make("section", { class: "strip", "aria-label": t("input.title") },
       make("div", { class: "texts" }, this.text.label, this.examples, this.settings), this.chips);
   }

@@ -38,7 +38,7 @@ export class River {
     this.front = svg("g", {});
     this.element = svg("svg", { class: "river", viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, width: this.size[0], height: this.size[1], role: "group", "aria-label": this.texts.title },
       svg("defs", {}, svg("linearGradient", { id: "bridge", gradientUnits: "userSpaceOnUse", ...this.ends() }, svg("stop", { offset: 0, class: "from" }), svg("stop", { offset: 1, class: "to" }))),
-      this.threads, this.lit, this.front, this.fan);
+      svg("rect", { width: "100%", height: "100%", class: "ground" }), this.threads, this.lit, this.front, this.fan);
     this.draw();
   }
 
@@ -94,7 +94,7 @@ export class River {
 
   // The outline of a token's band, whose width is the length of its vector before and behind each layer.
   band({ at, norms }, place) {
-    const middle = this.across(place), half = (layer) => Math.max(0.3, 0.42 * this.lane * norms[layer][place] / this.largest);
+    const middle = this.across(place), half = (layer) => Math.max(0.3, 0.36 * this.lane * norms[layer][place] / this.largest);
     const side = (sign, layers) => layers.map((layer, n) => {
       const spot = this.spot(at[layer], middle + sign * half(layer));
       if (!n) return spot;

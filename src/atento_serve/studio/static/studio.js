@@ -1,6 +1,6 @@
 // The frame: top bar, rail of screens, input strip, the screen that is shown, and one sentence where it cannot be.
 import { Refusal, about, call, remembering, setKey } from "./api.js";
-import { button, fillMenu, make, menu } from "./dom.js";
+import { button, drop, fillMenu, make, menu } from "./dom.js";
 import { LANGUAGES, has, setLanguage, t } from "./i18n.js";
 import { firstExample } from "./examples.js";
 import { InputStrip } from "./input_strip.js";
@@ -64,14 +64,13 @@ class Studio {
     const themes = menu(t("bar.theme"), ["", "light", "dark"].map((theme) => [theme, t(`theme.${theme || "system"}`)]),
       this.state.get("theme"), (theme) => this.state.set({ theme }), { id: "theme" });
     this.files = make("div", { class: "formats", role: "group", "aria-label": t("bar.save") }, make("span", {}, t("bar.save")), ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format))));
-    this.more = make("details", { class: "drop save" }, make("summary", { title: t("bar.more"), "aria-label": t("bar.more") }, "⋯"),
-      make("div", { class: "menu" }, this.second, this.badge, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
-        button(t("help.open"), () => this.help.showModal(), { "aria-keyshortcuts": "?" })));
+    this.more = drop("⋯", { class: "save", label: t("bar.more") }, this.second, this.badge, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
+      button(t("help.open"), () => this.help.showModal(), { "aria-keyshortcuts": "?" }));
     const opener = button("☰", () => this.rail.classList.toggle("open"), { class: "opener", "aria-label": t("bar.screens") });
     this.rail = make("nav", { class: "rail", "aria-label": t("bar.screens") });
     this.strip = new InputStrip(this);
     this.heading = make("h1", { tabindex: -1 });
-    this.purpose = make("p", { class: "muted" });
+    this.purpose = make("p", { class: "muted purpose" });
     this.honesty = make("p", { class: "honesty" }, t("honesty"), " ", button(t("help.open"), () => this.help.showModal(), { class: "link" }));
     this.problem = make("div", { class: "problem", role: "alert", hidden: true });
     this.place = make("div", { id: "screen" });
@@ -79,7 +78,7 @@ class Studio {
     this.help = this.helpDialog();
     const bar = make("header", { class: "bar" }, opener, make("strong", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), make("span", {}, "Atento Studio")), this.models,
       make("span", { class: "right" }, this.finder(), languages, this.more));
-    const main = make("main", { id: "main" }, this.heading, this.purpose, this.honesty, this.strip.element, this.problem, this.place);
+    const main = make("main", { id: "main" }, this.heading, this.purpose, this.strip.element, this.problem, this.place, this.honesty);
     document.body.replaceChildren(make("a", { class: "skip", href: "#main", on: { click: (event) => {
       event.preventDefault();
       this.heading.focus();
@@ -207,6 +206,7 @@ class Studio {
 
   name(screen) {
     this.shown = screen;
+    this.place.dataset.screen = screen;
     this.heading.textContent = screen ? t(`screen.${screen}`) : "Studio";
     this.purpose.textContent = screen ? t(`about.${screen}`) : "";
     document.title = `${this.heading.textContent} · Atento Studio`;
@@ -241,6 +241,7 @@ class Studio {
     this.place.hidden = Boolean(error) && !here;
     this.place.classList.toggle("refused", Boolean(error));
     this.problem.hidden = !error;
+    this.problem.classList.toggle("offers", error?.code === "cannot_feed");
     if (!error) return;
     if (!(error instanceof Refusal)) console.error(error);
     const sentence = error instanceof Refusal ? error.message : t("error.page", { what: `${error.name}: ${error.message}` });

@@ -124,6 +124,8 @@ class One {
     const unfold = part ? await unfolded(this, part, place, said) : null;
     if (!current()) return;
     this.place.replaceChildren(...(unfold ? [unfold] : []));
+    if (unfold && this.part !== part) unfold.scrollIntoView({ block: "nearest" });
+    this.part = part;
     this.player.parentElement.hidden = ends !== "next";
   }
 
@@ -148,10 +150,10 @@ class One {
       return { rows: labels.map(([name, p]) => row([name, p])), places: ["first", "pooler"].includes(this.flow.pooled) ? [0] : all };
     }
     if (ends === "tags") {
-      const { words } = await answers("labels", base), { spans } = this.flow.sides.source;
-      const tags = words.filter(([label]) => label !== "O");
+      const { entities, words } = await answers("labels", base), { spans } = this.flow.sides.source;
+      const tags = entities.length ? entities : words.filter(([label]) => label !== "O");
       const places = tags.flatMap(([,, start, end]) => all.filter((place) => spans[place] && spans[place][0] < end && start < spans[place][1]));
-      return { tags, rows: tags.map(([label, text, , , p]) => row([`${text}: ${label}`, p])), places: places.length ? places : [] };
+      return { rows: tags.map(([label, text, , , p]) => row([`${text}: ${label}`, p])), places: places.length ? places : [] };
     }
     if (ends === "answers") {
       if (!full.second) return { rows: [], places: [] };
@@ -194,12 +196,19 @@ class One {
     this.line.hidden = !writes && ends !== "fill";
     this.line.setAttribute("aria-label", t(ends === "fill" ? "fill.press" : "side.output"));
     if (writes) {
-      this.line.replaceChildren(...flow.sides.output.tokens.map(([label], place) => button(label.replace("▁", " "), () => state.set({ at: place, pin: "" }),
-        { class: place > at ? "ahead" : null, "aria-pressed": String(place === at), "data-token": `output-${place}`, title: t("one.choose") })));
+      this.line.replaceChildren(...flow.sides.output.tokens.map(([label], place) => this.pointing(place, button(label.replace("▁", " "), () => state.set({ at: place, pin: "" }),
+        { class: place > at ? "ahead" : null, "aria-pressed": String(place === at), "data-token": `output-${place}`, title: t("one.choose") }))));
     } else if (ends === "fill") {
       const text = state.get("text"), spans = wordSpans(text), [wanted] = maskedWords(state, spans);
       this.line.replaceChildren(...spans.map(([start, end], place) => button(text.slice(start, end), () => state.set({ masked: place }), { "aria-pressed": String(place === wanted), title: t("one.mask") })));
     }
+  }
+
+  // A word of the line lights up in the picture when it is pointed at.
+  pointing(place, element) {
+    for (const name of ["pointerenter", "focus"]) element.addEventListener(name, () => this.light("output", place));
+    for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.light(null));
+    return element;
   }
 
   // --- steps ---
