@@ -581,4 +581,13 @@ export default {
   "needs.why": "Why needs a model that predicts something.",
   "needs.compare": "Compare needs two models that do something alike.",
   "reason.no_layers": "{kind} has no layers of tokens.",
+  "one.story.after": "After “{before}” it writes “{token}” ({share})",
+  "one.story.begins": "It begins with “{token}” ({share})",
+  "one.story.fill": "In the place of the mask it expects “{token}” ({share})",
+  "one.story.reads": ", and reads “{word}” most",
+  "one.story.labels": "It says “{token}” ({share}).",
+  "one.story.tags": "It finds “{token}” ({share}).",
+  "one.story.answers": "It answers “{token}” ({share}).",
+  "one.story.vector": "It ends in one vector, which stands for the text.",
+  "one.story.nothing": "It finds nothing in this text.",
 };

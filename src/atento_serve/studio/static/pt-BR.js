@@ -581,4 +581,13 @@ export default {
   "needs.why": "Por quê precisa de um modelo que prevê algo.",
   "needs.compare": "Comparar precisa de dois modelos que fazem algo igual.",
   "reason.no_layers": "{kind} não tem camadas de tokens.",
+  "one.story.after": "Depois de “{before}” ele escreve “{token}” ({share})",
+  "one.story.begins": "Ele começa com “{token}” ({share})",
+  "one.story.fill": "No lugar da máscara ele espera “{token}” ({share})",
+  "one.story.reads": ", e lê mais “{word}”",
+  "one.story.labels": "Ele diz “{token}” ({share}).",
+  "one.story.tags": "Ele acha “{token}” ({share}).",
+  "one.story.answers": "Ele responde “{token}” ({share}).",
+  "one.story.vector": "Ele termina num vetor, que representa o texto.",
+  "one.story.nothing": "Ele não acha nada neste texto.",
 };

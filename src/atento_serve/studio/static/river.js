@@ -36,7 +36,8 @@ export class River {
     this.lit = svg("g", { class: "lit" });
     this.fan = svg("g", { class: "fan" });
     this.front = svg("g", {});
-    this.element = svg("svg", { class: "river", viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, width: this.size[0], height: this.size[1], role: "group", "aria-label": this.texts.title },
+    const scale = Math.max(0.8, Math.min(1, width / this.size[0]));  // what is little too wide is drawn smaller; what is much wider scrolls
+    this.element = svg("svg", { class: "river", viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, width: Math.floor(scale * this.size[0]), height: Math.floor(scale * this.size[1]), role: "group", "aria-label": this.texts.title },
       svg("defs", {}, svg("linearGradient", { id: "bridge", gradientUnits: "userSpaceOnUse", ...this.ends() }, svg("stop", { offset: 0, class: "from" }), svg("stop", { offset: 1, class: "to" }))),
       svg("rect", { width: "100%", height: "100%", class: "ground" }), this.threads, this.lit, this.front, this.fan);
     this.draw();
@@ -47,23 +48,26 @@ export class River {
   layout() {
     const { narrow, stacks, width } = this, gates = stacks.reduce((sum, { norms }) => sum + norms.length - 1, 0), two = stacks.length > 1;
     this.lane = narrow ? Math.min(40, (width - 12) / this.most) : Math.min(27, 430 / this.most);
-    const cells = narrow ? 20 : 34, out = this.written ? (narrow ? 34 : 64) : 8, end = narrow ? 150 : 200;
+    const cells = narrow ? 20 : 34, out = this.written ? (narrow ? 34 : 64) : 8, end = narrow ? 150 : 224;
     const room = ({ labels }) => (narrow ? 48 : this.lane < 11 ? 14 : 20 + 7.4 * Math.min(9, Math.max(4, ...labels.map((one) => clean(one).length))));
     const fixed = stacks.reduce((sum, stack) => sum + room(stack) + cells, 0) + (two ? 134 : 0) + out + end;
-    this.gap = narrow ? 0 : Math.max(58, Math.min(280, (width - fixed) / gates));
-    const heads = Math.max(1, ...Object.values(this.maps).flatMap(({ heads: all }) => all));
-    this.columns = narrow ? Math.min(heads, 8) : this.gap / heads < 24 ? Math.ceil(Math.sqrt(heads)) : heads;
-    this.map = narrow ? Math.min(44, (width - 16) / this.columns - 4) : Math.min(34, (this.gap - 14) / this.columns - 3);
-    const rows = Math.ceil(heads / this.columns) * (this.map + 3), cross = this.maps.cross?.heads.length ?? 0;
-    this.over = (layers) => 22 + rows * layers + 6;  // what stands over the threads of a gap
-    this.from = narrow ? Math.max(6, (width - this.lane * this.most) / 2) : Math.max(this.over(1), two ? this.over(cross) : 0) + 4;
+    this.gap = narrow ? 0 : Math.max(48, Math.min(280, (width - fixed) / gates));
+    const most = (maps) => Math.max(1, ...maps.flatMap(({ heads }) => heads)), own = most(Object.entries(this.maps).flatMap(([kind, one]) => (kind === "cross" ? [] : [one])));
+    const grid = (heads, room, wrap) => {
+      const columns = narrow ? Math.min(heads, 8) : wrap && room / heads < 24 ? Math.ceil(Math.sqrt(heads)) : heads, size = Math.min(narrow ? 44 : 34, Math.max(3, room / columns - 3));
+      return { columns, size, tall: Math.ceil(heads / columns) * (size + 3) };
+    };
+    const cross = this.maps.cross?.heads.length ?? 0;
+    this.grids = { own: grid(own, narrow ? width - 16 : this.gap - 12, true), cross: grid(cross ? most([this.maps.cross]) : 1, narrow ? width - 16 : 116, false) };
+    this.over = (layers, { tall } = this.grids.own) => 22 + tall * layers + 6;  // what stands over the threads of a gap
+    this.from = narrow ? Math.max(6, (width - this.lane * this.most) / 2) : Math.max(this.over(1), two ? this.over(cross, this.grids.cross) : 0) + 4;
     if (narrow) this.gap = this.over(1) + 78;
     let along = 0;
     for (const stack of stacks) {
       const label = room(stack);
       if (stack !== stacks[0]) {
-        stack.bridge = [along + 4, along + (narrow ? this.over(cross) + 86 : 136)];
-        along += narrow ? this.over(cross) + 92 : 134;
+        stack.bridge = [along + 4, along + (narrow ? this.over(cross, this.grids.cross) + 86 : 136)];
+        along += narrow ? this.over(cross, this.grids.cross) + 92 : 134;
       }
       stack.label = along + label - 6;
       stack.cells = along + label;
@@ -110,7 +114,7 @@ export class River {
     return this.stacks.flatMap((stack) => {
       const own = stack.norms.slice(1).map((_, layer) => [stack.name, layer, stack.at[layer] + (this.narrow ? this.over(1) : 6), stack.at[layer + 1] - 16, stack]);
       const cross = this.maps.cross?.heads.length ?? 0;
-      return [...own, ...(stack.bridge && cross ? [["cross", this.bridged ?? cross - 1, stack.bridge[0] + (this.narrow ? this.over(cross) : 0), stack.bridge[1] - 4, stack]] : [])];
+      return [...own, ...(stack.bridge && cross ? [["cross", this.bridged ?? cross - 1, stack.bridge[0] + (this.narrow ? this.over(cross, this.grids.cross) : 0), stack.bridge[1] - 4, stack]] : [])];
     }).filter(([kind, layer]) => this.links[kind]?.[layer]);
   }
 
@@ -162,7 +166,7 @@ export class River {
       "data-token": `${stack.side}-${place}`, class: `name ${stack.name}`, on: this.pointing(stack.side, place) }) : null));
     const behind = stack === this.stacks.at(-1) && this.written && shown ? this.written.map((label, place) =>
       text(this.out + (this.narrow ? 14 : 0), place, short(clean(label), 8), { "text-anchor": this.narrow ? "middle" : "start", transform: null, class: "name written", "data-token": `${stack.side}-${place}`, on: this.pointing(stack.side, place) })) : [];
-    const head = stack === this.stacks[0] && !this.narrow ? this.part("pieces", this.texts.pieces, {}, svg("text", { class: "title", x: stack.label, y: 14, "text-anchor": "end" }, this.texts.pieces)) : null;
+    const head = stack === this.stacks[0] && !this.narrow ? this.part("pieces", this.texts.pieces, {}, svg("text", { class: "title", x: 4, y: 14 }, this.texts.pieces)) : null;
     return [head, ...own, ...behind].filter(Boolean);
   }
 
@@ -172,16 +176,15 @@ export class River {
       const reader = this.stacks.find(({ name }) => name === kind) ?? this.stacks.at(-1), colour = css(kind === "encoder" ? "--reads" : kind === "cross" ? "--bridge" : "--writes");
       let next = 0;
       return heads.flatMap((count, layer) => {
-        const start = kind === "cross" ? reader.bridge[0] : reader.at[layer], step = this.map + 3, line = kind === "cross" ? layer : 0;
-        const tall = Math.ceil(Math.max(...heads) / this.columns) * step, room = kind === "cross" && !this.narrow ? 120 : this.gap;
-        const left = this.narrow ? (this.width - this.columns * step) / 2 : start + (room - 10 - Math.min(count, this.columns) * step) / 2 + 2;
-        const top = (this.narrow ? start : 0) + 22 + line * tall;
+        const { columns: across, size, tall } = this.grids[kind === "cross" ? "cross" : "own"], step = size + 3, start = kind === "cross" ? reader.bridge[0] : reader.at[layer];
+        const room = kind === "cross" && !this.narrow ? 132 : this.gap, wide = Math.min(count, across) * step;
+        const left = this.narrow ? (this.width - wide) / 2 : start + (room - 10 - wide) / 2 + 2, top = (this.narrow ? start : 0) + 22 + (kind === "cross" ? layer * tall : 0);
         const title = kind === "cross" ? this.texts.cross : this.gap < 96 && !this.narrow ? String(layer) : `${this.texts[kind]} ${layer}`;
         const named = kind === "cross" && layer ? [] : [svg("text", { class: "title", x: this.narrow ? this.width / 2 : start + room / 2 - 3, y: top - 8, "text-anchor": "middle" }, title)];
         return [...named, ...Array.from({ length: count }, (_, head) => {
           const base = next * rows * columns;
           next += 1;
-          const x = left + (head % this.columns) * step, y = top + Math.floor(head / this.columns) * step, size = this.map;
+          const x = left + (head % across) * step, y = top + Math.floor(head / across) * step;
           return this.part(`head-${kind}-${layer}-${head}`, `${this.texts[kind]} ${layer}, ${this.texts.head} ${head}`, { "data-kind": kind }, svg("rect", { x: x - 1, y: y - 1, width: size + 2, height: size + 2, rx: 3, class: "back" }),
             svg("image", { x, y, width: size, height: size, preserveAspectRatio: "none", href: image(columns, rows, (row, column) => data[base + row * columns + column] / 255, colour) }));
         })];
@@ -238,7 +241,7 @@ export class River {
     this.fan.replaceChildren(...joined, ending, ...rows.flatMap(([label, share, value, press, about], at) => {
       const across = first + at * step, big = at === 0 ? "said first" : "said";
       const [x, y] = this.narrow ? [across, end + 20] : [end + 8, across + (at === 0 ? 6 : 5)];
-      const words = svg("text", { x, y, class: big, "text-anchor": this.narrow ? "middle" : "start" }, short(clean(label), this.narrow ? 9 : 13));
+      const words = svg("text", { x, y, class: big, "text-anchor": this.narrow ? "middle" : "start" }, short(clean(label), Math.floor((this.narrow ? step : this.size[0] - end - 66) / (at ? 9 : 12.5))));
       const number = svg("text", { x: this.narrow ? x : this.size[0] - 6, y: this.narrow ? y + 17 : y, class: "tick", "text-anchor": this.narrow ? "middle" : "end" }, value);
       const hit = svg("rect", { class: "hit", ...(this.narrow ? { x: x - step / 2 + 2, y: y - 20, width: step - 4, height: 42 } : { x: x - 4, y: across - 14, width: this.size[0] - x, height: 28 }) });
       return [svg("path", { d: this.curve(knot - 2, source, end, across), class: "ray", pathLength: 1, "stroke-width": (1 + Math.max(0, share) * 15).toFixed(2) }),

@@ -1,5 +1,5 @@
 // The parts of One sentence, unfolded: each says in one sentence what it does, with its numbers, its screen, its notes, its code.
-import { call } from "./api.js";
+import { Refusal, call } from "./api.js";
 import { bars, percent } from "./bars.js";
 import { strips } from "./charts.js";
 import { button, make, number, table } from "./dom.js";
@@ -48,25 +48,25 @@ async function forward(screen, [, kind, layer], place) {
     to: [["models", {}]], notes: ["C2"], code: ["FeedForward.forward"] };
 }
 
-function vectors(screen, [, kind], place) {
+async function vectors(screen, [, kind], place) {
   const stack = screen.river.stacks.find(({ name }) => name === kind) ?? screen.river.stacks[0];
   return { title: t("one.vectors"), text: t("one.about.vectors", { token: clean(stack.labels[place]), width: whole(stack.width), shown: whole(stack.vectors[0].length) }), content: [strip(t("one.vectors"), [[stack.labels[place], stack.vectors[place]]])],
     to: [["positions", {}]], notes: ["B1"], code: ["InputLayer.forward"] };
 }
 
-function pieces(screen) {
+async function pieces(screen) {
   const { source } = screen.flow.sides;
   return { title: t("one.pieces"), text: t("one.about.pieces"), content: [make("ol", { class: "chips" }, source.tokens.map(([label], at) => make("li", {}, make("span", { class: "chip plain" }, label), make("small", {}, String(source.ids[at])))))],
     to: [["tokens", {}]], notes: ["D1"], code: ["Tokenizer.encode"] };
 }
 
 // What is said in the end, and for the vocabulary what would have been said after each layer.
-function end(screen, parts, place, { rows, found }) {
+async function end(screen, parts, place, { rows, found }) {
   const { ends } = screen, screens = { next: screen.writes ? ["translate", "beam", "next"] : ["next", "beam"], fill: ["fill"], labels: ["labels", "why"], tags: ["labels"], answers: ["answer"], vector: ["compare"] }[ends];
   const most = rows[0]?.[1] || 1, list = bars(t("one.end"), rows.map(([label, share, value, press]) => [label, share / most, value, press]));
   const layers = found ? table(t("one.lens", { token: found.follows }), [t("heads.layer"), t("one.says"), found.follows], found.layers.map(({ share, tokens }, layer) =>
     [layer ? String(layer - 1) : t("one.before"), tokens.map(([token, p]) => `${token} ${percent(p)}`).join("  "), percent(share)])) : null;
-  return { title: t("one.end"), text: t(`one.about.${ends}`, { entropy: found ? number(found.entropy, 2) : "" }), content: [make("div", { class: "panels" }, list, ...(layers ? [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("one.lens", { token: found.follows }) }, layers)] : []))],
+  return { title: t("one.end"), text: t(`one.about.${ends}`, { entropy: found ? number(found.entropy, 2) : "" }), content: [make("div", { class: "stages" }, list, ...(layers ? [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("one.lens", { token: found.follows }) }, layers)] : []))],
     to: screens.map((name) => [name, {}]), notes: ["C5"], code: [screen.writes ? "EncoderDecoder.forward" : ends === "next" ? "Decoder.forward" : "Encoder.forward"] };
 }
 
@@ -76,8 +76,13 @@ const PARTS = { head, forward, vectors, pieces, end };
 export async function unfolded(screen, part, place, said) {
   const parts = part.split("-");
   if (!(parts[0] in PARTS)) return null;
-  const { title, text, content, to, notes, code } = await PARTS[parts[0]](screen, parts, place, said), { state } = screen.studio;
+  const { state } = screen.studio;
+  const failed = (error) => {
+    if (!(error instanceof Refusal)) throw error;
+    return { title: part, text: error.message, content: [], to: [], notes: [], code: [] };  // the picture stays
+  };
+  const { title, text, content, to, notes, code } = await PARTS[parts[0]](screen, parts, place, said).catch(failed);
   return make("section", { class: "panel unfold", "aria-label": title }, make("div", { class: "pinned" }, make("h2", {}, title), button("×", () => state.set({ part: null }), { "aria-label": t("help.close") })),
     make("p", {}, text), ...content, make("p", { class: "onward" }, ...to.map(([name, values]) => button(t("one.open", { screen: t(`screen.${name}`) }), () => state.set({ screen: name, ...values }))),
-      make("span", { class: "muted" }, t("one.notes"), " ", ...notes.flatMap((row) => [make("code", {}, `atento notes ${row}`), " "]))), ...code.map(sourceOf));
+      notes.length ? make("span", { class: "muted" }, t("one.notes"), " ", ...notes.flatMap((row) => [make("code", {}, `atento notes ${row}`), " "])) : null), ...code.map(sourceOf));
 }

@@ -9,7 +9,7 @@ import { unfolded } from "../unfolded.js";
 
 const PACE = 900, LONGEST = 24;  // milliseconds a step; tokens that are written by playing
 const SHOWN = 6;  // of what is said
-const share = (p) => (p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);
+const percentage = (p) => (p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);
 
 const answers = remembering(24, (name, fields) => call(name, fields));
 const links = remembering(8, async (fields) => {
@@ -34,11 +34,12 @@ class One {
     this.line = make("p", { class: "line", id: "line", role: "group", "aria-label": t("side.output") });
     this.reset = button(t("translate.reset"), () => studio.state.set({ target: "", prefix: null, at: null }), { id: "reset", class: "link" });
     this.window = make("div", { class: "window", tabindex: 0, role: "region", "aria-label": t("screen.one") });
+    this.story = make("p", { class: "story", role: "status" });
     this.legend = make("ul", { class: "key" }, ["reads", "writes", "width", "thread", "gate"].map((name) => make("li", {}, make("i", { class: name }), t(`one.key.${name}`))));
     this.tip = make("p", { class: "tip", role: "status" });
     this.place = make("div", { id: "unfolded" });
     this.equivalent = folded(t("heads.as_table"), () => this.table());
-    this.element = make("div", { class: "one" }, make("div", { class: "controls" }, this.second.element, make("span", { class: "player" }, this.back, this.player, this.forward), this.line, this.reset),
+    this.element = make("div", { class: "one" }, make("div", { class: "controls" }, this.second.element, make("span", { class: "player" }, this.back, this.player, this.forward), this.line, this.reset), this.story,
       this.window, this.legend, this.tip, this.place, this.equivalent);
     this.watcher = new ResizeObserver(() => this.resize());
     this.watcher.observe(this.window);
@@ -72,7 +73,7 @@ class One {
     this.second.element.hidden = !beside(this.studio.card);
     this.second.show();
     const flow = await answers("flow", fields), full = { ...fields, ...(flow.target ? { target: flow.target } : {}) };
-    const [threads, small] = await Promise.all([links(full), Promise.all(Object.keys(flow.kinds).map(async (kind) => [kind, await maps({ ...full, kind })]))]);
+    const [threads, small] = await Promise.all([Object.keys(flow.kinds).length ? links(full) : {}, Promise.all(Object.keys(flow.kinds).map(async (kind) => [kind, await maps({ ...full, kind })]))]);
     if (!current()) return;
     const key = JSON.stringify([full, dark, document.documentElement.lang, this.window.clientWidth]);
     if (this.key !== key) {
@@ -119,12 +120,13 @@ class One {
     if (!current()) return;
     this.said = said;
     river.say(at, said.rows.slice(0, SHOWN), said.places);
+    this.story.textContent = this.told();
     river.mark(state.get("part"));
     const part = state.get("part"), place = this.placeOf(part);
     const unfold = part ? await unfolded(this, part, place, said) : null;
     if (!current()) return;
     this.place.replaceChildren(...(unfold ? [unfold] : []));
-    if (unfold && this.part !== part) unfold.scrollIntoView({ block: "nearest" });
+    if (unfold && this.part !== undefined && this.part !== part) unfold.scrollIntoView({ block: "nearest" });
     this.part = part;
     this.player.parentElement.hidden = ends !== "next";
   }
@@ -138,10 +140,14 @@ class One {
 
   // What is said in the end: { rows: [label, share, value, press], places: the tokens that it is read from }.
   async outcome() {
-    const { ends, full, at, river } = this, { state } = this.studio, row = ([label, p, press]) => [label, p, share(p), press];
+    const { ends, full, at, river } = this, { state } = this.studio, row = ([label, p, press]) => [label, p, percentage(p), press];
     const all = [...river.stacks.at(-1).labels.keys()];
     if (ends === "next" || ends === "fill") {
-      const found = await answers("said", { ...full, place: at });
+      const found = await answers("said", { ...full, place: at }).catch((error) => {
+        if (error.status !== 422) throw error;
+        return null;  // no head over the vocabulary reads these vectors
+      });
+      if (!found) return { rows: [], places: [at] };
       return { found, rows: found.tokens.map(([token, p, text]) => row([token, p, () => this.take(token, text)])), places: [at] };
     }
     const base = { model: full.model, text: full.text };
@@ -161,6 +167,20 @@ class One {
       return { rows: found.map(([text, , , p]) => row([text || t("answer.none"), p, () => state.set({ screen: "answer" })])), places: all.filter((place) => spans[place] && spans[place][0] < end && start < spans[place][1]) };
     }
     return { rows: [], places: all };
+  }
+
+  // What happens in the picture, in one sentence.
+  told() {
+    const { said: { rows: [first], found }, ends, at, writes, flow } = this, { source, output } = flow.sides;
+    if (!found && ["next", "fill"].includes(ends)) return "";
+    if (!found) return first ? t(`one.story.${ends}`, { token: first[0], share: first[2] }) : ends === "vector" ? t("one.story.vector") : t("one.story.nothing");
+    const kind = writes ? "cross" : Object.keys(flow.kinds)[0], side = writes ? output : source;
+    const threads = (this.threads[kind]?.at(-1) ?? []).filter(([row, column]) => row === at && !(source.spans[column] === null && source.spans.some(Boolean)) && (writes || column !== at));
+    const [, most] = threads.reduce((best, one) => (one[2] > best[2] ? one : best), [0, -1, 0]), word = source.words.find(([, start, end]) => start <= most && most < end)?.[0];
+    const joined = side.tokens.slice(0, at + (writes ? 0 : 1)).filter(([,,, special]) => !special).map(([label]) => label).join("").replaceAll(/[▁Ġ]/gu, " ").replaceAll("##", "").trim();
+    const [token, share] = writes ? [found.follows, found.layers.at(-1).share] : found.tokens[0], before = joined.split(" ").slice(-4).join(" ");
+    const values = { token: clean(token), share: percentage(share), before }, key = ends === "fill" ? "fill" : before ? "after" : "begins";
+    return `${t(`one.story.${key}`, values)}${word ? t("one.story.reads", { word: clean(word) }) : ""}.`;
   }
 
   // Writes on with a token: the output, or the text, that goes on so.
@@ -219,7 +239,7 @@ class One {
     if (this.ends !== "next") return;
     const next = at + by, last = this.river.stacks.at(-1).labels.length - 1;
     if (next >= 0 && next <= last) state.set({ at: next, pin: "" });
-    else if (next > last && !writes && flow.sides.source.tokens.length < LONGEST) this.take(...this.best);
+    else if (next > last && !writes && this.said.found && flow.sides.source.tokens.length < LONGEST) this.take(...this.best);
     if (next >= last && (writes || flow.sides.source.tokens.length >= LONGEST)) this.stop();
   }
 
