@@ -214,6 +214,8 @@ def test_it_opens_on_the_translator_and_begins_high_on_the_page(browser: Any, sm
         page = seen.page
         assert page.locator("#model").input_value() == "micro-world-en-pt"
         assert page.locator("h1").text_content() == "One sentence"
+        story = str(page.locator(".story").text_content())
+        assert re.fullmatch(r"After “.+” it writes “.+” \(\d+\.\d %\), and reads “.+” most\.", story)
         box = page.locator(".river").bounding_box()
         assert box["y"] < bound and page.locator(".bar").bounding_box()["height"] < 60
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -246,7 +248,7 @@ def test_a_token_that_is_pointed_at_lights_what_it_reads(browser: Any, studio: S
     assert np.abs(np.array(shares) - strong / strong.max()).max() < 2e-3
     page.locator(".river .name.encoder").nth(2).hover()
     assert page.locator(".band.encoder.here").count() == 1 and "length of its vector" in str(
-        page.locator(".tip").text_content()
+        page.locator(".story").text_content()
     )
     page.mouse.move(0, 0)
     page.locator(".river .name.encoder").nth(2).click()

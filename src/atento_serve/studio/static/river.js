@@ -48,7 +48,7 @@ export class River {
   layout() {
     const { narrow, stacks, width } = this, gates = stacks.reduce((sum, { norms }) => sum + norms.length - 1, 0), two = stacks.length > 1;
     this.lane = narrow ? Math.min(40, (width - 12) / this.most) : Math.min(27, 430 / this.most);
-    const cells = narrow ? 20 : 34, out = this.written ? (narrow ? 34 : 64) : 8, end = narrow ? 150 : 224;
+    const cells = narrow ? 20 : 34, out = this.written ? (narrow ? 34 : 64) : 8, end = narrow ? 150 : 264;
     const room = ({ labels }) => (narrow ? 48 : this.lane < 11 ? 14 : 20 + 7.4 * Math.min(9, Math.max(4, ...labels.map((one) => clean(one).length))));
     const fixed = stacks.reduce((sum, stack) => sum + room(stack) + cells, 0) + (two ? 134 : 0) + out + end;
     this.gap = narrow ? 0 : Math.max(48, Math.min(280, (width - fixed) / gates));

@@ -36,11 +36,10 @@ class One {
     this.window = make("div", { class: "window", tabindex: 0, role: "region", "aria-label": t("screen.one") });
     this.story = make("p", { class: "story", role: "status" });
     this.legend = make("ul", { class: "key" }, ["reads", "writes", "width", "thread", "gate"].map((name) => make("li", {}, make("i", { class: name }), t(`one.key.${name}`))));
-    this.tip = make("p", { class: "tip", role: "status" });
     this.place = make("div", { id: "unfolded" });
     this.equivalent = folded(t("heads.as_table"), () => this.table());
     this.element = make("div", { class: "one" }, make("div", { class: "controls" }, this.second.element, make("span", { class: "player" }, this.back, this.player, this.forward), this.line, this.reset), this.story,
-      this.window, this.legend, this.tip, this.place, this.equivalent);
+      this.window, this.legend, this.place, this.equivalent);
     this.watcher = new ResizeObserver(() => this.resize());
     this.watcher.observe(this.window);
   }
@@ -207,13 +206,14 @@ class One {
 
   tell(side, place) {
     const stack = this.river.stacks.find((one) => one.side === side);
-    this.tip.textContent = stack ? t("one.tip", { token: clean(stack.labels[place]), norms: stack.norms.map((layer) => number(layer[place], 2)).join(" → ") }) : "";
+    this.story.textContent = stack ? t("one.tip", { token: clean(stack.labels[place]), norms: stack.norms.map((layer) => number(layer[place], 2)).join(" → ") }) : this.said ? this.told() : "";
   }
 
   // The output as it is written, token by token; or the words of the text, to be masked.
   drawLine() {
     const { ends, at, flow, writes } = this, { state } = this.studio;
     this.line.hidden = !writes && ends !== "fill";
+    this.line.classList.toggle("spaced", ends === "fill");
     this.line.setAttribute("aria-label", t(ends === "fill" ? "fill.press" : "side.output"));
     if (writes) {
       this.line.replaceChildren(...flow.sides.output.tokens.map(([label], place) => this.pointing(place, button(label.replace("▁", " "), () => state.set({ at: place, pin: "" }),
