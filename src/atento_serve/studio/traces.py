@@ -116,7 +116,7 @@ def trace_of(shelf: Shelf, fields: TextFields) -> Trace:
 
     def make() -> tuple[Trace, int]:
         model = shelf.model(fields.model)
-        shelf.check_text(model, " ".join((fields.text, fields.second)), fields.target or "")
+        shelf.check_text(model, " ".join(filter(None, (fields.text, fields.second))), fields.target or "")
         trace = _trace(model, fields)
         return trace, trace.size
 
@@ -140,7 +140,7 @@ def _read(model: Model, fields: TextFields) -> tuple[list[int], list[int]]:
     tokenizer, network = tokenizer_of(model), model.network
     template = None if isinstance(network, EncoderDecoder | RecurrentSeq2Seq) else model.config.get("template")
     special = special_tokens_of(network.config, tokenizer, template)
-    masked = "" if fields.spans is None else masked_text(model, fields.text, fields.spans)
+    masked = masked_text(model, fields.text, fields.spans) if fields.spans else ""
     ids = tokenizer.encode_with_mask(masked) if masked else tokenizer.encode(fields.text)
     if not fields.second:
         return special.apply(ids)[0], []
@@ -153,12 +153,11 @@ def run_pass(model: Model, fields: TextFields, target: str | None) -> AttentionR
     """One forward pass over a text and its target: the attention weights, if the model has any."""
     network = model.network
     if why_no_attention(model) is None:
-        if not (fields.second or fields.spans):
-            return model.attend(fields.text, target)
-        if isinstance(network, Encoder | Decoder):
+        if isinstance(network, Encoder | Decoder) and (fields.second or fields.spans):
             ids, segments = _read(model, fields)
             return record_of_ids(network, tokenizer_of(model), ids, segments=segments if any(segments) else ())
-    elif isinstance(network, RecurrentLM | RecurrentSeq2Seq):
+        return model.attend(fields.text, target)
+    if isinstance(network, RecurrentLM | RecurrentSeq2Seq):
         rows = [_read(model, fields)[0], *([] if target is None else [_target(model, target)[:-1]])]
         with torch.inference_mode():
             network(*(torch.tensor([row], device=model.device) for row in rows), project=False)

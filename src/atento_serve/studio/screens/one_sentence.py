@@ -95,6 +95,8 @@ def _flow_links(shelf: Shelf, fields: TextFields) -> tuple[Values, bytes]:
 
 
 def _vectors(trace: Trace, kind: str, place: int) -> list[Tensor]:
+    if kind not in trace.streams:
+        raise UsageError(f"there are no {kind[:40]} layers to look at")
     layers = trace.streams[kind]
     bounded("place", place, 0, len(layers[0]) - 1)
     return [layer[place] for layer in layers]
@@ -137,8 +139,6 @@ def _said(shelf: Shelf, fields: PlaceFields) -> Values:
 def _feed_forward(shelf: Shelf, fields: LayerFields) -> Values:
     """The activations of a feed-forward for a token; the norms of the vector before, of what it adds, and behind."""
     model, trace = shelf.model(fields.model), trace_of(shelf, fields)
-    if fields.kind not in trace.streams:
-        raise UsageError(f"no feed-forward of {fields.kind[:40]} layer {fields.layer} can be looked at")
     vectors = _vectors(trace, fields.kind, fields.place)
     run = partial(run_pass, model, fields, trace.target)
     inner, output = inner_activations(model.network, fields.kind, fields.layer, run)

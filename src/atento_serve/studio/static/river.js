@@ -8,19 +8,36 @@ const NARROW = 640, WIDTHS = [0.02, 0.08, 0.2, 0.4, 0.7];  // weights from which
 export const clean = (label) => label.replace(/^[▁Ġ]/u, "").replace(/^##/, "") || "␣";
 const short = (label, most) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
 
+const round = (value) => Math.round(10 * value) / 10;
+const MOST = 500;  // threads of a layer that are drawn at once, the strongest
+
 // An image of values from -1 to 1, or of shares, as a data address: a pixel a value, or `high` pixels and one between.
 function image(width, height, value, above, below = above, high = 1) {
-  const canvas = make("canvas", { width, height: height * (high + (high > 1 ? 1 : 0)) }), ctx = canvas.getContext("2d");
+  const canvas = make("canvas", { width, height: height * (high + (high > 1 ? 1 : 0)) }), ctx = canvas.getContext("2d"), pixels = new ImageData(width, canvas.height);
+  const [raised, lowered] = [above, below].map((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));  // #rrggbb
   for (let row = 0; row < height; row++) {
     for (let column = 0; column < width; column++) {
-      const share = value(row, column);
-      if (!share) continue;
-      ctx.globalAlpha = Math.min(1, Math.abs(share));
-      ctx.fillStyle = share < 0 ? below : above;
-      ctx.fillRect(column, row * (high > 1 ? high + 1 : 1), 1, high);
+      const share = value(row, column), [red, green, blue] = share < 0 ? lowered : raised;
+      for (let part = 0; share && part < high; part++) {
+        const at = 4 * ((row * (high > 1 ? high + 1 : 1) + part) * width + column);
+        pixels.data[at] = red;
+        pixels.data[at + 1] = green;
+        pixels.data[at + 2] = blue;
+        pixels.data[at + 3] = 255 * Math.min(1, Math.abs(share));
+      }
     }
   }
+  ctx.putImageData(pixels, 0, 0);
   return canvas.toDataURL();
+}
+
+// The small map of a head, made once for each colour.
+const known = new WeakMap();
+function mapImage({ data, rows, columns }, head, colour) {
+  if (!known.has(data)) known.set(data, new Map());
+  const made = known.get(data), key = `${head} ${colour}`, base = head * rows * columns;
+  if (!made.has(key)) made.set(key, image(columns, rows, (row, column) => data[base + row * columns + column] / 255, colour));
+  return made.get(key);
 }
 
 export class River {
@@ -84,7 +101,7 @@ export class River {
 
   across(place) { return this.from + this.lane * (place + 0.5); }
 
-  spot(along, across) { return this.narrow ? `${across.toFixed(1)},${along.toFixed(1)}` : `${along.toFixed(1)},${across.toFixed(1)}`; }
+  spot(along, across) { return this.narrow ? `${round(across)},${round(along)}` : `${round(along)},${round(across)}`; }
 
   ends() {
     const [from, to] = this.stacks[1]?.bridge ?? [0, 1];
@@ -102,6 +119,7 @@ export class River {
     const side = (sign, layers) => layers.map((layer, n) => {
       const spot = this.spot(at[layer], middle + sign * half(layer));
       if (!n) return spot;
+      if (this.lane < 4) return `L${spot}`;  // too thin for a curve
       const before = layers[n - 1], half_way = (at[before] + at[layer]) / 2;
       return `C${this.spot(half_way, middle + sign * half(before))} ${this.spot(half_way, middle + sign * half(layer))} ${spot}`;
     }).join("");
@@ -126,8 +144,7 @@ export class River {
   }
 
   bands(stack) {
-    return stack.labels.map((label, place) => svg("path", { d: this.band(stack, place), class: `band ${stack.name}`, "data-token": `${stack.side}-${place}`, on: this.pointing(stack.side, place) },
-      svg("title", {}, `${label}: ${stack.norms.map((layer) => layer[place].toFixed(2)).join(" → ")}`)));
+    return stack.labels.map((_, place) => svg("path", { d: this.band(stack, place), class: `band ${stack.name}`, "data-token": `${stack.side}-${place}`, on: this.pointing(stack.side, place) }));
   }
 
   pointing(side, place) { return { pointerenter: () => this.point(side, place), pointerleave: () => this.point(null), click: () => this.choose(side, place) }; }
@@ -172,21 +189,19 @@ export class River {
 
   // The heads of each layer as small maps over its threads.
   heads() {
-    return Object.entries(this.maps).flatMap(([kind, { heads, rows, columns, data }]) => {
+    return Object.entries(this.maps).flatMap(([kind, map]) => {
       const reader = this.stacks.find(({ name }) => name === kind) ?? this.stacks.at(-1), colour = css(kind === "encoder" ? "--reads" : kind === "cross" ? "--bridge" : "--writes");
       let next = 0;
-      return heads.flatMap((count, layer) => {
+      return map.heads.flatMap((count, layer) => {
         const { columns: across, size, tall } = this.grids[kind === "cross" ? "cross" : "own"], step = size + 3, start = kind === "cross" ? reader.bridge[0] : reader.at[layer];
         const room = kind === "cross" && !this.narrow ? 132 : this.gap, wide = Math.min(count, across) * step;
         const left = this.narrow ? (this.width - wide) / 2 : start + (room - 10 - wide) / 2 + 2, top = (this.narrow ? start : 0) + 22 + (kind === "cross" ? layer * tall : 0);
         const title = kind === "cross" ? this.texts.cross : this.gap < 96 && !this.narrow ? String(layer) : `${this.texts[kind]} ${layer}`;
         const named = kind === "cross" && layer ? [] : [svg("text", { class: "title", x: this.narrow ? this.width / 2 : start + room / 2 - 3, y: top - 8, "text-anchor": "middle" }, title)];
         return [...named, ...Array.from({ length: count }, (_, head) => {
-          const base = next * rows * columns;
-          next += 1;
           const x = left + (head % across) * step, y = top + Math.floor(head / across) * step;
           return this.part(`head-${kind}-${layer}-${head}`, `${this.texts[kind]} ${layer}, ${this.texts.head} ${head}`, { "data-kind": kind }, svg("rect", { x: x - 1, y: y - 1, width: size + 2, height: size + 2, rx: 3, class: "back" }),
-            svg("image", { x, y, width: size, height: size, preserveAspectRatio: "none", href: image(columns, rows, (row, column) => data[base + row * columns + column] / 255, colour) }));
+            svg("image", { x, y, width: size, height: size, preserveAspectRatio: "none", href: mapImage(map, next++, colour) }));
         })];
       });
     });
@@ -197,8 +212,9 @@ export class River {
     const thick = Math.min(8, 0.34 * this.lane);
     this.threads.replaceChildren(...this.gaps().flatMap(([kind, layer, from, to]) => {
       const paths = WIDTHS.map(() => "");
-      for (const [row, column, weight] of this.links[kind][layer]) {
-        const width = WIDTHS.findLastIndex((least) => weight >= least);
+      const links = this.links[kind][layer], least = links.length > MOST ? links.map((link) => link[2]).sort((a, b) => b - a)[MOST] : 0;
+      for (const [row, column, weight] of links) {
+        const width = weight < least ? -1 : WIDTHS.findLastIndex((start) => weight >= start);
         if (width >= 0) paths[width] += this.curve(from, this.across(column), to, this.across(row));
       }
       return paths.map((d, at) => (d ? svg("path", { d, class: `thread ${kind}`, "stroke-width": Math.max(0.5, thick * (WIDTHS[at] + 0.12)).toFixed(2), "stroke-opacity": 0.2 + 0.06 * at }) : null)).filter(Boolean);

@@ -24,6 +24,7 @@ class Studio {
     for (const name of ["pointerover", "focusin"]) document.addEventListener(name, (event) => this.point(event.target.closest?.("[data-token]")));
     for (const name of ["pointerleave", "focusout"]) document.documentElement.addEventListener(name, () => this.point(null));
     document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("click", ({ target }) => this.close(target));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.update(new Set(["theme"])));
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.screen?.resize?.(); } });
@@ -66,7 +67,7 @@ class Studio {
     this.files = make("div", { class: "formats", role: "group", "aria-label": t("bar.save") }, make("span", {}, t("bar.save")), ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format))));
     this.more = drop("⋯", { class: "save", label: t("bar.more") }, this.second, this.badge, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
       button(t("help.open"), () => this.help.showModal(), { "aria-keyshortcuts": "?" }));
-    const opener = button("☰", () => this.rail.classList.toggle("open"), { class: "opener", "aria-label": t("bar.screens") });
+    this.opener = button("☰", () => this.unroll(), { class: "opener", "aria-label": t("bar.screens"), "aria-expanded": "false" });
     this.rail = make("nav", { class: "rail", "aria-label": t("bar.screens") });
     this.strip = new InputStrip(this);
     this.heading = make("h1", { tabindex: -1 });
@@ -76,7 +77,7 @@ class Studio {
     this.place = make("div", { id: "screen" });
     this.live = make("p", { class: "unseen", role: "status" });
     this.help = this.helpDialog();
-    const bar = make("header", { class: "bar" }, opener, make("strong", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), make("span", {}, "Atento Studio")), this.models,
+    const bar = make("header", { class: "bar" }, this.opener, make("strong", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), make("span", {}, "Atento Studio")), this.models,
       make("span", { class: "right" }, this.finder(), languages, this.more));
     const main = make("main", { id: "main" }, this.heading, this.purpose, this.strip.element, this.problem, this.place, this.honesty);
     document.body.replaceChildren(make("a", { class: "skip", href: "#main", on: { click: (event) => {
@@ -123,7 +124,7 @@ class Studio {
     this.rail.dataset.key = key;
     const entry = ({ name }) => {
       const reason = this.reason(name);
-      return make("li", {}, button(t(`screen.${name}`), () => { this.rail.classList.remove("open"); this.state.set({ screen: name }); }, { "data-screen": name,
+      return make("li", {}, button(t(`screen.${name}`), () => { this.unroll(false); this.state.set({ screen: name }); }, { "data-screen": name,
         "aria-current": name === this.shown ? "page" : null, class: reason ? "off" : null, title: reason || t(`about.${name}`) }));
     };
     this.rail.replaceChildren(...Object.entries(GROUPS).map(([group, screens]) => make("section", {}, make("h2", { id: `group-${group}` }, t(`group.${group}`)), make("ul", { "aria-labelledby": `group-${group}` }, screens.map(entry)))));
@@ -259,6 +260,18 @@ class Studio {
     this.problem.replaceChildren(...parts);
   }
 
+  // Closes the menus that an element is not in.
+  close(target) {
+    for (const menu of document.querySelectorAll(".drop[open]")) if (!menu.contains(target)) menu.open = false;
+    if (!this.rail.contains(target) && target !== this.opener) this.unroll(false);
+  }
+
+  // Shows the list of screens where it has no room beside them.
+  unroll(open = !this.rail.classList.contains("open")) {
+    this.rail.classList.toggle("open", open);
+    this.opener.setAttribute("aria-expanded", String(open));
+  }
+
   say(text) { this.live.textContent = text; }
 
   // --- the shared token ---
@@ -294,7 +307,7 @@ class Studio {
     const step = (name, by) => this.step(name, by);
     const actions = { ArrowLeft: () => step("token", -1), ArrowRight: () => step("token", 1), ArrowUp: () => step("layer", 1),
       ArrowDown: () => step("layer", -1), "[": () => step("head", -1), "]": () => step("head", 1), " ": () => this.screen?.play?.(),
-      "?": () => this.help.showModal(), "/": () => this.search.focus(), Escape: () => this.pin("") };
+      "?": () => this.help.showModal(), "/": () => this.search.focus(), Escape: () => { this.close(null); this.pin(""); } };
     if (!actions[event.key] || actions[event.key]() === false) return;
     event.preventDefault();
   }
@@ -329,7 +342,7 @@ class Studio {
   }
 
   async save(format) {
-    this.more.open = false;
+    this.close(null);
     try {
       const figure = this.screen?.figure?.();
       if (!figure) throw new Refusal(t("error.nothing_to_save"), "nothing_to_save", 0);
