@@ -22,13 +22,13 @@ CELLS = 40_000  # of the tables of a page
 _LABEL_COLUMNS = 24
 _ROW, _HALF = 22, 150  # of a drawing: a word's height, a bar's greatest length
 _STYLE = (
-    "body { color: #1b2430; background: #fff } p { max-width: 45rem } "
+    "body { background: #fff } p { max-width: 45rem } "
     ".words { display: flex; flex-wrap: wrap; gap: 0.25rem; padding: 0; list-style: none } "
     ".words li { padding: 0.15rem 0.4rem; border: 1px solid #8b96a3; border-radius: 0.25rem; text-align: center } "
     ".words .special { border-style: dashed } .words .side { border: 0; align-self: center } "
     "h2 { font-size: 1.1rem } small { display: block; font-size: 0.75rem } "
-    "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #c9d0d9; "
-    "text-align: right } th { text-align: left; background: #f2f4f6 }"
+    "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #d6dde5; "
+    "text-align: right } th { text-align: left; background: #eef1f4 }"
 )
 
 
