@@ -220,6 +220,8 @@ def _shown(models: "dict[str, ModelSettings]", megabytes: int) -> "StudioSetting
     from atento_serve.settings import StudioSettings
 
     folders = [one.path for one in models.values() if Path(one.path).is_dir()]
+    first = next((name for name in ("atento-en-pt", "micro-world-en-pt") if name in models), next(iter(models)))
+    models = {first: models[first], **models}  # the page opens on a translator
     beside = [str(Path(path).absolute().parent) for path in folders if (Path(path) / "run.json").is_file()]
     return StudioSettings(models, megabytes * 1_000_000, [*folders, *dict.fromkeys(beside)])
 

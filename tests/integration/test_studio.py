@@ -22,6 +22,7 @@ from studio_page import TEXT, StudioPage
 pytestmark = pytest.mark.integration
 HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
 SCREENS = {
+    "one": {"model": "en-pt"},
     "models": {},
     "heads": {"model": "en-pt", "head": "1", "ablate": "1"},
     "inside": {"model": "llama", "softness": "0.5", "alpha": "1.5"},
@@ -68,7 +69,8 @@ def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, 
     seen = StudioPage(browser, studio).go("heads", model="en-pt")
     seen.page.select_option("#kind", "encoder")
     seen.wait().page.select_option("#head", "1")
-    seen.wait().page.locator("#toggle-words").check()
+    seen.wait().page.locator(".settings summary").click()
+    seen.page.locator("#toggle-words").check()
     seen.wait()
     shown, state = seen.page.locator("#caption").text_content(), seen.state
     assert state["kind"] == "encoder" and state["head"] == "1" and state["words"] == "1"
@@ -134,9 +136,9 @@ def _places(text: str) -> list[str]:
 def test_a_screen_that_the_model_cannot_feed_says_why(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("models", model="rnn-lm")
     button = seen.page.locator("[data-screen=heads]")
-    assert button.get_attribute("aria-disabled") == "true"
+    assert button.get_attribute("class") == "off"
     assert button.get_attribute("title") == "RecurrentLM has no attention weights."
-    button.click(force=True)
+    button.click()
     assert seen.wait().problem == "RecurrentLM has no attention weights."
     seen.page.select_option("#model", "rnn")  # one head, of the alignment
     assert seen.wait().problem == "" and seen.page.locator("#lines").is_visible()

@@ -98,6 +98,7 @@ def test_other_weights_by_temperature_and_entmax(browser: Any, studio: Served) -
     expected = entmax(scores / 0.5, 1.5)
     assert np.allclose([float(row[-2]) for row in rows], expected, atol=1e-5)
     assert (expected == 0).sum() > (scores == -torch.inf).sum()  # entmax leaves some out
+    seen.page.locator("#screen .drop summary").click()
     seen.page.locator("#alpha").fill("1")
     assert "alpha" not in seen.wait().state
     assert seen.go("inside", model="lm", alpha=9).problem.startswith("`temperature` must be from 0.05 to 20")

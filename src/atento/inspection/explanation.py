@@ -16,19 +16,19 @@ from atento.storage.whole_file import write_output
 ENDINGS = (".html", ".svg", ".json")
 _BAR = 24  # columns of the longest bar in a terminal
 _NAMED = 5  # words of the line of a part in a terminal
-# From white to a blue and to an orange that all kinds of colour vision tell apart, light enough for dark letters.
-_PAPER, _RAISES, _LOWERS = (255, 255, 255), (107, 174, 214), (253, 174, 97)
+# From white to a green and to a purple that all kinds of colour vision tell apart, light enough for dark letters.
+_PAPER, _RAISES, _LOWERS = (255, 255, 255), (116, 196, 150), (203, 160, 220)
 CELLS = 40_000  # of the tables of a page
 _LABEL_COLUMNS = 24
 _ROW, _HALF = 22, 150  # of a drawing: a word's height, a bar's greatest length
 _STYLE = (
-    "body { color: #1b2430; background: #fff } p { max-width: 45rem } "
+    "body { background: #fff } p { max-width: 45rem } "
     ".words { display: flex; flex-wrap: wrap; gap: 0.25rem; padding: 0; list-style: none } "
     ".words li { padding: 0.15rem 0.4rem; border: 1px solid #8b96a3; border-radius: 0.25rem; text-align: center } "
     ".words .special { border-style: dashed } .words .side { border: 0; align-self: center } "
     "h2 { font-size: 1.1rem } small { display: block; font-size: 0.75rem } "
-    "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #c9d0d9; "
-    "text-align: right } th { text-align: left; background: #f2f4f6 }"
+    "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #d6dde5; "
+    "text-align: right } th { text-align: left; background: #eef1f4 }"
 )
 
 
@@ -115,7 +115,7 @@ def _padded(word: str, width: int) -> str:
 
 
 def colour(share: float) -> str:
-    """The colour of a score, given as a share (-1 to 1) of the largest: blue raises the number, orange lowers it."""
+    """The colour of a score, given as a share (-1 to 1) of the largest: green raises the number, purple lowers it."""
     end, part = (_RAISES if share > 0 else _LOWERS), min(abs(share), 1.0)  # colours end at a share of 1
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_PAPER, end))
 
@@ -141,7 +141,7 @@ def _section(one: Explanation) -> str:
     about = (
         f"<p><b>{escape(visible(one.target))}</b>: {escape(one.quantity)} {one.value:.4f}. "
         f"Method {escape(one.method)}: the scores add up to {one.total:+.4f}.{error}{baseline} "
-        "Blue and + raise the number, orange and − lower it; special tokens have a dashed border.</p>\n"
+        "Green and + raise the number, purple and − lower it; special tokens have a dashed border.</p>\n"
     )
     top = max(map(abs, one.scores), default=0.0) or 1.0  # the longest bar and the darkest colour
     special = one.special or [False] * len(one.words)

@@ -46,7 +46,8 @@ def page(title: str, width: int, style: str, body: str) -> str:
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
         f"content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{heading}</title>\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>body {{ max-width: {width}rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif }} "
+        f"<style>body {{ max-width: {width}rem; margin: 1rem auto; padding: 0 1rem; "
+        "color: #16202c; font: 15px/1.5 system-ui, sans-serif } "
         f"h1 {{ font-size: 1.3rem; overflow-wrap: anywhere }} div {{ overflow-x: auto }} {style}</style>\n"
         f"<main>\n<h1>{heading}</h1>\n{body}</main>\n</html>\n"
     )

@@ -46,7 +46,10 @@ def attention_record(
     if isinstance(network, Encoder | Decoder):
         if target is not None:
             raise CapabilityError("this model reads one text: `target` is for an encoder-decoder")
-        return _one_text(network, tokenizer, text, model.config.get("template"), model_name)
+        ids, _ = special_tokens_of(network.config, tokenizer, model.config.get("template")).apply(
+            tokenizer.encode(text)
+        )
+        return record_of_ids(network, tokenizer, ids, title=text, model_name=model_name)
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
         raise CapabilityError(f"there is no attention to look at in {type(network).__name__}")
     if target is None:
@@ -86,14 +89,25 @@ def attention_record(
     )
 
 
-def _one_text(
-    network: Encoder | Decoder, tokenizer: Tokenizer, text: str, template: str | None, model_name: str
+def record_of_ids(
+    network: Encoder | Decoder,
+    tokenizer: Tokenizer,
+    ids: list[int],
+    *,
+    segments: Sequence[int] = (),
+    title: str = "",
+    model_name: str = "",
 ) -> AttentionRecord:
-    """Self-attention over one text, with the special tokens that training, `generate` and `embed` put around it."""
-    ids, _ = special_tokens_of(network.config, tokenizer, template).apply(tokenizer.encode(text))
+    """Self-attention over ids with the special tokens that training, `generate` and `embed` put around a text.
+
+    Args:
+        segments: the segment of each id, where two texts are read; if empty, the network is given none.
+    """
     _refuse_size(network.config, len(ids), 0)
+    device = next(network.parameters()).device
+    inputs = {"segment_ids": torch.tensor([segments], device=device)} if segments else {}
     with observe(network) as recorded:
-        network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
+        network(torch.tensor([ids], device=device), project=False, **inputs)
     kind = "encoder" if isinstance(network, Encoder) else "decoder"
     special = set(tokenizer.specials.ids.values())
     return AttentionRecord(
@@ -102,7 +116,7 @@ def _one_text(
         special=[token in special for token in ids],
         kinds={kind: [recorded[kind, layer][0].cpu().numpy() for layer in range(recorded.n_layers[kind])]},
         masks={kind: mask_name(network.config)},
-        title=text,
+        title=title,
         model=model_name,
     )
 

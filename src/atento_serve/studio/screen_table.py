@@ -1,8 +1,10 @@
 """The screens of Studio, one row each: what they compute, and why a model cannot feed one."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from atento.errors import AtentoError
 from atento.model import Model
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, read
@@ -18,6 +20,7 @@ from atento_serve.studio.screens import (
     mask_lab,
     model_cards,
     next_token,
+    one_sentence,
     position_plots,
     token_columns,
     tour,
@@ -43,6 +46,7 @@ class Screen:
 
 
 SCREENS: dict[str, Screen] = {
+    "one": Screen(one_sentence.FUNCTIONS, one_sentence.why_not),
     "models": Screen(model_cards.FUNCTIONS),
     "heads": Screen(heads.FUNCTIONS, heads.why_not),
     "inside": Screen(inside_head.FUNCTIONS, inside_head.why_not),
@@ -76,8 +80,23 @@ def _screens(shelf: Shelf, fields: _ModelFields) -> Values:
     return {name: None if reason is None else reason.shown() for name, reason in reasons.items()}
 
 
+class _ScreenFields(Fields):
+    screen: str
+
+
+def _offer(shelf: Shelf, fields: _ScreenFields) -> Values:
+    """The first model that can feed a screen; null: none can."""
+    screen = SCREENS.get(fields.screen, Screen())
+    for name in shelf.settings:
+        with suppress(AtentoError, ServiceError):  # one that cannot be loaded is no offer
+            if screen.why_not(shelf.model(name)) is None:
+                return {"model": name}
+    return {"model": None}
+
+
 FUNCTIONS: dict[str, Function] = {
     "screens": (_ModelFields, _screens),
+    "offer": (_ScreenFields, _offer),
     **{name: function for screen in SCREENS.values() for name, function in screen.functions.items()},
 }
 

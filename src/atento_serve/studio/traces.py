@@ -1,6 +1,9 @@
-"""One text through one model: its tokens on every side, and the attention weights of all layers and heads."""
+"""One text through one model: its tokens on every side, the weights of all heads, and the vectors between layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
 
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.decoding.trace import Run
@@ -8,12 +11,16 @@ from atento.decoding.trace import Trace as SearchTrace
 from atento.errors import UsageError
 from atento.inspection import AttentionRecord
 from atento.inspection.figures.attention_map import kind_name
+from atento.inspection.layer_streams import streams
 from atento.inspection.maps import Side
 from atento.model import Model
-from atento.networks import EncoderDecoder, RecurrentSeq2Seq
+from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
+from atento.tasks.attending import record_of_ids
 from atento.tasks.task_model import tokenizer_of
 from atento.text.tokenizer import Tokenizer
-from atento_serve.http.fields import Fields
+from atento_serve.engine.verbs import verbs_of
+from atento_serve.http.errors import wrong_field
+from atento_serve.http.fields import Fields, Row
 from atento_serve.studio.reasons import why_no_attention
 from atento_serve.studio.shelf import Shelf, Values
 
@@ -21,11 +28,17 @@ Spans = list[tuple[int, int] | None]
 
 
 class TextFields(Fields):
-    """A text for a model; `target` is the output of one that reads a source, by default what it writes."""
+    """A text for a model.
+
+    `target` is the output of one that reads a source, by default what it writes; `second` the second text, or the
+    question, of one that reads two; `spans` the words that are masked, as [start, end] in characters.
+    """
 
     model: str
     text: str
     target: str | None = None
+    second: str = ""
+    spans: Row[Row[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,12 +63,15 @@ class Trace:
     record: AttentionRecord | None
     sides: dict[str, Tokens]
     target: str | None
+    # "encoder" or "decoder" -> the vectors (T,D) before and behind each layer
+    streams: dict[str, list[Tensor]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """Bytes of its weights."""
+        """Bytes of its weights and vectors."""
         layers = [] if self.record is None else self.record.kinds.values()
-        return sum(layer.nbytes for kind in layers for layer in kind)
+        vectors = sum(layer.nbytes for stack in self.streams.values() for layer in stack)
+        return vectors + sum(layer.nbytes for kind in layers for layer in kind)
 
     def shown(self) -> Values:
         """As plain data, without a weight."""
@@ -100,26 +116,73 @@ def trace_of(shelf: Shelf, fields: TextFields) -> Trace:
 
     def make() -> tuple[Trace, int]:
         model = shelf.model(fields.model)
-        shelf.check_text(model, fields.text, *([] if fields.target is None else [fields.target]))
-        trace = _trace(model, fields.text, fields.target)
+        shelf.check_text(model, " ".join(filter(None, (fields.text, fields.second))), fields.target or "")
+        trace = _trace(model, fields)
         return trace, trace.size
 
-    return shelf.kept(make, "trace", fields.model, fields.text, fields.target)
+    return shelf.kept(make, "trace", fields.model, fields.text, fields.target, fields.second, fields.spans)
 
 
-def _trace(model: Model, text: str, target: str | None) -> Trace:
-    tokenizer, network, config = tokenizer_of(model), model.network, model.config
-    writes = isinstance(network, EncoderDecoder | RecurrentSeq2Seq)
-    if writes and target is None:
+def masked_text(model: Model, text: str, spans: list[list[int]]) -> str:
+    """A text with a mask of the model in the place of each span [start, end]."""
+    mask = tokenizer_of(model).specials.roles.get("mask")
+    masked, behind = "", 0
+    for number, span in enumerate(sorted(spans)):
+        if len(span) != 2 or not behind <= span[0] < span[1] <= len(text):
+            raise wrong_field("/spans", f"each span must be [start, end] within the text, apart: got {span}")
+        masked += text[behind : span[0]] + (str(mask) if mask else f"<extra_id_{number}>")
+        behind = span[1]
+    return masked + text[behind:]
+
+
+def _read(model: Model, fields: TextFields) -> tuple[list[int], list[int]]:
+    """The ids that a model reads, and their segments, which are empty where there is one text."""
+    tokenizer, network = tokenizer_of(model), model.network
+    template = None if isinstance(network, EncoderDecoder | RecurrentSeq2Seq) else model.config.get("template")
+    special = special_tokens_of(network.config, tokenizer, template)
+    masked = masked_text(model, fields.text, fields.spans) if fields.spans else ""
+    ids = tokenizer.encode_with_mask(masked) if masked else tokenizer.encode(fields.text)
+    if not fields.second:
+        return special.apply(ids)[0], []
+    second = tokenizer.encode(fields.second)
+    # a question stands before what answers it
+    return special.apply(second, ids) if verbs_of(model)[:1] == ["answer"] else special.apply(ids, second)
+
+
+def run_pass(model: Model, fields: TextFields, target: str | None) -> AttentionRecord | None:
+    """One forward pass over a text and its target: the attention weights, if the model has any."""
+    network = model.network
+    if why_no_attention(model) is None:
+        if isinstance(network, Encoder | Decoder) and (fields.second or fields.spans):
+            ids, segments = _read(model, fields)
+            return record_of_ids(network, tokenizer_of(model), ids, segments=segments if any(segments) else ())
+        return model.attend(fields.text, target)
+    if isinstance(network, RecurrentLM | RecurrentSeq2Seq):
+        rows = [_read(model, fields)[0], *([] if target is None else [_target(model, target)[:-1]])]
+        with torch.inference_mode():
+            network(*(torch.tensor([row], device=model.device) for row in rows), project=False)
+    return None
+
+
+def _target(model: Model, target: str) -> list[int]:
+    """The ids of a target between those that begin and end it."""
+    config = model.network.config
+    ids = tokenizer_of(model).target.encode(target)
+    return [config.start_id, *begin_of_outputs(config), *ids, config.eos_id]
+
+
+def _trace(model: Model, fields: TextFields) -> Trace:
+    tokenizer, text, target = tokenizer_of(model), fields.text, fields.target
+    if isinstance(model.network, EncoderDecoder | RecurrentSeq2Seq) and target is None:
         target = model.traced(text)[0][0].text
-    record = None if why_no_attention(model) else model.attend(text, target)
-    template = None if writes else config.get("template")
-    source = special_tokens_of(network.config, tokenizer, template).apply(tokenizer.encode(text))[0]
+    with streams(model.network) as seen:
+        record = run_pass(model, fields, target)
+    vectors = {kind: [layer[0].float().cpu() for layer in layers] for kind, layers in seen.items()}
+    source = _read(model, fields)[0]
     if target is None:
         side = None if record is None else Side(record.tokens, record.words, record.special)
-        return Trace(record, {"source": _tokens(tokenizer, text, source, side)}, None)
-    written = [*begin_of_outputs(network.config), *tokenizer.target.encode(target)]
-    read = [network.config.start_id, *written]
+        return Trace(record, {"source": _tokens(tokenizer, text, source, side)}, None, vectors)
+    ids = _target(model, target)
     sides: list[Side | None] = [None, None, None]
     if record is not None:  # its own sides: by their words its weights are merged
         sides = [
@@ -129,10 +192,10 @@ def _trace(model: Model, text: str, target: str | None) -> Trace:
         ]
     named = {
         "source": _tokens(tokenizer, text, source, sides[0]),
-        "target": _tokens(tokenizer.target, target, read, sides[1], added=1),
-        "output": _tokens(tokenizer.target, target, [*written, network.config.eos_id], sides[2]),
+        "target": _tokens(tokenizer.target, target, ids[:-1], sides[1], added=1),
+        "output": _tokens(tokenizer.target, target, ids[1:], sides[2]),
     }
-    return Trace(record, named, target)
+    return Trace(record, named, target, vectors)
 
 
 def _tokens(tokenizer: Tokenizer, text: str, ids: list[int], side: Side | None, added: int = 0) -> Tokens:

@@ -20,12 +20,11 @@ from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields, Row
 from atento_serve.studio.reasons import Reason, why_no_attention
-from atento_serve.studio.screens.fill_masks import masked_text
 from atento_serve.studio.screens.heads import MapFields, map_of, record_of
 from atento_serve.studio.screens.next_token import why_not as why_no_text
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.tiles import tile
-from atento_serve.studio.traces import TextFields, trace_of
+from atento_serve.studio.traces import TextFields, masked_text, trace_of
 
 MOST_TEXTS = 40
 _SHOWN = 24  # rows of a distribution
@@ -42,22 +41,17 @@ class TwoFields(Fields):
 
 
 class SideFields(TextFields):
-    """A text for two models, a way to compare them, and what that way needs besides: a second text, masked words."""
+    """A text for two models, and a way to compare them."""
 
     b: str
     view: str
-    second: str = ""
-    spans: Row[Row[int]] | None = None
 
 
-class ListFields(TextFields):
-    """Texts for two models; `text` is what embeddings of these are compared with, `spans` what is masked in each."""
+class ListFields(SideFields):
+    """Texts for two models; `text` is what embeddings of these are compared with, `masked` the `spans` of each."""
 
-    b: str
-    view: str
     texts: Row[str]
-    second: str = ""
-    spans: Row[Row[Row[int]]] | None = None
+    masked: Row[Row[Row[int]]] | None = None
 
 
 class DifferenceFields(MapFields):
@@ -193,9 +187,9 @@ def _disagreements(shelf: Shelf, fields: ListFields) -> Values:
     for at, text in enumerate(fields.texts):
         second, spans = (  # similarity: each text beside the one of the form
             fields.text if fields.view == "similarity" else fields.second,
-            dict(enumerate(fields.spans or [])).get(at),
+            dict(enumerate(fields.masked or [])).get(at),
         )
-        about = fields.model_dump(exclude={"texts"}) | {"text": text, "second": second, "spans": spans}
+        about = fields.model_dump(exclude={"texts", "masked"}) | {"text": text, "second": second, "spans": spans}
         _, a, b = _sides(shelf, SideFields(**about))
         found.append([apart(a, b), *(_short(shelf.model(fields.model), one) for one in (a, b))])
     return {"rows": found}

@@ -7,7 +7,7 @@ from atento.inspection.head_steps import HeadSteps, head_steps
 from atento_serve.http.errors import wrong_field
 from atento_serve.studio.reasons import why_no_queries as why_not
 from atento_serve.studio.shelf import Function, Shelf, Values
-from atento_serve.studio.traces import TextFields, trace_of
+from atento_serve.studio.traces import TextFields, run_pass, trace_of
 
 __all__ = ["FUNCTIONS", "why_not"]
 
@@ -29,12 +29,12 @@ def _inside(shelf: Shelf, fields: PairFields) -> Values:
 
     def make() -> tuple[HeadSteps, int]:
         model = shelf.model(fields.model)
-        steps = head_steps(model.network, fields.kind, fields.layer, lambda: model.attend(fields.text, trace.target))
+        steps = head_steps(model.network, fields.kind, fields.layer, lambda: run_pass(model, fields, trace.target))
         tensors = [part for part in vars(steps).values() if isinstance(part, Tensor)]
         return steps, sum(part.nbytes for part in tensors)
 
     # steps are kept between questions about the same head
-    key = ("inside", fields.model, fields.text, trace.target, fields.kind, fields.layer)
+    key = ("inside", fields.model, fields.text, trace.target, fields.second, fields.spans, fields.kind, fields.layer)
     steps = shelf.kept(make, *key)
     n_heads, n_queries, n_keys = steps.weights.shape
     # the key that the query attends to most

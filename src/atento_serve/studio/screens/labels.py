@@ -11,12 +11,6 @@ from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields
 
 
-class PairFields(TextFields):
-    """A text, and the second one of a pair."""
-
-    second: str = ""
-
-
 def why_not(model: Model) -> Reason | None:
     """Why a model gives no labels."""
     if not {"classify", "tag"} & set(verbs_of(model)):
@@ -24,7 +18,7 @@ def why_not(model: Model) -> Reason | None:
     return None
 
 
-def _labels(shelf: Shelf, fields: PairFields) -> Values:
+def _labels(shelf: Shelf, fields: TextFields) -> Values:
     """The labels of a text with their probabilities; entities and tags of words where the model gives these."""
     model = shelf.model(fields.model)
     shelf.check_text(model, fields.text, fields.second)
@@ -44,4 +38,4 @@ def _span(entity: Entity) -> list[object]:
     return [entity.label, entity.text, entity.start, entity.end, entity.probability]
 
 
-FUNCTIONS: dict[str, Function] = {"labels": (PairFields, _labels)}
+FUNCTIONS: dict[str, Function] = {"labels": (TextFields, _labels)}

@@ -16,6 +16,7 @@ from atento.inspection.ablation import ablate
 from atento.inspection.attributions import leave_out, rolled_out
 from atento.inspection.head_statistics import describe_head
 from atento.networks import Decoder, Encoder, EncoderDecoder
+from atento.networks.layers import FeedForward
 from atento.networks.stack.stack_positions import InputLayer
 from atento.text.tokenizer import Tokenizer
 from atento_serve.http.errors import ServiceError
@@ -37,6 +38,7 @@ FUNCTIONS_SHOWN: dict[str, object] = {
     "MultiHeadAttention.forward": MultiHeadAttention.forward,
     "Rotation.__call__": Rotation.__call__,
     "describe_head": describe_head,
+    "FeedForward.forward": FeedForward.forward,
     "Encoder.forward": Encoder.forward,
     "Decoder.forward": Decoder.forward,
     "EncoderDecoder.forward": EncoderDecoder.forward,

@@ -5,23 +5,16 @@ from typing import Any
 from atento.config.tables.verbs import EXPLANATIONS
 from atento.model import Model
 from atento_serve.engine.verbs import verbs_of
-from atento_serve.http.fields import Row
 from atento_serve.studio.reasons import Reason
-from atento_serve.studio.screens.fill_masks import masked_text
 from atento_serve.studio.shelf import Function, Shelf, Values
-from atento_serve.studio.traces import TextFields
+from atento_serve.studio.traces import TextFields, masked_text
 
 _VERBS = ("classify", "tag", "answer", "similarity", "translate", "summarize", "generate", "fill")
 
 
 class WhyFields(TextFields):
-    """A text, the second text or the question where the model reads two, a method, and another prediction.
+    """A text, a method, and another prediction as the target."""
 
-    `spans` are the words that a masked model fills, as in the screen Fill.
-    """
-
-    second: str = ""
-    spans: Row[Row[int]] | None = None
     method: str = EXPLANATIONS[0]
 
 

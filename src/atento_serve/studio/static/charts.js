@@ -1,19 +1,19 @@
-// Drawings of numbers: rows of cells, curves, and a matrix; blue above zero, orange below, as strong as the number is large.
+// Drawings of numbers: rows of cells, curves, and a matrix; green above zero, purple below, as strong as the number is large.
 import { make, svg } from "./dom.js";
 import { css, headColour } from "./maps.js";
 
 const LEFT = 150, CELL = 22, WIDE = 760;
 
 // Rows of numbers as cells on one scale a row. `rows` are [label, values]; rows without values are left out.
-export function strips(title, rows, say) {
+export function strips(title, rows, say, room = WIDE, left = LEFT) {
   const shown = rows.filter(([, values]) => values), most = Math.max(1, ...shown.map(([, values]) => values.length));
-  const cell = Math.max(3, Math.min(28, (WIDE - LEFT) / most)), high = shown.length * (CELL + 8);
-  const wide = Math.ceil(LEFT + cell * most + 4);
+  const cell = Math.max(3, Math.min(28, (room - left) / most)), high = shown.length * (CELL + 8);
+  const wide = Math.ceil(left + cell * most + 4);
   return svg("svg", { class: "chart", width: wide, viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": title },
     shown.map(([label, values], at) => {
       const top = Math.max(1e-12, ...values.map(Math.abs)), y = at * (CELL + 8);
-      return svg("g", {}, svg("text", { x: LEFT - 8, y: y + 16, "text-anchor": "end", class: "name" }, label),
-        values.map((value, column) => svg("rect", { x: LEFT + column * cell, y, width: cell - (cell > 5 ? 1 : 0), height: CELL,
+      return svg("g", {}, svg("text", { x: left - 8, y: y + 16, "text-anchor": "end", class: "name" }, label),
+        values.map((value, column) => svg("rect", { x: left + column * cell, y, width: cell - (cell > 5 ? 1 : 0), height: CELL,
           class: value < 0 ? "below" : "above", "fill-opacity": (0.06 + 0.94 * Math.abs(value) / top).toFixed(3) }, svg("title", {}, say(label, column, value)))));
     }));
 }

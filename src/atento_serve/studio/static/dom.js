@@ -67,6 +67,11 @@ export function folded(title, content) {
   return details;
 }
 
+// What one rarely touches, behind one button.
+export function drop(text, about, ...content) {
+  return make("details", { class: `drop ${about.class ?? ""}` }, make("summary", about.label ? { title: about.label, "aria-label": about.label } : {}, text), make("div", { class: "menu" }, ...content));
+}
+
 export function number(value, digits = 4) {
   if (value === 0) return "0";
   return Math.abs(value) < 0.5 * 10 ** -digits ? value.toExponential(1) : value.toFixed(digits);

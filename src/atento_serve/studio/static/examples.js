@@ -24,7 +24,9 @@ export function fitting(card) {
   return EXAMPLES.filter((one) => (!card || card.languages.includes(one.language.slice(0, 2))) && (kind ? kind in one : !one.second && !one.question));
 }
 
-// The first sentence in a language that a model reads; without a model, the first of all.
-export function firstText(card) {
-  return (EXAMPLES.find(({ language }) => card?.languages.includes(language.slice(0, 2))) ?? EXAMPLES[0]).text;
+// What to begin with: a sentence in a language that the model reads, of a tagger one with a name, and a pair or a question where
+// it must have one; without a model, the first of all.
+export function firstExample(card) {
+  const must = ["second", "question"].includes(beside(card)), own = EXAMPLES.filter(({ language }) => card?.languages.includes(language.slice(0, 2)));
+  return (must ? fitting(card)[0] : card?.verbs[0] === "tag" ? own.find(({ text }) => text.startsWith("Ana")) : own[0]) ?? EXAMPLES[0];
 }

@@ -1,5 +1,5 @@
 // The input strip: the text, the target where the model writes one, examples, and the tokens of each side as chips.
-import { button, check, fillMenu, make, menu } from "./dom.js";
+import { button, check, drop, fillMenu, make, menu } from "./dom.js";
 import { fitting } from "./examples.js";
 import { LANGUAGES, t } from "./i18n.js";
 
@@ -11,17 +11,15 @@ export class InputStrip {
     this.text = this.area("text");
     this.target = this.area("target");
     this.chips = make("div", { class: "sides" });
-    this.search = make("input", { type: "search", placeholder: t("input.find"), "aria-label": t("input.find"),
-      on: { keydown: (event) => { if (event.key === "Enter") this.find(); } } });
     this.examples = menu(t("input.examples"), [], "", (at) => {
       const { text, second = null, question = null } = this.fitting[at] ?? {};
       if (text) studio.state.set({ text, second, question, target: "", pin: "" });
       this.examples.querySelector("select").value = "";
     }, { id: "examples" });
     this.toggles = make("span", { class: "checks" });
+    this.settings = drop(t("input.settings"), { class: "settings" }, this.target.label, this.toggles);
     this.element = make("section", { class: "strip", "aria-label": t("input.title") },
-      make("div", { class: "texts" }, this.text.label, this.target.label),
-      make("div", { class: "controls" }, this.examples, this.toggles, this.search), this.chips);
+      make("div", { class: "texts" }, this.text.label, this.examples, this.settings), this.chips);
   }
 
   area(name) {
@@ -32,12 +30,18 @@ export class InputStrip {
       state.set({ [name]: box.value, ...(name === "text" ? { target: "" } : {}), pin: "" }, { replace: typing });
       typing = true;
     };
-    const box = make("textarea", { rows: 2, spellcheck: "false", on: {
-      input: () => { clearTimeout(timer); timer = setTimeout(give, PAUSE); },
+    const box = make("textarea", { rows: 1, spellcheck: "false", on: {
+      input: () => { this.fit(box); clearTimeout(timer); timer = setTimeout(give, PAUSE); },
       change: give,
       blur: () => { typing = false; },
     } });
-    return { box, label: make("label", { class: "area" }, t(`input.${name}`), box) };
+    return { box, label: make("label", { class: "area" }, make("span", {}, t(`input.${name}`)), box) };
+  }
+
+  // As many rows as the text takes, up to four.
+  fit(box) {
+    box.rows = 1;
+    while (box.rows < 4 && box.scrollHeight > box.clientHeight) box.rows += 1;
   }
 
   // Shows the texts, before anything is computed; a box that is being typed in is left alone.
@@ -45,7 +49,10 @@ export class InputStrip {
     const { state, card } = this.studio;
     for (const name of ["text", "target"])
       if (document.activeElement !== this[name].box || this[name].box.value.trim() === state.get(name).trim())
-        if (this[name].box.value !== state.get(name)) this[name].box.value = state.get(name);
+        if (this[name].box.value !== state.get(name)) {
+          this[name].box.value = state.get(name);
+          this.fit(this[name].box);
+        }
     this.target.label.hidden = !card?.writes;
     this.fitting = fitting(card);
     fillMenu(this.examples.querySelector("select"), [["", t("input.choose")], ...this.fitting.map(({ language, text, second, question }, at) =>
@@ -57,7 +64,8 @@ export class InputStrip {
   // Shows the tokens of a trace; null: there are none.
   show(trace) {
     const { state } = this.studio;
-    this.toggles.hidden = this.search.hidden = !trace;
+    this.toggles.hidden = !trace;
+    this.settings.hidden = !trace && this.target.label.hidden;
     this.target.box.placeholder = trace?.target ?? "";
     const focused = this.chips.contains(document.activeElement) ? document.activeElement.dataset.token : null;
     const names = trace ? Object.keys(trace.sides).filter((name) => name !== "target") : [];
@@ -93,9 +101,9 @@ export class InputStrip {
     this.pinned()?.setAttribute("aria-pressed", "true");
   }
 
-  // Pins the next token that has the text of the search.
-  find() {
-    const wanted = this.search.value.trim().toLowerCase(), chips = [...this.chips.querySelectorAll(".chip")];
+  // Pins the next token that has a text.
+  find(wanted) {
+    const chips = [...this.chips.querySelectorAll(".chip")];
     const now = chips.findIndex((chip) => chip.getAttribute("aria-pressed") === "true");
     const found = [...chips.slice(now + 1), ...chips.slice(0, now + 1)].find((chip) => chip.textContent.toLowerCase().includes(wanted));
     if (wanted && found) this.studio.pin(found.dataset.token);

@@ -2,7 +2,7 @@
 import { make } from "./dom.js";
 
 const LOOK = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-family", "font-weight", "text-anchor",
-  "opacity", "fill-opacity", "stroke-opacity"];
+  "opacity", "fill-opacity", "stroke-opacity", "stop-color", "image-rendering", "paint-order"];
 
 export function download(blob, name) {
   const address = URL.createObjectURL(blob);

@@ -1,4 +1,4 @@
-// The screens, a row each, in the order of the rail. `name` is the backend's; its texts are `screen.NAME` and `about.NAME`.
+// The screens by what a person wants, in the order of the rail. `name` is the backend's; its texts are `screen.NAME` and `about.NAME`.
 import answer from "./screens/answer.js";
 import beam from "./screens/beam.js";
 import compare from "./screens/compare.js";
@@ -9,6 +9,7 @@ import labels from "./screens/labels.js";
 import masks from "./screens/masks.js";
 import models from "./screens/models.js";
 import next from "./screens/next.js";
+import one from "./screens/one.js";
 import positions from "./screens/positions.js";
 import tokens from "./screens/tokens.js";
 import tour from "./screens/tour.js";
@@ -16,4 +17,10 @@ import training from "./screens/training.js";
 import translate from "./screens/translate.js";
 import why from "./screens/why.js";
 
-export const SCREENS = [models, heads, inside, masks, positions, next, translate, beam, fill, labels, answer, why, tokens, training, compare, tour];
+export const GROUPS = {
+  follow: [one, tokens, positions, masks, heads, inside, tour],
+  write: [translate, next, beam, fill],
+  explain: [why, labels, answer],
+  compare: [models, compare, training],
+};
+export const SCREENS = Object.values(GROUPS).flat();

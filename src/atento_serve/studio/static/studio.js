@@ -1,14 +1,14 @@
 // The frame: top bar, rail of screens, input strip, the screen that is shown, and one sentence where it cannot be.
 import { Refusal, about, call, remembering, setKey } from "./api.js";
-import { button, fillMenu, make, menu } from "./dom.js";
+import { button, drop, fillMenu, make, menu } from "./dom.js";
 import { LANGUAGES, has, setLanguage, t } from "./i18n.js";
-import { firstText } from "./examples.js";
+import { firstExample } from "./examples.js";
 import { InputStrip } from "./input_strip.js";
 import { download, saved } from "./save.js";
-import { SCREENS } from "./screens.js";
+import { GROUPS, SCREENS } from "./screens.js";
 import { State } from "./state.js";
 
-const DEFAULTS = { screen: "models", language: "", theme: "", b: "", text: "The cat sees the old house.", target: "", layer: 0,
+const DEFAULTS = { screen: "one", language: "", theme: "", b: "", text: "The cat sees the old house.", target: "", layer: 0,
   head: "mean", words: "0", hide: "0", ids: "0", pin: "", mask: "causal()" };
 
 class Studio {
@@ -24,6 +24,7 @@ class Studio {
     for (const name of ["pointerover", "focusin"]) document.addEventListener(name, (event) => this.point(event.target.closest?.("[data-token]")));
     for (const name of ["pointerleave", "focusout"]) document.documentElement.addEventListener(name, () => this.point(null));
     document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("click", ({ target }) => this.close(target));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.update(new Set(["theme"])));
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.screen?.resize?.(); } });
@@ -57,32 +58,55 @@ class Studio {
     this.screen = null;
     this.shown = "";
     this.failed = new Map();  // models that could not be loaded, and why: they are asked for again by hand alone
-    this.models = menu(t("bar.model"), [], "", (model) => this.state.set({ model, layer: null, head: null, kind: null, pin: null }), { id: "model" });
+    this.models = menu(t("bar.model"), [], "", (model) => this.choose(model), { id: "model" });
     this.second = menu(t("bar.second"), [], "", (b) => this.state.set({ b }), { id: "second" });
     this.badge = make("span", { class: "badge", id: "badge" });
     const languages = menu(t("bar.language"), Object.entries(LANGUAGES), document.documentElement.lang, (language) => this.state.set({ language }), { id: "language" });
     const themes = menu(t("bar.theme"), ["", "light", "dark"].map((theme) => [theme, t(`theme.${theme || "system"}`)]),
       this.state.get("theme"), (theme) => this.state.set({ theme }), { id: "theme" });
-    this.files = make("details", { class: "save" }, make("summary", {}, t("bar.save")),
-      make("div", { class: "menu" }, ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format)))));
+    this.files = make("div", { class: "formats", role: "group", "aria-label": t("bar.save") }, make("span", {}, t("bar.save")), ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format))));
+    this.more = drop("⋯", { class: "save", label: t("bar.more") }, this.second, this.badge, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
+      button(t("help.open"), () => this.help.showModal(), { "aria-keyshortcuts": "?" }));
+    this.opener = button("☰", () => this.unroll(), { class: "opener", "aria-label": t("bar.screens"), "aria-expanded": "false" });
     this.rail = make("nav", { class: "rail", "aria-label": t("bar.screens") });
     this.strip = new InputStrip(this);
     this.heading = make("h1", { tabindex: -1 });
-    this.purpose = make("p", { class: "muted" });
+    this.purpose = make("p", { class: "muted purpose" });
     this.honesty = make("p", { class: "honesty" }, t("honesty"), " ", button(t("help.open"), () => this.help.showModal(), { class: "link" }));
     this.problem = make("div", { class: "problem", role: "alert", hidden: true });
     this.place = make("div", { id: "screen" });
     this.live = make("p", { class: "unseen", role: "status" });
     this.help = this.helpDialog();
-    const bar = make("header", { class: "bar" }, make("strong", { class: "brand" }, "Atento Studio"), this.models, this.second, this.badge,
-      make("span", { class: "right" }, languages, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
-        button("?", () => this.help.showModal(), { "aria-label": t("help.open"), "aria-keyshortcuts": "?" })));
-    const main = make("main", { id: "main" }, this.heading, this.purpose, this.honesty, this.strip.element, this.problem, this.place);
+    const bar = make("header", { class: "bar" }, this.opener, make("strong", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), make("span", {}, "Atento Studio")), this.models,
+      make("span", { class: "right" }, this.finder(), languages, this.more));
+    const main = make("main", { id: "main" }, this.heading, this.purpose, this.strip.element, this.problem, this.place, this.honesty);
     document.body.replaceChildren(make("a", { class: "skip", href: "#main", on: { click: (event) => {
       event.preventDefault();
       this.heading.focus();
     } } }, t("bar.skip")), bar, make("div", { class: "below" }, this.rail, main), this.live, this.help);
   }
+
+  // One box finds a screen, a model, or a token of the text.
+  finder() {
+    const box = make("input", { type: "search", list: "found", placeholder: t("bar.search_hint"), "aria-label": t("bar.search"), "aria-keyshortcuts": "/", on: {
+      focus: () => list.replaceChildren(...[...SCREENS.map(({ name }) => t(`screen.${name}`)), ...(this.known?.models ?? [])].map((value) => make("option", { value }))),
+      keydown: (event) => { if (event.key === "Enter") find(box.value.trim().toLowerCase()); },
+      input: (event) => { if (event.inputType === "insertReplacementText" || !event.inputType) find(box.value.trim().toLowerCase()); },
+    } });
+    const list = make("datalist", { id: "found" });
+    const find = (wanted) => {
+      const screen = SCREENS.find(({ name }) => t(`screen.${name}`).toLowerCase() === wanted), model = this.known?.models.find((name) => name.toLowerCase() === wanted);
+      if (screen || model) box.value = "";
+      if (screen) this.state.set({ screen: screen.name });
+      else if (model) this.choose(model);
+      else this.strip.find(wanted);
+    };
+    this.search = box;
+    return make("span", { class: "finder" }, box, list);
+  }
+
+  // Another model, with the screen that is shown.
+  choose(model) { this.state.set({ model, layer: null, head: null, kind: null, pin: null, part: null, at: null, target: null }); }
 
   helpDialog() {
     const keys = [["← →", "token"], ["↑ ↓", "layer"], ["[ ]", "head"], ["␣", "play"], ["/", "search"], ["?", "help"], ["Esc", "release"]];
@@ -98,15 +122,12 @@ class Studio {
     const key = JSON.stringify([this.shown, this.reasons]);
     if (this.rail.dataset.key === key) return;
     this.rail.dataset.key = key;
-    this.rail.replaceChildren(...SCREENS.map(({ name }) => {
-      const reason = this.reason(name), about = { "aria-current": name === this.shown ? "page" : null, "data-screen": name };
-      const made = button(t(`screen.${name}`), () => this.state.set({ screen: name }), { ...about, class: reason ? "off" : null,
-        "aria-disabled": reason ? "true" : null, title: reason });
-      if (reason) made.append(make("span", { class: "unseen" }, `: ${reason}`));
-      return made;
-    }));
-    const chosen = this.rail.querySelector("[aria-current]");  // after scrollIntoView, the Tab key would begin behind it
-    if (chosen) this.rail.scrollLeft = chosen.offsetLeft - (this.rail.clientWidth - chosen.offsetWidth) / 2;
+    const entry = ({ name }) => {
+      const reason = this.reason(name);
+      return make("li", {}, button(t(`screen.${name}`), () => { this.unroll(false); this.state.set({ screen: name }); }, { "data-screen": name,
+        "aria-current": name === this.shown ? "page" : null, class: reason ? "off" : null, title: reason || t(`about.${name}`) }));
+    };
+    this.rail.replaceChildren(...Object.entries(GROUPS).map(([group, screens]) => make("section", {}, make("h2", { id: `group-${group}` }, t(`group.${group}`)), make("ul", { "aria-labelledby": `group-${group}` }, screens.map(entry)))));
   }
 
   // Why the service or the model cannot feed a screen, in the language of the page; "" if it can.
@@ -140,7 +161,11 @@ class Studio {
       else await told;
       if (round !== this.round) return;
       if (!row) throw new Refusal(t("error.screen", { name: state.get("screen").slice(0, 40) }), "unknown_screen", 404);
-      if (this.reason(row.name)) throw new Refusal(this.reason(row.name), "cannot_feed", 0);
+      if (this.reason(row.name)) {
+        const { model } = row.name === "training" || !this.card ? { model: "" } : await call("offer", { screen: row.name });
+        if (round !== this.round) return;
+        throw Object.assign(new Refusal(this.reason(row.name), "cannot_feed", 0), { offer: model });
+      }
       await this.fill(row, changed, round);
       if (round === this.round) this.refuse(null);
       if (at >= 0 && document.activeElement === document.body) like()[at]?.focus({ preventScroll: true });  // it was drawn again
@@ -168,7 +193,8 @@ class Studio {
     if (round !== this.round) return;
     const [card, reasons] = found ?? [null, Object.fromEntries(SCREENS.filter(({ free }) => !free).map(({ name }) => [name, { text: problem.message }]))];
     Object.assign(this, { card, reasons });
-    const text = firstText(card);
+    const { text, second = "", question = "" } = firstExample(card), given = this.state.get("text") !== this.state.defaults.text;
+    if (!given) Object.assign(this.state.defaults, { second, question });
     if (text !== this.state.defaults.text) {  // a text that the model reads, where none was given
       this.state.defaults.text = text;
       if (SCREENS.find(({ name }) => name === this.shown)?.text === "only") this.update(new Set(["text"]));
@@ -181,6 +207,7 @@ class Studio {
 
   name(screen) {
     this.shown = screen;
+    this.place.dataset.screen = screen;
     this.heading.textContent = screen ? t(`screen.${screen}`) : "Studio";
     this.purpose.textContent = screen ? t(`about.${screen}`) : "";
     document.title = `${this.heading.textContent} · Atento Studio`;
@@ -215,6 +242,7 @@ class Studio {
     this.place.hidden = Boolean(error) && !here;
     this.place.classList.toggle("refused", Boolean(error));
     this.problem.hidden = !error;
+    this.problem.classList.toggle("offers", error?.code === "cannot_feed");
     if (!error) return;
     if (!(error instanceof Refusal)) console.error(error);
     const sentence = error instanceof Refusal ? error.message : t("error.page", { what: `${error.name}: ${error.message}` });
@@ -222,11 +250,26 @@ class Studio {
     if (error.code === "wrong_api_key") {
       const key = make("input", { type: "password", autocomplete: "off", "aria-label": t("error.key") });
       parts.push(make("p", {}, key, " ", button(t("error.send"), () => { setKey(key.value); this.update(new Set()); })));
-    } else if (error.code !== "cannot_feed") {
+    } else if (error.code === "cannot_feed") {
+      if (error.offer) parts.push(make("p", {}, t(`needs.${this.shown}`)), button(t("offer.open", { model: error.offer }), () => this.choose(error.offer), { id: "offer" }));
+      else if (error.offer === null) parts.push(make("p", {}, t(`needs.${this.shown}`), " ", t("offer.none")));
+    } else {
       parts.push(button(t("error.again"), () => { this.failed.clear(); this.update(new Set()); }), " ",
         make("small", {}, [error.code, error.number].filter(Boolean).join(" · ")));
     }
     this.problem.replaceChildren(...parts);
+  }
+
+  // Closes the menus that an element is not in.
+  close(target) {
+    for (const menu of document.querySelectorAll(".drop[open]")) if (!menu.contains(target)) menu.open = false;
+    if (!this.rail.contains(target) && target !== this.opener) this.unroll(false);
+  }
+
+  // Shows the list of screens where it has no room beside them.
+  unroll(open = !this.rail.classList.contains("open")) {
+    this.rail.classList.toggle("open", open);
+    this.opener.setAttribute("aria-expanded", String(open));
   }
 
   say(text) { this.live.textContent = text; }
@@ -264,14 +307,15 @@ class Studio {
     const step = (name, by) => this.step(name, by);
     const actions = { ArrowLeft: () => step("token", -1), ArrowRight: () => step("token", 1), ArrowUp: () => step("layer", 1),
       ArrowDown: () => step("layer", -1), "[": () => step("head", -1), "]": () => step("head", 1), " ": () => this.screen?.play?.(),
-      "?": () => this.help.showModal(), "/": () => this.strip.search.focus(), Escape: () => this.pin("") };
-    if (!actions[event.key] || (event.key === "/" && this.strip.element.hidden) || actions[event.key]() === false) return;
+      "?": () => this.help.showModal(), "/": () => this.search.focus(), Escape: () => { this.close(null); this.pin(""); } };
+    if (!actions[event.key] || actions[event.key]() === false) return;
     event.preventDefault();
   }
 
   // A step along what the screen says can be chosen (`choices(name)`); false if there is nothing to choose.
   step(name, by) {
     if (name === "token") return this.stepToken(by);
+    if (this.screen?.move) return this.screen.move(name, by);
     const choices = this.screen?.choices?.(name)?.map(String);
     if (!choices) return false;
     const next = choices[choices.indexOf(this.state.get(name)) + by];
@@ -298,7 +342,7 @@ class Studio {
   }
 
   async save(format) {
-    this.files.open = false;
+    this.close(null);
     try {
       const figure = this.screen?.figure?.();
       if (!figure) throw new Refusal(t("error.nothing_to_save"), "nothing_to_save", 0);

@@ -154,7 +154,7 @@ class Compare {
     state.set({ texts: texts.join("\n") });
     this.list.setAttribute("aria-busy", "true");
     try {
-      const { rows } = await call("disagreements", { ...this.fields, spans: this.view === "fill" ? texts.map((text) => this.spans(text)) : null, texts });
+      const { rows } = await call("disagreements", { ...this.fields, masked: this.view === "fill" ? texts.map((text) => this.spans(text)) : null, texts });
       const sorted = texts.map((text, at) => [text, ...rows[at]]).sort((x, y) => y[1] - x[1]);
       this.list.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("compare.sorted") }, table(t("compare.sorted"), [t("fill.text"), t("compare.disagreement"), "A", "B"],
         sorted.map(([text, apart, a, b]) => [button(text, () => state.set({ text, target: "", pin: "" }), { class: "link" }), number(apart, 6), a, b]))));

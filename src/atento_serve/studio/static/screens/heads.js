@@ -1,6 +1,6 @@
 // Heads: where each token looks. Lines between two columns of tokens, a heat map, or all heads as small pictures.
 import { bytes, call, matrix, remembering } from "../api.js";
-import { button, folded, make, menu, fillMenu, number, table } from "../dom.js";
+import { button, drop, folded, make, menu, fillMenu, number, table } from "../dom.js";
 import { many, refused, t } from "../i18n.js";
 import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, linkViews, MOST_LINKS, rampColours, shadeTokens,
   sized, strongest, viewOf } from "../maps.js";
@@ -38,10 +38,10 @@ class Heads {
     this.ablation = make("section", { class: "panel ablation", "aria-label": t("heads.switch_off") });
     this.badges = menu(t("heads.badge"), ["", ...BADGES].map((badge) => [badge, t(`heads.badge.${badge || "none"}`)]), "", (badge) => this.set({ badge }), { id: "badge" });
     this.equivalent = folded(t("heads.as_table"), () => this.table());
-    this.element = make("div", {}, make("div", { class: "controls" }, this.views, this.kinds, this.layers, this.heads, this.scale,
-      make("label", { class: "field" }, t("heads.least"), " ", this.least), this.badges), this.caption,
+    this.element = make("div", {}, make("div", { class: "controls" }, this.views, this.kinds, this.layers, this.heads, this.badges,
+      drop(t("input.settings"), {}, this.scale, make("label", { class: "field" }, t("heads.least"), " ", this.least))),
     make("div", { class: "panels" }, make("section", { class: "panel wide", "aria-label": t("heads.map") }, this.switches, this.lines, this.window, this.grid, this.tip),
-      this.details), this.ablation, this.equivalent);
+      this.details), this.caption, this.ablation, this.equivalent);
     this.listen();
   }
 

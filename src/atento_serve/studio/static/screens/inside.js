@@ -2,7 +2,7 @@
 import { call } from "../api.js";
 import { strips } from "../charts.js";
 import { slider } from "../bars.js";
-import { fillMenu, folded, make, menu, number, table } from "../dom.js";
+import { drop, fillMenu, folded, make, menu, number, table } from "../dom.js";
 import { t } from "../i18n.js";
 import { sourceOf } from "../source.js";
 
@@ -23,7 +23,7 @@ class Inside {
     this.temperature = slider(studio, "softness", t("inside.temperature"), { min: 0.1, max: 5, step: 0.1, off: 1 });
     this.alpha = slider(studio, "alpha", t("inside.alpha"), { min: 1, max: 3, step: 0.1, off: 1 });
     this.sources = Object.fromEntries(Object.values(CODE).map((name) => [name, sourceOf(name)]));
-    this.element = make("div", {}, make("div", { class: "controls" }, this.kinds, this.layers, this.heads, this.queries, this.keys, this.temperature.element, this.alpha.element), this.sentence, this.steps);
+    this.element = make("div", {}, make("div", { class: "controls" }, this.kinds, this.layers, this.heads, this.queries, this.keys, drop(t("input.settings"), {}, this.temperature.element, this.alpha.element)), this.sentence, this.steps);
   }
 
   get kind() {

@@ -27,9 +27,8 @@ class Models {
   }
 
   async update(trace, changed, current) {
-    const { card, known, model, state } = this.studio;
-    this.list.replaceChildren(...known.models.map((name) => make("li", {}, button(name, () =>
-      state.set({ model: name, layer: null, head: null, kind: null, pin: null }), { "aria-pressed": String(name === model), class: "card" }))));
+    const { card, known, model } = this.studio;
+    this.list.replaceChildren(...known.models.map((name) => make("li", {}, button(name, () => this.studio.choose(name), { "aria-pressed": String(name === model), class: "card" }))));
     const number = (value) => (value === null ? t("models.none") : whole(value));
     const rows = { task: card.task || t("models.none"), architecture: [card.architecture, card.family].filter(Boolean).join(" · "),
       verbs: card.verbs.join(", ") || t("models.none"), parameters: number(card.parameters), layers: card.layers.join(" + "), heads: number(card.heads),

@@ -20,10 +20,9 @@ class Next {
     this.stages = make("div", {});
     this.strip = make("ol", { class: "chips", tabindex: 0, "aria-label": t("next.surprisal") });
     this.equivalent = folded(t("next.as_table"), () => this.table());
-    this.element = make("div", {}, make("div", { class: "controls" }, Object.values(this.sliders).map((one) => one.element), this.seed),
-      make("div", { class: "controls" }, this.draw, this.player, this.undo), this.written,
+    this.element = make("div", {}, make("div", { class: "controls" }, this.draw, this.player, this.undo, this.written),
       make("div", { class: "panels" }, make("section", { class: "panel", "aria-label": t("next.most") }, make("h2", {}, t("next.most")), this.list, this.equivalent),
-        make("aside", { class: "panel", "aria-label": t("next.stages") }, make("h2", {}, t("next.stages")), this.stages)),
+        make("aside", { class: "panel", "aria-label": t("next.stages") }, make("h2", {}, t("next.stages")), make("div", { class: "controls sliders" }, Object.values(this.sliders).map((one) => one.element), this.seed), this.stages)),
       make("section", { class: "panel", "aria-label": t("next.surprisal") }, make("h2", {}, t("next.surprisal")), this.strip));
   }
 
