@@ -16,8 +16,8 @@ from atento_serve.settings import ModelSettings
 from atento_serve.studio.shelf import Function, Shelf, Values
 
 _SENTENCES = {
-    "en": "The cat sees the old house, and Ana reads two books in the garden.",
-    "pt": "O gato vê a casa velha, e Ana lê dois livros no jardim.",
+    "en": "The cat sees the old house, and Ana buys two books in the garden.",
+    "pt": "O gato vê a casa velha, e Ana compra dois livros no jardim.",
 }
 
 

@@ -3,10 +3,10 @@ import { beside } from "./second_text.js";
 
 const EXAMPLES = [
   { language: "en", text: "The cat sees the old house." },
-  { language: "en", text: "Ana reads two books in the garden." },
+  { language: "en", text: "Ana buys two books in the garden." },
   { language: "en", text: "The dog that sleeps is small." },
   { language: "pt-BR", text: "O gato vê a casa velha." },
-  { language: "pt-BR", text: "Ana lê dois livros no jardim." },
+  { language: "pt-BR", text: "Ana compra dois livros no jardim." },
   { language: "pt-BR", text: "O cachorro que dorme é pequeno." },
   { language: "en", text: "The famous man admires Paulo at night.", second: "The famous man does not admire Paulo at night." },
   { language: "en", text: "The tall poet worked.", second: "The poet worked." },
