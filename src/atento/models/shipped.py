@@ -1,4 +1,4 @@
-"""The models that come with the package, by name: the micro-world's, and those of `atento-models`. Does not load torch."""
+"""The models that come with the package, by name: the micro-world's, and those of `atento-models`; no torch."""
 
 import importlib.util
 from pathlib import Path
