@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    app.command("index", epilog="Example:  atento index paragraphs.txt MODEL --out my-index")(index)
-    app.command("find", epilog="Example:  atento find my-index 'who sleeps?' --hybrid --top 5")(find)
+    make = "atento index texts.txt MODEL --out my-index"
+    app.command("index", epilog=f"Example:  {make}")(index)
+    app.command("find", epilog=f"Examples:  {make}; atento find my-index 'the cat' --hybrid --top 5")(find)
 
 
 @with_options()
