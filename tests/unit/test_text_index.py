@@ -89,6 +89,14 @@ def test_words_of_any_script_keep_their_accents(model: Any, tmp_path: Path) -> N
     assert lines("猫") == [3] and lines("แมว") == [4] and lines("ΕΛΛΆΔΑ") == [6] and lines("भाषा") == [7]
 
 
+def test_lines_without_words_are_found_by_vectors(model: Any, tmp_path: Path) -> None:
+    index = atento.Index.create(["?!"], model, tmp_path / "i", vectors="int8")
+    assert index.find("a", by="words") == [] and [hit.text for hit in index.find("?", by="both")] == ["?!"]
+    index.add(["a cat"])
+    assert [hit.line for hit in index.find("cat", by="words")] == [1]
+    assert [hit.score for hit in index.find("cat", by="words")] == pytest.approx(lucene(["?!", "a cat"], "cat")[1:])
+
+
 @pytest.mark.parametrize("vectors", ["float32", "int8"])
 def test_cosines_are_those_of_numpy(model: Any, tmp_path: Path, vectors: Any) -> None:
     index = atento.Index.create(TEXTS, model, tmp_path / "i", vectors=vectors)
