@@ -28,7 +28,7 @@ Where = Mapping[str, str | Sequence[str]]  # column -> the value, or values, of 
 Columns = Mapping[str, Sequence[str]]
 Report = Callable[[int, int], None]  # lines done, lines in all
 _SEGMENT = 100_000  # lines of a segment at most: what is in memory while an index is made
-_BLOCK = 4096  # lines that are embedded at once
+_BLOCK = 1024  # lines that are embedded at once, between two reports
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from atento.retrieval.text_index import By
 from atento_serve.api.examples import FIND
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import wrong_field
-from atento_serve.http.fields import Fields, Row, bounded, read
+from atento_serve.http.fields import Fields, bounded, described, read
 from atento_serve.http.request_jobs import Pointers, Work, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
@@ -25,7 +25,7 @@ class FindFields(Fields):
     model: str | None = None
     top: int = 10
     by: By = "vectors"
-    where: dict[str, str | Row[str]] | None = None
+    where: dict[str, object] | None = None
     rerank: str | None = None
     within: int = 100
 
@@ -41,6 +41,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             bounded("within", fields.within, 1, _MOST)
             if not fields.query.strip():
                 raise wrong_field("/query", "`query` is empty: give words to search for")
+            for column, value in (fields.where or {}).items():  # here, since pydantic would list all that are wrong
+                if not all(isinstance(one, str) for one in (value if isinstance(value, list) else [value])):
+                    raise wrong_field(f"/where/{column}", f"`{column}` must be a text or texts: got {described(value)}")
             model = service.model_for("find", fields.model)
             if fields.rerank is not None and not service.describe(fields.rerank).gives_number:
                 raise wrong_field("/rerank", f"the model {fields.rerank!r} is no ranker: it gives no number for a pair")
