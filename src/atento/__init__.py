@@ -3,13 +3,14 @@
 from atento.start_up import set_short_waits
 from atento.version import __version__
 
-__all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
+__all__ = ["AtentoError", "Index", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
 
 TYPE_CHECKING = False  # as in `typing`, whose import takes milliseconds of the start of each command
 if TYPE_CHECKING:
     from atento.errors import AtentoError
     from atento.evaluation import evaluate
     from atento.model import Model, load
+    from atento.retrieval.text_index import Index
     from atento.runs.search.run_search import search
     from atento.runs.train import train
     from atento.suites.run_suite import glue
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AtentoError": "atento.errors",
+    "Index": "atento.retrieval.text_index",
     "Model": "atento.model",
     "Tokenizer": "atento.text",
     "evaluate": "atento.evaluation",

@@ -3,6 +3,7 @@
 import os
 import webbrowser
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +61,10 @@ Languages = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=en-pt", help="The languages of a translation model that does not name them."),
 ]
+Index = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=I", help="An index for /find, of the model NAME, or of the first one."),
+]
 Truncate = Annotated[
     str,
     typer.Option(
@@ -102,6 +107,7 @@ def serve(
     allow_host: AllowHost = None,
     admin_socket: AdminSocket = None,
     languages: Languages = None,
+    index: Index = None,
     max_input: MaxInput = None,
     truncate: Truncate = "error",
     max_output: Annotated[int | None, _number("Maximum new tokens of an output.")] = None,
@@ -127,6 +133,7 @@ def serve(
     See http://127.0.0.1:8000/docs for the routes. SIGTERM lets running requests end.
     """
     _check_packages()
+    from atento.errors import UsageError
     from atento_serve.settings import limits_from
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
@@ -143,6 +150,12 @@ def serve(
     limits = limits_from({name: value for name, value in values.items() if value is not None}, limit or [])
     options = _options(device, precision, engine, threads, seed) | {"workers": workers}
     served = _models(models, languages or [], options)
+    for word in index or []:
+        name, _, folder = word.rpartition("=")
+        name = name or next(iter(served))
+        if name not in served or not folder:
+            raise UsageError(f"--index must be NAME=I with the name of a model: got {word!r}, of {', '.join(served)}")
+        served[name] = replace(served[name], index=folder)
     settings = ServerSettings(
         host,
         port,

@@ -22,6 +22,7 @@ class ModelSettings:
         workers: the number of processes that compute it.
         seed: of requests that have none; None: that of the model's own decoding.
         languages: (source, target) of a translation model whose tokenizer names no languages; None: unknown.
+        index: the folder of an index that this model made, for `/find`; None: it has none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ModelSettings:
     workers: int = 1
     seed: int | None = None
     languages: tuple[str, str] | None = None
+    index: str | None = None
 
 
 @dataclass(frozen=True)

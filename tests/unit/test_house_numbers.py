@@ -24,7 +24,7 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "rooms": 39,  # inference, which networks held; processes; start_up; sklearn, as users type it
+    "rooms": 40,  # retrieval ("Labels, search, several heads"); inference; processes; start_up; sklearn
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 12,

@@ -75,6 +75,7 @@ ROOMS: dict[str, set[str]] = {
     "runs": SHOWN | {"tasks", "models"},
     "recipes": set(),
     "model": USED,
+    "retrieval": USED | {"model", "scale"},
     "evaluation": USED | {"model"},
     "sklearn": USED | {"model"},
     "demo": USED | {"model", "atento_world"},
@@ -82,7 +83,7 @@ ROOMS: dict[str, set[str]] = {
     "notes": LOW | {"attention", "decoding", "metrics", "text"},
     "convert": USED | {"model"},
     "atento_world": {"errors"},
-    "atento_serve": USED | {"model", "nfc", "start_up", "terminal"},
+    "atento_serve": USED | {"model", "nfc", "retrieval", "start_up", "terminal"},
     "atento_lab": USED | {"model", "suites", "notes", "terminal", "atento_world"},
     "benchmarks": USED | {"model", "notes", "convert", "nfc", "start_up", "atento_world", "atento_lab", "atento_serve"},
     "cli": USED
@@ -92,13 +93,14 @@ ROOMS: dict[str, set[str]] = {
         "evaluation",
         "demo",
         "suites",
+        "retrieval",
         "scale",
         "start_up",
         "terminal",
         "atento_serve",
         "atento_lab",
     },
-    "__init__": {"errors", "start_up", "model", "runs", "text", "evaluation", "suites"},
+    "__init__": {"errors", "start_up", "model", "retrieval", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
 TORCH_FREE = ("errors", "limits", "processes", "terminal", "nfc", "config", "text", "metrics", "atento_world")

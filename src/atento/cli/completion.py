@@ -83,6 +83,11 @@ def runs(incomplete: str) -> Offers:
     return _paths(incomplete, lambda path: (path / "run.json").is_file(), "runs")
 
 
+def indexes(incomplete: str) -> Offers:
+    """Folders of indexes."""
+    return _paths(incomplete, lambda path: (path / "index.json").is_file())
+
+
 def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
     """The subcommands of `atento runs`, then runs."""
     return runs(incomplete) if ctx.params.get("words") else ["show", "compare", "plot", "positions"]

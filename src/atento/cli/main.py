@@ -30,6 +30,8 @@ COMMANDS = {
     "augment": "augment",
     "search": "search",
     **{verb: spec.module or verb for verb, spec in VERBS.items()},
+    "index": "index",
+    "find": "index",
     "evaluate": "evaluate",
     "glue": "glue",
     "perplexity": "perplexity",

@@ -85,7 +85,7 @@ def to_bytes(chunks: list[Chunk]) -> Iterator[bytes | memoryview]:
     for chunk in chunks:
         if isinstance(chunk, bytes):
             yield chunk
-        else:
+        elif chunk.numel():  # one of NumPy without numbers may have a stride of 0
             yield chunk.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 

@@ -71,8 +71,7 @@ def mined(
     place = {text: number for number, text in enumerate(documents)}
     queries = list(dict.fromkeys(query for query, _ in pairs))
     searched = len(dict.fromkeys(corpus)) or len(documents)  # the positives of the pairs stand behind the corpus
-    names = embedding_for(encoder.config.get("embedding", {}), str(encoder.path), {}).search_prompts()
-    first, second = (_vectors(encoder, texts, name) for texts, name in zip((queries, documents), names))
+    first, second = search_vectors(encoder, queries, query=True), search_vectors(encoder, documents)
     forms = [*map(_form, documents)]
     twins = Counter(forms)  # documents that look the same
     wanted = mining.within + max(sum(twins[form] for form in own) for own in right.values())
@@ -103,6 +102,8 @@ def _form(text: str) -> str:
     return " ".join(unicode_words(text)) or compared(text.strip())
 
 
-def _vectors(encoder: TaskModel, texts: list[str], prompt: str | None) -> NDArray[np.float32]:
-    options: EmbeddingOptions = {"normalize": True}
+def search_vectors(encoder: TaskModel, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    """The vectors (N,D) of documents, or of queries, of length 1, behind their prompt if the encoder has one."""
+    prompts = embedding_for(encoder.config.get("embedding", {}), str(encoder.path), {}).search_prompts()
+    prompt, options = prompts[0 if query else 1], EmbeddingOptions(normalize=True)
     return embed(encoder, texts, **(options if prompt is None else {**options, "prompt_name": prompt}))

@@ -4,6 +4,7 @@ from atento_serve.http.service import Service
 
 _TEXT = "The white cat sleeps."
 RERANK: dict[str, object] = {"query": "Who sleeps?", "documents": [_TEXT, "It rains."]}
+FIND: dict[str, object] = {"query": "Who sleeps?", "top": 3, "by": "both"}
 ZERO_SHOT: dict[str, object] = {"inputs": _TEXT, "parameters": {"candidate_labels": ["animals", "weather"]}}
 
 

@@ -69,7 +69,7 @@ class WorkerProcess:
         )
         worker = cls(process, limits.hang_seconds, on_message, on_end)
         names = ("input_tokens", "output_tokens", "truncate", "batch_tokens", "in_flight", "wait_ms")
-        loaded = {name: getattr(settings, name) for name in ("path", "device", "precision", "engine", "seed")}
+        loaded = {name: getattr(settings, name) for name in ("path", "device", "precision", "engine", "seed", "index")}
         loaded["threads"] = threads_of(settings)
         shares = {name: getattr(limits, name) for name in names}
         shares["in_flight"] = -(-limits.in_flight // settings.workers)  # ceil: of each worker

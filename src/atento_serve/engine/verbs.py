@@ -24,6 +24,7 @@ from atento_serve.engine.log_probs import scored_entries
 from atento_serve.engine.messages import plain
 from atento_serve.jobs import Description
 
+_VECTORS = ("embed", "similarity", "find")
 _WINDOWED = ("answer", "tag")  # they read a text of any length, in windows
 _CHARACTERS = 64  # of a text, for each token that it may have
 
@@ -120,6 +121,12 @@ def _align(model: Model, items: Sequence[Any], options: Mapping[str, object]) ->
     return [word_links(model, source, output, options) for source, output in items]
 
 
+def _find(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[object]:
+    if "index" not in model.config:
+        raise CapabilityError("this model has no index: `atento serve NAME=MODEL --index NAME=I` gives it one")
+    return list(model.config["index"].find(list(items), **options))
+
+
 _CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list[object]]] = {
     "classify": _classify,
     "tag": _tag,
@@ -130,6 +137,7 @@ _CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list
     "tokenize": _tokenize,
     "align": _align,
     "detokenize": _detokenize,
+    "find": _find,
 }
 
 
@@ -165,13 +173,13 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
     """
     limits: list[int | None] = [longest]
     own_way = (model.long_texts.windows or model.long_texts.head_tail) and not model.config.get("pairs")
-    if verb in ("classify", "embed", "similarity") and own_way:
+    if verb in ("classify", *_VECTORS) and own_way:
         return longest  # the model has a way of its own with longer texts
     if verb not in _WINDOWED:
         limits += [model.network.config.source_limit, context_limit(model.network.config)]
     if verb == "classify" or (verb == "similarity" and has_regression_head(model)):
         limits.append(model.trained_length)
-    elif verb in ("embed", "similarity"):
+    elif verb in _VECTORS:
         limits.append(embedding_for(model.config.get("embedding", {}), str(model.path), {}).max_len)
     return min(limit for limit in limits if limit is not None)
 
@@ -204,7 +212,7 @@ def fitted(
     tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
     total, within, prompt = 0, list[object](), 0
-    if verb in ("embed", "similarity"):  # it stands before each text
+    if verb in _VECTORS:  # it stands before each text
         named: Any = {name: value for name, value in options.items() if name in ("prompt", "prompt_name")}
         config = embedding_for(model.config.get("embedding", {}), str(model.path), named)
         prompt = len(tokenizer.encode(config.prompt)) if config.prompt else 0

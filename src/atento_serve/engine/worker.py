@@ -22,6 +22,7 @@ from atento.errors import AtentoError, ModelError
 from atento.inference.choose import pack_large, pack_weights
 from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
+from atento.retrieval.text_index import Index
 from atento.start_up import without_collections
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
@@ -175,6 +176,8 @@ def main() -> None:
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
         seed_decoding(model, settings["seed"])
+        if settings["index"]:
+            model.config["index"] = Index(settings["index"], model)
         if model.engine == "torch":  # nobody asks for the weights here
             pack_weights(model.network, "int8" if model.precision == "int8" else None)
         elif settings["engine"] == "auto":  # what is large is run by PyTorch, without a second copy
