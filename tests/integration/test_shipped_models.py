@@ -81,7 +81,7 @@ def test_a_model_of_real_text_is_small_and_its_card_has_data_licence_and_scores(
     assert (size <= 10e6 and count <= 12e6) if "en" in name.split("-") else size <= 4.5e6
 
 
-@pytest.mark.parametrize("text", ["", "😀😀 🎉", "Это русский текст.", "palavra " * 5000])
+@pytest.mark.parametrize("text", ["", "😀😀 🎉", "Это русский текст.", "palavra " * 400])
 def test_a_model_of_real_text_answers_whatever_it_is_given(server: ForkServer, tmp_path: Path, text: str) -> None:
     verbs = {"atento-en-pt": "translate", "atento-pt-en": "translate", "atento-pt-lm": "perplexity"}
     for name in REAL:
