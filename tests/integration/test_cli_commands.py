@@ -58,7 +58,7 @@ def test_every_command_has_help_with_an_example_of_it(server: ForkServer, data: 
     text = " ".join(done.stdout.split())
     assert "Usage: " in text and "--help" in text
     if command not in GROUPS:
-        assert re.search(rf"Examples?: (.*\| )?atento {' '.join(command)}\b", text)
+        assert re.search(rf"Examples?: (.*[|;] )?atento {' '.join(command)}\b", text)
     for words in re.findall(r"Examples?: .*?atento ([a-z]+(?: [a-z]+)?)", text):
         parts = tuple(words.split())
         assert parts in COMMANDS or parts[:1] in COMMANDS, words

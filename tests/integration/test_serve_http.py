@@ -487,8 +487,10 @@ def test_curl_runs_the_example_of_the_first_line(service: Served) -> None:
 def test_the_examples_of_the_page_run(service: Served, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8").replace("http://127.0.0.1:8000", service.url)
     blocks = re.findall(r"runs it with one -->\n```(\w+)\n(.*?)```", page, flags=re.DOTALL)
-    assert [kind for kind, _ in blocks] == ["bash", "python", "bash", "python", "bash", "bash"]
+    assert [kind for kind, _ in blocks] == ["bash", "python", "bash", "python", "bash", "bash", "bash"]
     for kind, text in blocks:
+        if "/find" in text:  # needs an index: test_index_commands.py
+            continue
         if kind == "bash":
             done = subprocess.run(text, shell=True, capture_output=True, text=True, timeout=30, check=True)
             assert "error" not in json.loads(done.stdout)

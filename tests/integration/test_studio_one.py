@@ -212,7 +212,7 @@ def test_it_opens_on_the_translator_and_begins_high_on_the_page(browser: Any, sm
         seen.wait()
         print(f"\n{width}: page after {up:.2f} s, figure after {time.perf_counter() - began:.2f} s")
         page = seen.page
-        assert page.locator("#model").input_value() == "micro-world-en-pt"
+        assert page.locator("#model").input_value() == "atento-en-pt"
         assert page.locator("h1").text_content() == "One sentence"
         story = str(page.locator(".story").text_content())
         assert re.fullmatch(r"After “.+” it writes “.+” \(\d+\.\d %\), and reads “.+” most\.", story)
@@ -300,7 +300,7 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     assert target != expected and label in target.replace(" ", "")
     page.locator("#reset").click()
     assert "target" not in seen.wait().state and "".join(page.locator("#line button").all_text_contents()).startswith(
-        " Os"
+        " O"
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import atento
+from atento.models.shipped import shipped_models
 from atento_serve.studio.screens.tour import FUNCTIONS_SHOWN
 from http_service import Served, served
 from studio_page import StudioPage
@@ -27,7 +28,7 @@ def small() -> Iterator[Served]:
 
 def test_with_nothing_given_it_opens_on_the_small_models(small: Served) -> None:
     names = small.get("/studio/api/about").json()["models"]
-    assert len(names) == 7 and all(name.startswith("micro-world-") for name in names)
+    assert names == list(shipped_models())
     assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"
 
 

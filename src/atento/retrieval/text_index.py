@@ -13,6 +13,7 @@ from atento.errors import AtentoError, DataError, UsageError, counted, listed, n
 from atento.limits import path_of
 from atento.metrics.rouge import unicode_words
 from atento.model import load
+from atento.retrieval import By
 from atento.retrieval.index_folder import IndexWriter, SegmentEntry, State, read_index, writing
 from atento.retrieval.index_segments import Document, quantised, value_term
 from atento.retrieval.row_scores import best, bm25, cosines, fused
@@ -22,7 +23,6 @@ from atento.tasks.regression import numbers_of
 from atento.tasks.task_model import TaskModel
 from atento.tasks.verb_calls import listed as texts_of
 
-By = Literal["vectors", "words", "both"]
 Vectors = Literal["float32", "int8"]
 Where = Mapping[str, str | Sequence[str]]  # column -> the value, or values, of which a line must have one
 Columns = Mapping[str, Sequence[str]]

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.retrieval.text_index import By
+from atento.retrieval import By
 from atento_serve.api.examples import FIND
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import wrong_field

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     make = "atento index texts.txt MODEL --out my-index"
     app.command("index", epilog=f"Example:  {make}")(index)
-    app.command("find", epilog=f"Examples:  {make}; atento find my-index 'the cat' --hybrid --top 5")(find)
+    app.command("find", epilog=f"Example:  {make}; atento find my-index 'the cat' --hybrid --top 5")(find)
 
 
 @with_options()
