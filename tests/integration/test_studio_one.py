@@ -223,7 +223,7 @@ def test_it_opens_on_the_translator_and_begins_high_on_the_page(browser: Any, sm
             one.rpartition("-")[0]
             for one in page.locator("[data-part]").evaluate_all("all => all.map((one) => one.dataset.part)")
         }
-        assert {"vectors", "head-cross-1", "head-encoder-0", "head-decoder-1", "forward-encoder"} <= names
+        assert {"vectors", "head-cross-0", "head-encoder-5", "head-decoder-0", "forward-encoder"} <= names
         page.close()
     assets = sum(len(small.get(f"/studio/{name}").content) for name in assets_of(small))
     print(f"assets {assets:,} bytes")

@@ -144,7 +144,8 @@ def find(
         values.setdefault(column, []).append(value)
     with running(shared.seed, shared.threads) if by_words else shared.loaded(model or made_by) as loaded:
         from atento.model import load
-        from atento.retrieval.text_index import By, Index
+        from atento.retrieval import By
+        from atento.retrieval.text_index import Index
 
         opened = Index(folder, loaded)
         ranker = None if rerank is None else load(rerank, shared.device, shared.precision)
