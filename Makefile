@@ -32,9 +32,12 @@ serve: install
 
 # The models that come with the package again: those of the micro-world, and the table of their scores, in 15 minutes on
 # two quiet cores; with DATASETS=FOLDER those of real text too, in hours (models/README.md). MODELS="NAME ..." chooses.
+models: REAL = $(filter atento-% both-%,$(MODELS))
+models: GRAMMAR = $(filter-out atento-% both-%,$(MODELS))
 models: install
-	$(if $(filter atento-% both-%,$(MODELS)),,OMP_NUM_THREADS=2 $(BIN)/python tools/models.py $(MODELS))
-	$(if $(DATASETS),OMP_NUM_THREADS=1 $(BIN)/python -m models.make $(filter atento-% both-%,$(MODELS)) --data $(DATASETS))
+	$(if $(REAL),$(if $(DATASETS),,$(error $(REAL): give DATASETS=FOLDER, the data sets that models/README.md names)))
+	$(if $(and $(REAL),$(if $(GRAMMAR),,x)),,OMP_NUM_THREADS=2 $(BIN)/python tools/models.py $(GRAMMAR))
+	$(if $(and $(DATASETS),$(if $(and $(GRAMMAR),$(if $(REAL),,x)),,x)),OMP_NUM_THREADS=1 $(BIN)/python -m models.make $(REAL) --data $(DATASETS))
 
 install: $(VENV)/installed
 dev: $(VENV)/installed-dev

@@ -36,10 +36,11 @@ library_name: atento
 
 **What it does badly**: {badly}
 """
-PAIRS = """texts of free packages and of Tatoeba, everyday pairs by way of Spanish, and sentences of Atento's own
-grammar, cleaned: about 830,000 pairs. Their licences are in `models/README.md`; no text of them is in this folder. Most
-are under GPL, LGPL, MPL, CC BY, CC BY-SA and CC0, by their packages: whether a model of them falls under their terms is
-not settled everywhere."""
+PAIRS = """texts of free packages and of Tatoeba, everyday pairs by way of Spanish, {more}cleaned: about {count} pairs.
+Their licences are in `models/README.md`; no text of them is in this folder. Most are under GPL, LGPL, MPL, CC BY, CC
+BY-SA and CC0, by their packages: whether a model of them falls under their terms is not settled everywhere."""
+TAUGHT = PAIRS.format(more="", count="680,000")
+LEARNED = PAIRS.format(more="dictionaries and sentences of Atento's own grammar, ", count="850,000")
 UNSURE = """idioms, slang, names that are also words, long sentences, everyday words that documentation lacks. A pronoun
 without its noun may get the wrong person or gender. It writes what is likely, not what is true: read what matters
 again."""
@@ -50,9 +51,9 @@ TAGGED = """It reads a sentence at a time, and knows written Brazilian Portugues
 accents, speech and old spelling are read worse."""
 PRETRAINED = "Its layers were first trained to fill masks, for an hour of one core, in the same and other free texts."
 ABOUT = {  # name -> licence, languages, what it is, its data, what it does badly
-    "both-directions": ("apache-2.0", "en, pt", "English and Brazilian Portuguese, both directions.", PAIRS, UNSURE),
-    "atento-en-pt": ("apache-2.0", "en, pt", "Translates English into Brazilian Portuguese.", PAIRS, UNSURE + READ),
-    "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", PAIRS, UNSURE),
+    "both-directions": ("apache-2.0", "en, pt", "English and Brazilian Portuguese, both directions.", TAUGHT, UNSURE),
+    "atento-en-pt": ("apache-2.0", "en, pt", "Translates English into Brazilian Portuguese.", LEARNED, UNSURE + READ),
+    "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", LEARNED, UNSURE),
     "atento-pt-entities": (
         *("cc-by-sa-3.0", "pt", "Finds people, organisations, places, dates, laws and cases in Portuguese texts."),
         f"LeNER-Br (MIT; courts and laws) and WikiANN (text CC BY-SA 3.0, tags ODC-BY). {PRETRAINED}",
