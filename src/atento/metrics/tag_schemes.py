@@ -89,6 +89,11 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
     return "BILOU" if prefixes <= set("BILU") else None
 
 
+def scheme_of_labels(labels: Iterable[str]) -> str | None:
+    """The scheme that labels suggest: BIOES, BILOU, IOB1 where none has B, else IOB2; None for plain tags."""
+    return scheme_of((label,) for label in labels)
+
+
 def respelled(sentences: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]], tuple[str, str] | None]:
     """Sentences with their tags as the schemes of `SCHEMES` write them: `B_PER` and `b-PER` as B-PER, BMES as BIOES.
 
@@ -145,6 +150,21 @@ def may_follow(before: str, tag: str, scheme: str) -> bool:
     if scheme in ("IOB1", "IOB2"):
         return prefix != ("B" if scheme == "IOB1" else "I") or (inside and kind == type_before)
     return inside == (prefix in "IE") and not (inside and kind != type_before)  # an entity ends with E
+
+
+def legal_transitions(labels: Sequence[str], scheme: str | None) -> list[list[bool]]:
+    """Whether the tag of a column may stand behind that of a row, (C+1,C+1); the border of a sentence is the first.
+    Raises UsageError: there is no such scheme.
+    """
+    tags = ("O", *labels)
+    return [[scheme is None or may_follow(before, tag, scheme) for tag in tags] for before in tags]
+
+
+def legalized(sentences: Sequence[Sequence[str]], scheme: str | None) -> list[tuple[str, ...]]:
+    """The tags of sentences; of those that break the scheme, as it writes the entities that `conlleval` finds."""
+    return [
+        converted(tags, scheme) if scheme is not None and illegal(tags, scheme) else tuple(tags) for tags in sentences
+    ]
 
 
 def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
