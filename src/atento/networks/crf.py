@@ -38,10 +38,11 @@ def illegal_scores(legal: Sequence[Sequence[bool]]) -> tuple[NDArray[np.float64]
 def _forward(scores: Tensor, start: Tensor, transitions: Tensor, *, best: bool = False) -> Tensor:
     """The forward algorithm: log Σ exp of the scores of all sequences up to each word that end in each tag, (B,N,C).
 
-    `best`: the score of the best one instead of the sum (Viterbi 1967).
+    It is known up to a number for each word. `best`: the score of the best sequence instead (Viterbi 1967).
     """
     over_tags = torch.amax if best else torch.logsumexp
-    first, *others = scores.unbind(1)
+    # a number that all tags of a word share changes no probability, and this one keeps sums over many words small
+    first, *others = scores.log_softmax(dim=-1).unbind(1)
     totals = [first + start]
     for word in others:
         totals.append(over_tags(totals[-1].unsqueeze(2) + transitions, 1) + word)

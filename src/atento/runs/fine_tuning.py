@@ -20,7 +20,7 @@ from atento.training.selected_weights import trained_weights
 
 # Of the transitions of a crf head, where `training.learning_rate` is lower: at 5e-5, as a pretrained encoder takes, an
 # Adam step hardly moves a score of some nats
-_TRANSITION_RATE = 0.01
+_TRANSITION_RATE = 0.05
 _WIDE = 256  # numbers a token; narrower networks learn at the rate of new ones
 
 
