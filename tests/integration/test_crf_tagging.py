@@ -1,4 +1,4 @@
-"""A conditional random field over tags, from a recipe to a tagged text: learning, saving, starting from it, refusals (G4)."""
+"""A conditional random field over tags, from a recipe to a tagged text: learning, saving, `init`, refusals (G4)."""
 
 import json
 from itertools import product
@@ -111,7 +111,7 @@ def test_a_recipe_learns_entities_by_a_crf(run: TrainedRun, tmp_path: Path) -> N
 
 
 def test_illegal_tags_never_come_out_and_marginals_give_the_others(run: TrainedRun, tmp_path: Path) -> None:
-    """On random weights: by default legal sequences alone; with constrained=False the most probable tag of each word."""
+    """On random weights: by default legal sequences alone; with constrained=False the best tag of each word."""
     model, words = atento.load(run.folder), [sentence for sentence, _ in names()]
     with torch.no_grad():
         for seed, (name, parameter) in enumerate(model.network.named_parameters()):
@@ -204,10 +204,7 @@ def test_tags_that_break_the_scheme_are_said_and_learned_as_it_writes_them(tmp_p
     ]
     run = train(recipe(CRF), {"train": wrong, "valid": names()}, tmp_path / "run")
     printed = capsys.readouterr().err
-    assert (
-        "18 tags cannot follow the tag before by the rules of IOB2; the first is 'I-PER' of word 1" in printed
-        or "tags cannot follow" in printed
-    )
+    assert "tags cannot follow the tag before by the rules of IOB2; the first is 'I-PER' of word 1" in printed
     assert "break IOB2: the crf head learns their entities as IOB2 writes them" in printed
     assert run.best == 1.0
     alone = [(["Ana", "lê"], ["I-PER", "O"]), (["Em", "Évora"], ["O", "B-LOC"]), (["Rui", "Costa"], ["I-PER", "I-PER"])]

@@ -13,7 +13,6 @@ from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
 from atento.attention.kernels import AnyMask
 from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms, Projection
 from atento.config.sections.network import NetworkConfig
-from atento.networks.crf import TRANSITIONS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -330,7 +329,7 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
     for name, parameter in network.named_parameters():
         if ".schemes." in name or ".gates." in name or ".sparse." in name:
             continue  # position schemes and learned sparsity are initialised as in their papers
-        if ".generator." in name or name.startswith("source_features.") or name.endswith(TRANSITIONS):
+        if ".generator." in name or name.startswith("source_features.") or name.endswith(".transitions"):
             continue  # a generator and features have other widths, and initialise themselves, as transitions do, at 0
         if parameter.dim() < 2:
             if name.endswith("bias"):

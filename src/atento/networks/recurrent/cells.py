@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.networks.crf import TRANSITIONS
 
 LayerState = tuple[Tensor, ...]  # (h,) or, for an LSTM, (h, c), each (B,D)
 Weights = list[Tensor]  # input (G·D,Din), recurrent (G·D,D) and their biases, the G gates one after the other
@@ -199,7 +198,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
         elif ".weight_hh_" in name:
             for gate in parameter.split(parameter.shape[1]):  # a gate each
                 nn.init.orthogonal_(gate)
-        elif parameter.dim() > 1 and not name.endswith(TRANSITIONS):
+        elif parameter.dim() > 1 and not name.endswith(".transitions"):
             nn.init.uniform_(parameter, -(d_model**-0.5), d_model**-0.5)
         else:
             nn.init.zeros_(parameter)
