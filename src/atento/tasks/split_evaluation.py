@@ -28,6 +28,7 @@ from atento.errors import AtentoWarning
 from atento.metrics import Score, metric_named
 from atento.metrics.learned_table import learned_name
 from atento.metrics.metric_table import options_by_name
+from atento.metrics.tag_schemes import scheme_of_labels
 from atento.networks.interface import Network
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
@@ -36,7 +37,6 @@ from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.model_outputs import reads_signs
 from atento.tasks.question_answering import learned_settings
-from atento.tasks.tagging import scheme_of_labels
 from atento.tasks.task_model import Continuing, TaskModel, labels_of, prompt_template
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer

@@ -131,10 +131,10 @@ def tokenizer_of(model: TaskModel) -> Tokenizer:
 
 
 def head_of(model: TaskModel, kind: str) -> HeadConfig:
-    """The model's head of that kind.
+    """The model's head that stands for that kind.
     Raises CapabilityError: it has none; says what the model was trained for, and how to give it one.
     """
-    head = next((head for head in model.network.config.heads if head.kind == kind), None)
+    head = next((head for head in model.network.config.heads if head.role == kind), None)
     if head is None:
         raise CapabilityError(
             f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "

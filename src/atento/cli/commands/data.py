@@ -76,7 +76,7 @@ def peek(
     tokenizer, network = tokenizer_and_network(loaded, data.train, progress)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
-    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag")}
+    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag", "crf")}
     classes["segment_ids"] = ()  # numbers, and no pieces of the vocabulary
     spans = {head.name for head in network.heads if HEAD_KINDS[head.kind] == "span"}
     parts = (part.batch for part in batches.parts(0))

@@ -57,6 +57,9 @@ def check(recipe: Recipe, reader: Reader) -> None:
             key, reason = problem
             position = reader.origins.get(f"{path}.{key}", reader.positions.get(path, "data"))
             raise RecipeError(f"{position}: {path} {reason}")
+    if any(head.kind == "crf" and head.role not in spec.heads for head in recipe.network.heads):
+        position = reader.positions.get("network.heads", "network.heads")
+        raise RecipeError(f"{position}: network.heads: a crf head gives a tag to each word: got task {recipe.task}")
     architecture = recipe.network.architecture
     if recipe.init is None:
         _check_architecture(recipe, reader)  # the model brings its architecture

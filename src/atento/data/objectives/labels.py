@@ -71,8 +71,8 @@ class Labels(OneText):
 
 
 def network_head(network: NetworkConfig, kind: str = KIND, so: str = "") -> HeadConfig:
-    """Return the head of that kind. Raises CapabilityError: the network has none; `so` is the end of the message."""
-    head = next((head for head in network.heads if head.kind == kind), None)
+    """Return the head for that kind. Raises CapabilityError: the network has none; `so` is the end of the message."""
+    head = next((head for head in network.heads if head.role == kind), None)
     if head is None:
         raise CapabilityError(f"this model has no {kind} head{so}")
     return head
