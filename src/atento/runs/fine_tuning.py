@@ -69,7 +69,8 @@ def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Ite
     """
     assert recipe.init is not None
     for head in now.heads:
-        before = next((one.labels for one in was.heads if one.kind == head.kind), ())
+        named = sorted(was.heads, key=lambda one: one.name != head.name)
+        before = next((one.labels for one in named if one.kind == head.kind), ())
         if not before or before == head.labels or recipe.init.classifier is not None:
             continue
         by_form = {_plain(label): label for label in before} | {f"{n}": label for n, label in enumerate(before)}

@@ -15,7 +15,7 @@ from atento.data.records.splits import Split
 from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
+from atento.tasks.task_model import TaskModel, for_head, head_of, tokenizer_of
 from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
@@ -80,21 +80,32 @@ SeveralTexts = Sequence[str] | Sequence[tuple[str, str]]
 
 
 @overload
-def classify(model: TaskModel, text: OneText, *, threshold: None = None) -> Label: ...  # type: ignore[overload-overlap]
+def classify(model: TaskModel, text: OneText, *, threshold: None = None, head: str | None = None) -> Label: ...  # type: ignore[overload-overlap]
 @overload
-def classify(model: TaskModel, text: SeveralTexts, *, threshold: None = None) -> list[Label]: ...
+def classify(
+    model: TaskModel, text: SeveralTexts, *, threshold: None = None, head: str | None = None
+) -> list[Label]: ...
 @overload
-def classify(model: TaskModel, text: OneText, *, threshold: float) -> list[Label]: ...  # type: ignore[overload-overlap]
+def classify(model: TaskModel, text: OneText, *, threshold: float, head: str | None = None) -> list[Label]: ...  # type: ignore[overload-overlap]
 @overload
-def classify(model: TaskModel, text: SeveralTexts, *, threshold: float) -> list[list[Label]]: ...
+def classify(
+    model: TaskModel, text: SeveralTexts, *, threshold: float, head: str | None = None
+) -> list[list[Label]]: ...
 @overload
-def classify(model: TaskModel, text: OneText, *, abstain: float) -> Label | None: ...  # type: ignore[overload-overlap]
+def classify(model: TaskModel, text: OneText, *, abstain: float, head: str | None = None) -> Label | None: ...  # type: ignore[overload-overlap]
 @overload
-def classify(model: TaskModel, text: SeveralTexts, *, abstain: float) -> list[Label | None]: ...
+def classify(
+    model: TaskModel, text: SeveralTexts, *, abstain: float, head: str | None = None
+) -> list[Label | None]: ...
 
 
 def classify(
-    model: TaskModel, text: OneText | SeveralTexts, *, threshold: float | None = None, abstain: float | None = None
+    model: TaskModel,
+    text: OneText | SeveralTexts,
+    *,
+    threshold: float | None = None,
+    abstain: float | None = None,
+    head: str | None = None,
 ) -> object:
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).
@@ -109,11 +120,13 @@ def classify(
         abstain: a precision between 0 and 1: labels that are not as probable as those that were right in this share of
             the data that the model was calibrated on are left out. The result of a text without a label is None, or of
             a model of several labels an empty list.
+        head: the name of a head, of a model that has several; None: the only one that gives labels.
 
     Raises:
         CapabilityError: the model has no head that gives labels; or nothing is known of its precision. UsageError:
             texts for a model of pairs, or pairs for a model of texts; a threshold or a precision out of range.
     """
+    model = for_head(model, head, "classify")
     least = None if abstain is None else least_probability(model, abstain, threshold)
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"`threshold` must lie in 0 to 1: got {threshold}")
@@ -173,8 +186,11 @@ def _reading(model: TaskModel) -> TextOptions:
     return {"template": template, "longest": longest, "long_texts": model.long_texts}
 
 
-def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
+def classifications(
+    model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, head: str | None = None
+) -> list[list[Label]]:
     """As `classify`, with all labels of each text, the most probable first."""
+    model = for_head(model, head, "classify")
     _checked_head(model)
     first, second = texts_of_model(model, texts)
     network, tokenizer, temperature = model.reader(), tokenizer_of(model), model.confidence.temperature

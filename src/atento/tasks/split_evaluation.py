@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from atento.attention.low_rank import adapters_joined
-from atento.config.recipe import Recipe
+from atento.config.recipe import MEAN, Recipe
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
@@ -28,7 +28,7 @@ from atento.errors import AtentoWarning
 from atento.metrics import Score, metric_named
 from atento.metrics.learned_table import learned_name
 from atento.metrics.metric_table import options_by_name
-from atento.networks.interface import Network
+from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_writer
@@ -158,11 +158,25 @@ def scored(
 
 
 def validation_scores(
-    network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, share: Share | None = None
+    network: Network, tokenizer: Tokenizer, splits: Sequence[tuple[Recipe, Split]], share: Share | None = None
 ) -> dict[str, float]:
-    """Return the scores of `evaluation_of`; processes may share the batches."""
+    """Return the scores of `evaluation_of` for the split of a recipe, or joined for several tasks; processes may share
+    the batches.
+    """
     with batches_shared(share):
-        return evaluation_of(network, tokenizer, split, recipe).scores
+        return joined_scores([(one, evaluation_of(network, tokenizer, split, one).scores) for one, split in splits])
+
+
+def joined_scores(scores: Sequence[tuple[Recipe, Mapping[str, float]]]) -> dict[str, float]:
+    """Return the scores of a recipe, or of several tasks: each as `NAME[TASK]`, the sum of their losses, and `MEAN`,
+    that of their first metrics.
+    """
+    if not scores[0][0].head:
+        return dict(scores[0][1])
+    joined = {name: sum(own[name] for _, own in scores) for name in ("loss", "nll")}
+    firsts = [own[one.deciding[0]] for one, own in scores if one.metrics]
+    joined |= {MEAN: sum(firsts) / len(firsts)} if firsts else {}
+    return joined | {f"{name}[{one.head}]": n for one, own in scores for name, n in own.items() if name != "loss"}
 
 
 def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Evaluation:
@@ -173,6 +187,7 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
     `METRIC[PREFIX]` is the score of the records of one of them. Adapters are joined to the weights meanwhile, as they
     are when the model is loaded.
     """
+    network = with_head(network, recipe.head) if recipe.head else network
     with ExitStack() as after, as_loaded(network, recipe):
         means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_BATCH_TOKENS))
         nll = sum(means.values())

@@ -27,17 +27,25 @@ from atento.metrics.metric_table import METRICS, metric_named, options_by_name
 SPLITS = ("train", "valid", "test")
 
 
+def known_task(task: Node | None, position: str, key: str = "task") -> str:
+    """Return the name of a task as it is written. Raises RecipeError: it is missing, or unknown."""
+    trains = f"this version trains: {', '.join(TASKS)}"
+    if task is None:
+        raise RecipeError(f"{position}: {key} is missing; {trains}")
+    if not isinstance(task.value, str) or task.value not in TASKS:
+        name = str(task.value)
+        meant = OTHER_NAMES.get(name.lower().replace("_", "-"))
+        close = nearest(name, list(TASKS)).partition(" Known:")[0]
+        close = close if meant is None else f"; did you mean {meant!r}?"
+        raise RecipeError(f"{task.position}: unknown task {name!r}{close} T{trains[1:]}")
+    return task.value
+
+
 def check_task(tree: Node) -> None:
     """Refuse a recipe without task or data, and an unknown task."""
-    trains = f"this version trains: {', '.join(TASKS)}"
     task = tree.value.get("task")
-    if task is None:
-        raise RecipeError(f"{tree.position}: task is missing; {trains}")
-    if isinstance(task.value, str) and task.value not in TASKS:
-        meant = OTHER_NAMES.get(task.value.lower().replace("_", "-"))
-        close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
-        close = close if meant is None else f"; did you mean {meant!r}?"
-        raise RecipeError(f"{task.position}: unknown task {task.value!r}{close} T{trains[1:]}")
+    if task is None or isinstance(task.value, str):  # of another type, the section says what it must be
+        known_task(task, tree.position)
     if "data" not in tree.value:
         source_forms = forms(task.value if task.value in TASKS else next(iter(TASKS)))
         raise RecipeError(f"{tree.position}: data is missing: data.train is required; {source_forms}")

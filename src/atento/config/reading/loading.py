@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config.reading import checks, initial_keys, recipe_layers, schema, sizes_by_data, task_defaults
+from atento.config.reading import (
+    checks,
+    initial_keys,
+    recipe_layers,
+    schema,
+    several_tasks,
+    sizes_by_data,
+    task_defaults,
+)
 from atento.config.reading.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import Recipe
@@ -42,6 +50,22 @@ class LoadedRecipe:
         later = {key: known_later[origin] for key, origin in self.origins.items() if origin in known_later}
         fitted = [key for key in later if self.origins[key] == sizes_by_data.FITTED]
         return later | dict.fromkeys(sizes_by_data.beside(fitted, self.origins), "left open")
+
+
+def by_task(loaded: LoadedRecipe) -> list[LoadedRecipe]:
+    """The recipe of each of several tasks; of a recipe with `task`, that one alone."""
+    if not loaded.recipe.tasks:
+        return [loaded]
+    recipes = [several_tasks.of_task(loaded.recipe, number) for number in range(len(loaded.recipe.tasks))]
+    return [
+        replace(
+            loaded,
+            recipe=recipe,
+            folder=loaded.home / (recipe.data.folder or ""),
+            origins=several_tasks.own_keys(loaded.origins, number),
+        )
+        for number, recipe in enumerate(recipes)
+    ]
 
 
 def load_recipe(
@@ -84,13 +108,14 @@ def load_recipe(
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 
+    tree = several_tasks.expanded(tree)
     checks.check_task(tree)  # the defaults of the task need its name
     tree, warnings = _without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
     reader = schema.Reader()
     try:
         recipe: Recipe = reader.build(Recipe, tree, "")
-        checks.check(recipe, reader)
+        several_tasks.check(recipe, reader, checks.check)
     except RecipeError as error:
         raise RecipeError(_as_written(str(error), reader.alone)) from None
     # heads that nobody wrote; the objectives add theirs
@@ -108,7 +133,8 @@ def load_recipe(
         origins=origins
         | dict.fromkeys(sizes_by_data.to_fit(recipe, origins), sizes_by_data.FITTED)
         | dict.fromkeys(initial_keys.to_inherit(recipe, origins), initial_keys.INHERITED),
-        warnings=warnings + [_as_written(one, reader.alone) for one in checks.doubtful(recipe, reader)],
+        warnings=warnings
+        + [_as_written(one, reader.alone) for one in several_tasks.doubtful(recipe, reader, checks.doubtful)],
     )
 
 
