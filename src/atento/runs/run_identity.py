@@ -1,6 +1,7 @@
 """The identity of a run: recipe, data and machine, written when it starts and compared when it is resumed."""
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,8 @@ from typing import Any
 import torch
 
 from atento.attention.cuda_kernels import has_rows
-from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
-from atento.config.recipe import Recipe, SourceConfig
+from atento.config.reading.loading import LoadedRecipe, by_task, dump_recipe, load_recipe, recipe_difference
+from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
 from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
@@ -63,6 +64,10 @@ def located(loaded: LoadedRecipe) -> Recipe:
     network, features = recipe.network, recipe.network.features
     if any(source.world is None for source in (*data.train, *data.valid, *data.test)):  # the micro-world has no files
         data = replace(data, folder=str(loaded.folder.resolve()))
+    if recipe.tasks:
+        own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in by_task(loaded)]
+        tasks = tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own))
+        recipe = replace(recipe, tasks=tasks)
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
     if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model
@@ -179,9 +184,9 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, network=replace(recipe.network, features=replace(now, model=was.model)))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
-    tests = [line for line in recipe_difference(before, recipe) if line.startswith("data.test")]
+    tests = [line for line in recipe_difference(before, recipe) if _in_task(line).startswith("data.test")]
     recipe = _with_files_of(before, recipe, equal=saved["data"] == data.fingerprint)
-    different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
+    different = [line for line in recipe_difference(before, recipe) if not _in_task(line).startswith(MAY_CHANGE)]
     if different:
         n_more = len(different) - _SHOWN
         more = f"; and {n_more} more (its recipe is {folder / 'recipe.yaml'})" if n_more > 0 else ""
@@ -196,6 +201,11 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
     return None
 
 
+def _in_task(difference: str) -> str:
+    """A difference in the keys of one of several tasks, as if the task stood alone."""
+    return re.sub(r"^tasks\.\d+\.", "", difference)
+
+
 def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
     """The recipe with another's paths of data, where the records are equal: files may be moved or renamed.
 
@@ -203,11 +213,15 @@ def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
     """
     if not equal:
         return recipe
-    was, now = before.data, recipe.data
-    train, valid, test = (
-        _with_paths(*pair) for pair in ((was.train, now.train), (was.valid, now.valid), (was.test, now.test))
-    )
-    return replace(recipe, data=replace(now, train=train, valid=valid, test=test))
+
+    def moved(was: DataConfig, now: DataConfig) -> DataConfig:
+        pairs = ((was.train, now.train), (was.valid, now.valid), (was.test, now.test))
+        train, valid, test = (_with_paths(*pair) for pair in pairs)
+        return replace(now, train=train, valid=valid, test=test)
+
+    tasks = [replace(now, data=moved(was.data, now.data)) for was, now in zip(before.tasks, recipe.tasks)]
+    same = len(before.tasks) == len(recipe.tasks)
+    return replace(recipe, data=moved(before.data, recipe.data), tasks=tuple(tasks) if same else recipe.tasks)
 
 
 def _with_paths(before: Sequence[SourceConfig], sources: Sequence[SourceConfig]) -> tuple[SourceConfig, ...]:

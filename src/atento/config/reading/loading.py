@@ -44,6 +44,13 @@ class LoadedRecipe:
     # out
     warnings: list[str]
 
+    def one_task(self, what: str) -> "LoadedRecipe":
+        """This recipe, for a command of that name, which takes one task. Raises RecipeError: it has several."""
+        if self.recipe.tasks:
+            names = ", ".join(task.name for task in self.recipe.tasks)
+            raise RecipeError(f"{what} takes a recipe with `task`: {self.recipe.name} has the tasks {names}")
+        return self
+
     def later(self) -> dict[str, str]:
         """The keys whose values are known when training begins, and what they are, as `dump_recipe` takes them."""
         known_later = {initial_keys.INHERITED: "the initial model's", sizes_by_data.FITTED: "fitted to the data"}
