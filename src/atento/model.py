@@ -166,8 +166,8 @@ class Model(TaskModel):
         """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, or `network`;
         made and shared as the step function is.
         """
-        if self.whole is not None:  # of one head
-            return with_head(self.whole.reader(), self.network.config.heads[0].name)
+        if self.whole is not None:
+            return with_head(self.whole[0].reader(), self.whole[1])
         precision: Precision | None = "int8" if self.precision == "int8" else None
         return self._kept("reader", lambda: reader(self.network, precision, self.chosen_engine))
 

@@ -58,10 +58,11 @@ class LineOptions(ModelOptions):
             check: as in `input_lines`.
             model_check: says why the loaded model cannot read a line; None if it can.
             per_line: as in `Work`.
-            head: of the model, which is then that of the verb `command`.
+            head: the name of one of several heads of the model.
         """
-        answer, ready = _with_head(answer, command, head), _with_head(ready, command, head)
-        model_check = None if model_check is None else _with_head(model_check, command, head)
+        if head is not None:
+            answer, ready = partial(_of_head, head, answer), partial(_of_head, head, ready)
+            model_check = None if model_check is None else partial(_of_head, head, model_check)
         if self.cluster is not None:
             self.cluster.run(Work(_in_windows(answer, model_check, self.file), ready, check, per_line=per_line))
             return
@@ -116,15 +117,9 @@ class LineOptions(ModelOptions):
         return iter(list(_checked(self.table, self.file, bad, check)))
 
 
-def _with_head(call: Callable[..., T], verb: str, head: str | None) -> Callable[..., T]:
-    """The function, called with the view of a model's head for that verb."""
-
-    def of_head(loaded: "Model", *rest: object) -> T:
-        from atento.tasks.task_model import for_head
-
-        return call(for_head(loaded, head, verb), *rest)
-
-    return of_head
+def _of_head(head: str, call: Callable[..., T], loaded: "Model", *rest: object) -> T:
+    """What a function gives for one of the heads of a model."""
+    return call(loaded.head(head), *rest)
 
 
 def _in_windows(

@@ -1,25 +1,21 @@
 """The configuration of a recipe: task or tasks, data, tokenizer, network, training, decoding and metrics."""
 
-import codecs
-import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
 
-from atento.config.literals import OneOf, check_choices, check_numbers
+from atento.config.literals import OneOf, check_choices, check_encoding, check_numbers
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.mixing import MixingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.teacher import TeacherConfig
-from atento.config.sections.tokenizer_keys import TokenizerConfig as TokenizerConfig
-from atento.config.sections.tokenizer_keys import TokenizerKind as TokenizerKind
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
-from atento.metrics.metric_table import options_by_name
+from atento.metrics.metric_table import MEAN, options_by_name
 
 Column = int | str
 # The fields of records that a source may have columns for.
@@ -32,16 +28,7 @@ READING = ("separator", "delimiter", "decimal", "encoding", "header", "paragraph
 Format = Literal[
     "tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "tmx", "xliff", "po", "folders", "text"
 ]
-
-
-def check_encoding(name: str) -> None:
-    """Raises RecipeError: Python has no encoding of text of this name."""
-    try:
-        text = codecs.lookup(name)._is_text_encoding
-    except (LookupError, ValueError):
-        text = False
-    if not text:
-        raise RecipeError(f"`encoding` must be the name of an encoding, such as windows-1252 or utf-16: got {name!r}")
+MAX_VOCABULARY = 1_000_000  # as `atento.text.tokenizer_training` has it, which knows no recipes
 
 
 @dataclass(frozen=True)
@@ -291,8 +278,41 @@ class DataConfig:
             )
 
 
-MEAN = "mean"  # of the first metrics of several tasks
-Metrics = tuple[str | dict[str, dict[str, str]], ...]
+TokenizerKind = Literal["unigram", "bpe", "wordpiece", "word", "character", "byte"]
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """A tokenizer to train, or the `path` of a trained one."""
+
+    kind: TokenizerKind = "unigram"
+    """How text is split into tokens. bpe and unigram are lossless subwords; wordpiece is the subwords of BERT; word
+    keeps whole words (for word vectors and ELMo); character and byte need no training.
+    """
+    vocab_size: int = 8000
+    """Number of tokens in the vocabulary. [1 to 1,000,000] Use about 2,000 for tens of thousands of short sentences,
+    8,000 to 32,000 for more: in a vocabulary that is too large, tokens are too rare to learn. If the recipe sets
+    neither it nor a network, it is chosen by the amount of data.
+    """
+    shared: bool = True
+    """One vocabulary for source and target. false: one for each, of `vocab_size` tokens at most, and two tables of
+    embeddings. Use it for languages that share neither script nor words.
+    """
+    path: str | None = None
+    """Folder of a trained tokenizer to use instead of training one: a run, a model, or the output of `atento tokenizer
+    train`.
+    """
+    lowercase: bool = False
+    """Convert text to lower case. Outputs are then in lower case too. Accents are unchanged."""
+    markers: tuple[str, ...] = ()
+    """Special tokens that texts may spell, such as "[NUM]": in the data of the run, and wherever its model is used.
+    The tokenizer of `path` or of `init.model` must have them; one that is trained gets them, and there they look like
+    "<num>". Other special tokens in a text are read as ordinary characters.
+    """
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.vocab_size <= MAX_VOCABULARY:
+            raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
 
 
 @dataclass(frozen=True)
@@ -300,7 +320,7 @@ class TaskConfig:
     """One of several tasks, each with a head of its own, that share one encoder (MT-DNN, Liu et al. 2019)."""
 
     name: str
-    """Name of the task and of its head, by which a call chooses it. [letters, digits, - and _]"""
+    """Name of the task and of its head, by which a call chooses it. [letters, digits, - and _, a letter first]"""
     task: Annotated[str, OneOf(TASKS)]
     """The task: classification, multi-label-classification, regression or tagging."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -311,16 +331,14 @@ class TaskConfig:
     """Its share of the updates, relative to the shares of the others. [above 0] An update has a batch of one task."""
     weight: float = 1.0
     """Factor of its loss. [above 0]"""
-    batch_tokens: int | None = None
-    """Texts of one of its updates; of tagging, words. [at least 1; null: 32 texts, 512 words]"""
-    metrics: Metrics = ()
-    """Metrics of its validation and test. [empty: those of the task] The mean of the tasks' first metrics decides which
-    checkpoint is best.
-    """
+    batch_tokens: int = 32
+    """Texts of one of its updates, or words of tagging. [at least 1; left out: that of `training`, else 32, or 512]"""
+    metrics: tuple[str | dict[str, dict[str, str]], ...] = ()
+    """Metrics of its validation and test. [empty: none; left out: those of the task]"""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w-]+", self.name):
-            raise RecipeError(f"`name` of a task must have letters, digits, - and _ alone: got {self.name!r}")
+        if not self.name.replace("-", "_").isidentifier():
+            raise RecipeError(f"`name` of a task must have letters, digits, - and _, a letter first: got {self.name!r}")
         check_numbers(self, share="be finite and above 0", weight="be finite and above 0", batch_tokens="be at least 1")
 
 
@@ -333,7 +351,9 @@ class Recipe:
     data: DataConfig
     """Training, validation and test data."""
     tasks: tuple[TaskConfig, ...] = ()
-    """Several tasks over one encoder, in place of `task`. [empty, or at least 2 with different names]"""
+    """Several tasks over one encoder, in place of `task`. [empty, or at least 2 with different names] The mean of their
+    first metrics decides which checkpoint is best.
+    """
     name: str = "run"
     """Name of the run and of its folder under `runs/`; by default, the name of the recipe file."""
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -354,7 +374,7 @@ class Recipe:
     """Length of training, batches, optimizer, validation and checkpoints."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """How outputs are generated in validation, and by default when the model is used."""
-    metrics: Metrics = ("bleu", "chrf")
+    metrics: tuple[str | dict[str, dict[str, str]], ...] = ("bleu", "chrf")
     """Metrics of validation and test, by name, or with options: `{bleu: {tokenize: zh}}`. The first one decides which
     checkpoint is best, of equal scores the next one, and at last the loss.
     """
@@ -376,6 +396,4 @@ class Recipe:
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, object]:
     """Return the resolved recipe as plain data."""
-    from dataclasses import asdict
-
     return asdict(recipe)

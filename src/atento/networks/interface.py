@@ -137,17 +137,18 @@ N = TypeVar("N", bound=Network)
 
 
 def with_head(network: N, name: str) -> N:
-    """A view of a network that shares all its weights, and has one of its heads alone.
+    """A view of a network that shares all its weights, and has one of its heads alone, under the name of its kind.
     Raises UsageError: there is no such head; names the nearest one.
     """
     heads = {head.name: head for head in network.config.heads}
     if name not in heads:
         known = nearest(name, list(heads)) if heads else ": it has none"
         raise UsageError(f"`head`: the model has no head {name!r}{known}")
-    view = copy(network)
-    view.config = replace(network.config, heads=(heads[name],))
-    kept = Heads((other, network.heads[other]) for other in network.heads if other == name or other not in heads)
-    view._modules = network._modules | {"heads": kept}
+    head = replace(heads[name], name="")
+    kept = [(other, network.heads[other]) for other in network.heads if other not in heads]
+    view = copy(network)  # the modules are those of the network
+    view.config = replace(network.config, heads=(head,))
+    view._modules = network._modules | {"heads": Heads([*kept, (head.name, network.heads[name])])}
     return view
 
 

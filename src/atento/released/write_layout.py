@@ -46,7 +46,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
             f"this one is of {f'the family {config.family!r}' if config.family else 'no released family'}"
         )
     family = FAMILIES[config.family]
-    config, weights = _without_other_heads(*_named_by_kind(*in_plain_numbers(config, weights)))
+    config, weights = _without_other_heads(*in_plain_numbers(config, weights))
     if any(head.side == "encoder" and HEAD_KINDS[head.kind] in family.on_encoder for head in config.heads):
         config, weights = _encoder_alone(config, weights)
     try:
@@ -79,17 +79,6 @@ def in_plain_numbers(
             head = replace(head, center=0.0, spread=1.0)
         heads.append(head)
     return replace(config, heads=tuple(heads)), folded
-
-
-def _named_by_kind(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
-    """A network whose heads have the names of their kinds, as the layout reads them, where no two are of one kind."""
-    heads = tuple(replace(head, name="") for head in config.heads)  # its kind
-    names = {f"heads.{old.name}.": f"heads.{new.name}." for old, new in zip(config.heads, heads) if old != new}
-    if not names or len({head.name for head in heads}) < len(heads):
-        return config, weights
-    prefix = {name: next((old for old in names if name.startswith(old)), "") for name in weights}
-    renamed = {names.get(prefix[name], "") + name.removeprefix(prefix[name]): value for name, value in weights.items()}
-    return replace(config, heads=heads), renamed
 
 
 def _without_other_heads(

@@ -2,26 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_records import header_hint
 from atento.data.records.doubtful_names import alike_labels, joined_labels, several_labels, shared_parts
 from atento.data.records.splits import Split
-from atento.errors import DataError, UsageError, counted
+from atento.errors import DataError, counted
 
 _SO = "so there is nothing to learn"
-
-
-@contextmanager
-def task_named(head: str) -> Iterator[None]:
-    """Errors of one of several tasks begin with its name; those of the only task, which has no head, do not."""
-    try:
-        yield
-    except UsageError as error:
-        if not head:
-            raise
-        raise type(error)(f"task {head!r}: {error}") from None
 
 
 def check_labels(names: Sequence[str], labels: Sequence[Sequence[str]], *, sets: bool) -> None:

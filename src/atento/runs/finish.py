@@ -75,11 +75,11 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
         return run, None, False  # paused, or the first process does what is left
     if setup.recipe.training.average > 1:
         _average(setup, run)
-    tested = [(part.recipe, part.data.test) for part in setup.each if part.data.test is not None]
+    tested = [(part.recipe, part.data.test) for part in setup.parts or [setup] if part.data.test is not None]
     test = _test(setup, tested) if tested else None
     if not setup.parts:  # of several heads, none has the place of what is kept of a model
         _calibrate(setup)
-    for part in setup.each:
+    for part in setup.parts or [setup]:
         _compare(part, run, test)
     scores = {f"test_{name}": value for name, value in (test or {}).items()}
     run.journal.append({"event": "end", "step": run.progress.step, **scores})
@@ -124,7 +124,7 @@ def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:
 def _average(setup: Setup, run: Run) -> None:
     """Average the last checkpoints, and score the average on the validation data, if there are any."""
     network, name = setup.network, run.score_name
-    valid = [(part.recipe, part.data.valid) for part in setup.each if part.data.valid is not None]
+    valid = [(part.recipe, part.data.valid) for part in setup.parts or [setup] if part.data.valid is not None]
 
     def score(weights: dict[str, torch.Tensor]) -> tuple[float, ...]:
         """Return the validation scores of other weights; the network's own are restored."""

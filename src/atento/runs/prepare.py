@@ -12,6 +12,7 @@ import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.sizes_by_data import fitted
+from atento.config.reading.task_list import task_named
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.initial import ClassifierConfig
 from atento.config.sections.network import NetworkConfig, changed
@@ -33,7 +34,6 @@ from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.initial_model import begun_with_encoder, encoder_of, initial_model, with_features
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, said_alike, without_difference
-from atento.runs.data_checks import task_named as named
 from atento.runs.fine_tuning import with_inherited
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
@@ -206,7 +206,7 @@ def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) ->
     made = []
     for recipe, train in tasks:
         own = tuple(head for head in network.heads if recipe.head in ("", head.name))
-        with named(recipe.head):
+        with task_named(recipe.head):
             of_task = with_task_heads(replace(network, heads=own), recipe, train)
             made.append(with_objective_heads(of_task, recipe))
     if len(made) == 1:

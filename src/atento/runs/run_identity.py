@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from atento.attention.cuda_kernels import has_rows
-from atento.config.reading.loading import LoadedRecipe, by_task, dump_recipe, load_recipe, recipe_difference
+from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
@@ -65,7 +65,7 @@ def located(loaded: LoadedRecipe) -> Recipe:
     if any(source.world is None for source in (*data.train, *data.valid, *data.test)):  # the micro-world has no files
         data = replace(data, folder=str(loaded.folder.resolve()))
     if recipe.tasks:
-        own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in by_task(loaded)]
+        own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in loaded.by_task()]
         tasks = tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own))
         recipe = replace(recipe, tasks=tasks)
     if tokenizer.path is not None:

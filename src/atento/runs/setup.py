@@ -56,11 +56,6 @@ class Setup:
         return self.loaded.recipe
 
     @property
-    def each(self) -> list["Setup"]:
-        """The setup of each task: of several tasks their own, else this one."""
-        return self.parts or [self]
-
-    @property
     def begins_with_init(self) -> bool:
         """Whether `initial` is the model that the recipe names, not a checkpoint of the run."""
         return self.initial is not None and self.folder not in self.initial.path.parents

@@ -11,6 +11,7 @@ import torch
 from atento.config.reading.initial_keys import INHERITED
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
+from atento.config.reading.task_list import task_named
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.training import beyond_the_run
 from atento.config.tables.tasks import TASKS
@@ -36,7 +37,7 @@ from atento.networks.frozen import frozen
 from atento.networks.generator import Generator
 from atento.runs.begin import make_tokenizer, start_or_resume
 from atento.runs.classifier import classifier_of
-from atento.runs.data_checks import check_metrics, task_named
+from atento.runs.data_checks import check_metrics
 from atento.runs.divided import check_divided, check_processes
 from atento.runs.fine_tuning import (
     changed_heads,
@@ -120,7 +121,7 @@ def choose_metrics(setup: Setup) -> None:
     """Choose the metrics by the tags and the scores of the training data, where the recipe names none; check them.
     Raises DataError: held-out pairs have no scores for a metric, or have some.
     """
-    for part in setup.each:
+    for part in setup.parts or [setup]:
         part.loaded = with_usual_metrics(part.loaded, part.data.train)
         held_out = {"valid": part.data.valid, "test": part.data.test}
         check_metrics(part.recipe.task, part.recipe.deciding[:-1], held_out)
@@ -191,7 +192,7 @@ def configure_network(setup: Setup) -> None:
     Raises UsageError: the task needs another architecture, or the machine has too little memory.
     """
     recipe, spec, init = setup.recipe, TASKS[setup.recipe.task], setup.recipe.init
-    tasks = [(part.recipe, part.data.train) for part in setup.each]
+    tasks = [(part.recipe, part.data.train) for part in setup.parts or [setup]]
     if setup.initial is None:
         if setup.features is not None:
             recipe = replace(recipe, network=with_features(recipe.network, setup.features))
@@ -233,7 +234,7 @@ def make_batches(setup: Setup) -> None:
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
-    for part in setup.each:
+    for part in setup.parts or [setup]:
         with task_named(part.recipe.head):
             part.batches = training_batches(
                 part.recipe, part.config, setup.tokenizer, part.data.train, part.report, setup.teach
@@ -242,7 +243,7 @@ def make_batches(setup: Setup) -> None:
         setup.batches = mixed(setup.parts)
     keep_parts(setup.batches, setup.identity, setup.config)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
-    for part in setup.each:
+    for part in setup.parts or [setup]:
         with task_named(part.recipe.head):
             _check_held_out(part)
 
@@ -350,7 +351,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
 def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer = setup.recipe, setup.network, setup.tokenizer
-    valid = [(part.recipe, part.data.valid) for part in setup.each if part.data.valid is not None]
+    valid = [(part.recipe, part.data.valid) for part in setup.parts or [setup] if part.data.valid is not None]
     steps = recipe.training.steps if classifier_of(recipe) is None else 1
     check_processes(recipe, setup.replica.size)
     if recipe.training.epochs is not None and classifier_of(recipe) is None:

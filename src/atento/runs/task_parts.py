@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from atento.config.reading.loading import by_task
+from atento.config.reading.task_list import task_named
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture, Shares
@@ -16,7 +16,6 @@ from atento.data.records.reader import fingerprint
 from atento.data.records.splits import Split, subset
 from atento.data.records.values import as_text
 from atento.errors import counted
-from atento.runs.data_checks import task_named
 from atento.runs.model_config import facts_of_data, model_config
 from atento.runs.prepare import Data, labels_by_record
 from atento.runs.setup import Setup
@@ -28,7 +27,7 @@ def read_parts(setup: Setup) -> None:
     if not setup.recipe.tasks:
         setup.loaded, setup.data = data_of_run(setup)
         return
-    for loaded in by_task(setup.loaded):
+    for loaded in setup.loaded.by_task():
         part = copy(setup)  # which shares folder, tokenizer and processes
         part.loaded = loaded
         with task_named(loaded.recipe.head):
@@ -43,28 +42,21 @@ def read_parts(setup: Setup) -> None:
 
 
 def _without_held_out(part: Setup, others: Sequence[Setup]) -> Data:
-    """The records of a task without those for training whose texts are held out of another's, but for the last of a
-    label; a warning counts those that stand in validation or test data of another.
+    """The records of a task without those for training whose texts are validation or test data of another task, but
+    for the last of a label; their number is reported.
     """
     train, labels = part.data.train, labels_by_record(part.recipe, part.data.train) or [()] * len(part.data.train)
-    held_out = {text for other in others if other.recipe.data.held_out for text in _texts(other, other.data.valid)}
+    held_out = {text for one in others for split in (one.data.valid, one.data.test) for text in _texts(one, split)}
     left, kept = Counter(label for row in labels for label in set(row)), list[int]()
     for row, text in enumerate(_texts(part, train)):
         if text in held_out and all(left[label] > 1 for label in labels[row]):
             left.subtract(set(labels[row]))
         else:
             kept.append(row)
-    if len(kept) < len(train):
-        part.report(f"{len(train) - len(kept):,} training examples left out, whose texts are held out for another task")
-    for other in others:
-        given = [
-            *([] if other.recipe.data.held_out else _texts(other, other.data.valid)),
-            *_texts(other, other.data.test),
-        ]
-        also = len(set(given).intersection(_texts(part, train)))
-        if also:
-            part.report(f"warning: {also} texts of the validation or test data of {other.recipe.head} are trained on")
-    return replace(part.data, train=subset(train, kept)) if len(kept) < len(train) else part.data
+    if len(kept) == len(train):
+        return part.data
+    part.report(f"{len(train) - len(kept):,} training examples left out, whose texts are held out for another task")
+    return replace(part.data, train=subset(train, kept))
 
 
 def _texts(part: Setup, split: Split | None) -> list[tuple[str, ...]]:

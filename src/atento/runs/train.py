@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from atento.config.reading.initial_keys import rates_among
-from atento.config.reading.loading import LoadedRecipe, by_task, load_recipe
+from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network_parts import by_key
 from atento.config.tables.tasks import EMBEDDING
@@ -252,7 +252,7 @@ def train(
 
 def _checked_data(loaded: LoadedRecipe, memory: Mapping[str, MemoryRecords]) -> None:
     """Read the records of each task. Raises DataError, RecipeError: they are wrong."""
-    for part in by_task(loaded):
+    for part in loaded.by_task():
         data_of(part, lambda _: None, memory)
 
 
@@ -302,7 +302,7 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     """Return what must not be moved away: the recipe (unless the run's own), its data, tokenizer and models."""
     names = (
         part.folder / name
-        for part in by_task(loaded)
+        for part in loaded.by_task()
         for source in (*part.recipe.data.train, *part.recipe.data.valid, *part.recipe.data.test)
         for name in ((source.source, source.target) if source.file is None else (source.file,))  # or parallel files
         if isinstance(name, str)  # not a column's number

@@ -87,24 +87,20 @@ def _layer(network: ELMo, ids: torch.Tensor, token_mask: torch.Tensor, layer: in
 
 
 def embed(
-    model: TaskModel,
-    text: str | Sequence[str],
-    *,
-    batch_tokens: int = 4096,
-    head: str | None = None,
-    **options: Unpack[EmbeddingOptions],
+    model: TaskModel, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
 ) -> NDArray[np.float32]:
     """Texts as vectors (N,D), float32; one text as (D,) (docs/notes.md#g8).
 
     Args:
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
-        head: the name of a head, whose way of reading texts is taken: its longest text, its windows.
         options: layer (0 first, -1 last), pooling (mean, first, last, max, sqrt-mean, weighted-mean, several joined by
             +), normalize, max_len, prompt, pool_prompt, lowercase, prompt_name (of a prompt of the model), dimensions
-            (numbers of each vector that are kept; of length 1 again with normalize). Where not given: those of a
-            sentence-transformers folder, else the mean over the last layer.
+            (numbers of each vector that are kept; of length 1 again with normalize), head (of several, the one that
+            says how texts are read). Where not given: those of a sentence-transformers folder, else the mean over the
+            last layer.
     """
-    texts, model = listed(text), model if head is None else model.head(head)
+    texts, head = listed(text), options.pop("head", None)
+    model = model if head is None else model.head(head)
     config = embedding_for(model.config.get("embedding", {}), str(model.path), options)
     if model.words is not None:
         vectors = embed_words(model.words, texts, config, batch_tokens)
@@ -122,31 +118,16 @@ def embed(
 
 @overload
 def similarity(
-    model: TaskModel,
-    first: str,
-    second: str | None = None,
-    *,
-    head: str | None = None,
-    **options: Unpack[EmbeddingOptions],
+    model: TaskModel, first: str, second: str | None = None, **options: Unpack[EmbeddingOptions]
 ) -> float: ...
 @overload
 def similarity(
-    model: TaskModel,
-    first: Texts,
-    second: Texts | None = None,
-    *,
-    head: str | None = None,
-    **options: Unpack[EmbeddingOptions],
+    model: TaskModel, first: Texts, second: Texts | None = None, **options: Unpack[EmbeddingOptions]
 ) -> list[float]: ...
 
 
 def similarity(
-    model: TaskModel,
-    first: str | Texts,
-    second: str | Texts | None = None,
-    *,
-    head: str | None = None,
-    **options: Unpack[EmbeddingOptions],
+    model: TaskModel, first: str | Texts, second: str | Texts | None = None, **options: Unpack[EmbeddingOptions]
 ) -> object:
     """How similar two texts are, or each text of a list to the one beside it in the other (docs/notes.md#g5).
 
@@ -157,13 +138,12 @@ def similarity(
     Args:
         first: a text or texts.
         second: a text or as many texts; None for a regression model of single texts.
-        head: the name of a head, of a model that has several; None: the only one that gives numbers, if there is one.
-        options: as in `embed`; not for a regression model.
+        options: as in `embed`; `head` alone for a regression model, of which the only such head is taken without it.
 
     Raises:
         UsageError: lists of different lengths, or one text for a model of two.
     """
-    single, model = isinstance(first, str), for_head(model, head, "similarity")
+    single, model = isinstance(first, str), for_head(model, options.pop("head", None), "similarity")
     left, right = listed(first), None if second is None else listed(second)
     if right is not None and (len(left) != len(right) or single != isinstance(second, str)):
         raise UsageError(f"give two texts, or two lists of equal length: got {len(left)} and {len(right)} texts")

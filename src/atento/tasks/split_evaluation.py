@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from atento.attention.low_rank import adapters_joined
-from atento.config.recipe import MEAN, Recipe
+from atento.config.recipe import Recipe
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
@@ -27,7 +27,7 @@ from atento.data.records.splits import Split, subset
 from atento.errors import AtentoWarning
 from atento.metrics import Score, metric_named
 from atento.metrics.learned_table import learned_name
-from atento.metrics.metric_table import options_by_name
+from atento.metrics.metric_table import MEAN, options_by_name
 from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill

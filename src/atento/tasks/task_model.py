@@ -62,7 +62,7 @@ class TaskModel:
     """
 
     source_limit: int | None = None
-    whole: "TaskModel | None" = None  # of a view of one head, the model with all of them
+    whole: "tuple[TaskModel, str] | None" = None  # of a view of one head, the model with all, and the head's name
     chosen_engine: Engine = "torch"  # what is asked for; a network in training has no copy of its weights
 
     def __init__(
@@ -83,7 +83,7 @@ class TaskModel:
         Raises UsageError: there is no such head; names the nearest one.
         """
         view, tasks = copy(self), self.config.get("tasks", {})
-        view.network, view.whole = with_head(self.network, name), self.whole or self
+        view.network, view.whole = with_head(self.network, name), (self, name)
         shared = {key: value for key, value in self.config.items() if key not in _OF_HEADS} if tasks else self.config
         view.config = shared | tasks.get(name, {})
         return view
@@ -148,15 +148,13 @@ def head_of(model: TaskModel, kind: str) -> HeadConfig:
     """The model's head of that kind.
     Raises CapabilityError: it has none; says what the model was trained for, and how to give it one.
     """
-    heads = [head for head in model.network.config.heads if head.kind == kind]
-    if len(heads) > 1:
-        for_head(model, None)
-    if not heads:
+    head = next((head for head in model.network.config.heads if head.kind == kind), None)
+    if head is None:
         raise CapabilityError(
             f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "
             f"with `task: {task_of_head(kind)}` and `init: {model.requested}`"
         )
-    return heads[0]
+    return head
 
 
 def for_head(model: M, head: str | None, verb: str | None = None) -> M:

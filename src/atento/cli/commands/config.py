@@ -34,10 +34,10 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
 
     Example: atento config check my.yaml training.learning_rate=5e-4
     """
-    from atento.config.reading.loading import by_task, load_recipe
+    from atento.config.reading.loading import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    warnings = [*loaded.warnings, *dict.fromkeys(text for part in by_task(loaded) for text in _absent(part))]
+    warnings = [*loaded.warnings, *dict.fromkeys(text for part in loaded.by_task() for text in _absent(part))]
     warn(warnings)
     if as_json:
         echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))

@@ -27,25 +27,17 @@ from atento.metrics.metric_table import METRICS, metric_named, options_by_name
 SPLITS = ("train", "valid", "test")
 
 
-def known_task(task: Node | None, position: str, key: str = "task") -> str:
-    """Return the name of a task as it is written. Raises RecipeError: it is missing, or unknown."""
-    trains = f"this version trains: {', '.join(TASKS)}"
-    if task is None:
-        raise RecipeError(f"{position}: {key} is missing; {trains}")
-    if not isinstance(task.value, str) or task.value not in TASKS:
-        name = str(task.value)
-        meant = OTHER_NAMES.get(name.lower().replace("_", "-"))
-        close = nearest(name, list(TASKS)).partition(" Known:")[0]
-        close = close if meant is None else f"; did you mean {meant!r}?"
-        raise RecipeError(f"{task.position}: unknown task {name!r}{close} T{trains[1:]}")
-    return task.value
-
-
 def check_task(tree: Node) -> None:
     """Refuse a recipe without task or data, and an unknown task."""
+    trains = f"this version trains: {', '.join(TASKS)}"
     task = tree.value.get("task")
-    if task is None or isinstance(task.value, str):  # of another type, the section says what it must be
-        known_task(task, tree.position)
+    if task is None:
+        raise RecipeError(f"{tree.position}: task is missing; {trains}")
+    if isinstance(task.value, str) and task.value not in TASKS:
+        meant = OTHER_NAMES.get(task.value.lower().replace("_", "-"))
+        close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
+        close = close if meant is None else f"; did you mean {meant!r}?"
+        raise RecipeError(f"{task.position}: unknown task {task.value!r}{close} T{trains[1:]}")
     if "data" not in tree.value:
         source_forms = forms(task.value if task.value in TASKS else next(iter(TASKS)))
         raise RecipeError(f"{tree.position}: data is missing: data.train is required; {source_forms}")
@@ -88,6 +80,9 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
+    for key, given in _of_one_task(recipe) if recipe.head else ():
+        if given:
+            raise RecipeError(f"{reader.origins.get(key, reader.positions.get(key, key))}: {key} is for one task")
     _check_sides(recipe, reader)
     _check_sampling(recipe, reader)
     _check_teacher(recipe, reader)
@@ -107,6 +102,14 @@ def check(recipe: Recipe, reader: Reader) -> None:
     if recipe.name in ("", ".", "..") or any(character in recipe.name for character in "/\\\0\n"):
         position = reader.positions.get("name", "name")
         raise RecipeError(f"{position}: name must be the name of a folder, without slashes: got {recipe.name!r}")
+
+
+def _of_one_task(recipe: Recipe) -> Iterator[tuple[str, object]]:
+    """Yield the keys that only a recipe with `task` may have, and whether they are given."""
+    for name in ("classifier", "few_shot", "cache", "new_decoder"):
+        yield f"init.{name}", recipe.init is not None and getattr(recipe.init, name)
+    yield "data.folds", recipe.data.folds
+    yield "data.train.0.memory", any(source.memory for _, source in _sources(recipe.data))
 
 
 def _check_sides(recipe: Recipe, reader: Reader) -> None:

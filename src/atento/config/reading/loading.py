@@ -7,15 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config.reading import (
-    checks,
-    initial_keys,
-    recipe_layers,
-    schema,
-    several_tasks,
-    sizes_by_data,
-    task_defaults,
-)
+from atento.config.reading import checks, initial_keys, recipe_layers, schema, sizes_by_data, task_defaults, task_list
 from atento.config.reading.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import Recipe
@@ -44,6 +36,19 @@ class LoadedRecipe:
     # out
     warnings: list[str]
 
+    def by_task(self) -> list["LoadedRecipe"]:
+        """The recipe of each of several tasks; of a recipe with `task`, this one alone."""
+        recipes = [task_list.of_task(self.recipe, number) for number in range(len(self.recipe.tasks))]
+        return [
+            replace(
+                self,
+                recipe=one,
+                folder=self.home / (one.data.folder or ""),
+                origins=task_list.own_keys(self.origins, n),
+            )
+            for n, one in enumerate(recipes)
+        ] or [self]
+
     def one_task(self, what: str) -> "LoadedRecipe":
         """This recipe, for a command of that name, which takes one task. Raises RecipeError: it has several."""
         if self.recipe.tasks:
@@ -57,22 +62,6 @@ class LoadedRecipe:
         later = {key: known_later[origin] for key, origin in self.origins.items() if origin in known_later}
         fitted = [key for key in later if self.origins[key] == sizes_by_data.FITTED]
         return later | dict.fromkeys(sizes_by_data.beside(fitted, self.origins), "left open")
-
-
-def by_task(loaded: LoadedRecipe) -> list[LoadedRecipe]:
-    """The recipe of each of several tasks; of a recipe with `task`, that one alone."""
-    if not loaded.recipe.tasks:
-        return [loaded]
-    recipes = [several_tasks.of_task(loaded.recipe, number) for number in range(len(loaded.recipe.tasks))]
-    return [
-        replace(
-            loaded,
-            recipe=recipe,
-            folder=loaded.home / (recipe.data.folder or ""),
-            origins=several_tasks.own_keys(loaded.origins, number),
-        )
-        for number, recipe in enumerate(recipes)
-    ]
 
 
 def load_recipe(
@@ -115,14 +104,17 @@ def load_recipe(
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 
-    tree = several_tasks.expanded(tree)
+    tree = task_list.expanded(tree)
     checks.check_task(tree)  # the defaults of the task need its name
     tree, warnings = _without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
     reader = schema.Reader()
     try:
         recipe: Recipe = reader.build(Recipe, tree, "")
-        several_tasks.check(recipe, reader, checks.check)
+        parts = task_list.views(recipe, reader)
+        for one, own in parts:
+            with task_list.task_named(one.head):
+                checks.check(one, own)
     except RecipeError as error:
         raise RecipeError(_as_written(str(error), reader.alone)) from None
     # heads that nobody wrote; the objectives add theirs
@@ -141,7 +133,7 @@ def load_recipe(
         | dict.fromkeys(sizes_by_data.to_fit(recipe, origins), sizes_by_data.FITTED)
         | dict.fromkeys(initial_keys.to_inherit(recipe, origins), initial_keys.INHERITED),
         warnings=warnings
-        + [_as_written(one, reader.alone) for one in several_tasks.doubtful(recipe, reader, checks.doubtful)],
+        + [_as_written(one, reader.alone) for one in task_list.agreed([checks.doubtful(*part) for part in parts])],
     )
 
 
