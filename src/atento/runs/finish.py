@@ -108,10 +108,8 @@ def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:
     recipe, best = setup.recipe, run.progress.best
     decided = {} if best is None else dict(zip(run.deciding, [best, *run.progress.best_ties]))
     scores = test or {name: signed(name.partition("[")[0], value) for name, value in decided.items()}
-    if recipe.head:
-        ends = f"[{recipe.head}]"
-        scores = {name.removesuffix(ends): value for name, value in scores.items() if name.endswith(ends)}
-    name = recipe.deciding[0]
+    name, ends = recipe.deciding[0], f"[{recipe.head}]" if recipe.head else ""
+    scores = {name.removesuffix(ends): value for name, value in scores.items() if name.endswith(ends)}
     if not recipe.training.baseline or name not in recipe.metrics or name not in scores:
         return
     split = "valid" if test is None else "test"

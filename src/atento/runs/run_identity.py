@@ -54,6 +54,7 @@ MAY_CHANGE = (
     "training.report_to",
 )
 
+_OF_TASK = re.compile(r"^tasks\.\d+\.")  # before a key of one of several tasks
 _SHOWN = 3  # differences that a message lists
 
 
@@ -184,9 +185,11 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, network=replace(recipe.network, features=replace(now, model=was.model)))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
-    tests = [line for line in recipe_difference(before, recipe) if _in_task(line).startswith("data.test")]
+    tests = [line for line in recipe_difference(before, recipe) if _OF_TASK.sub("", line).startswith("data.test")]
     recipe = _with_files_of(before, recipe, equal=saved["data"] == data.fingerprint)
-    different = [line for line in recipe_difference(before, recipe) if not _in_task(line).startswith(MAY_CHANGE)]
+    different = [
+        line for line in recipe_difference(before, recipe) if not _OF_TASK.sub("", line).startswith(MAY_CHANGE)
+    ]
     if different:
         n_more = len(different) - _SHOWN
         more = f"; and {n_more} more (its recipe is {folder / 'recipe.yaml'})" if n_more > 0 else ""
@@ -199,11 +202,6 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
     if tests:
         report(f"warning: {'; '.join(tests)}: test records are not compared, so the last scores may be of others")
     return None
-
-
-def _in_task(difference: str) -> str:
-    """A difference in the keys of one of several tasks, as if the task stood alone."""
-    return re.sub(r"^tasks\.\d+\.", "", difference)
 
 
 def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
@@ -219,9 +217,8 @@ def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
         train, valid, test = (_with_paths(*pair) for pair in pairs)
         return replace(now, train=train, valid=valid, test=test)
 
-    tasks = [replace(now, data=moved(was.data, now.data)) for was, now in zip(before.tasks, recipe.tasks)]
-    same = len(before.tasks) == len(recipe.tasks)
-    return replace(recipe, data=moved(before.data, recipe.data), tasks=tuple(tasks) if same else recipe.tasks)
+    tasks = tuple(replace(now, data=moved(was.data, now.data)) for was, now in zip(before.tasks, recipe.tasks))
+    return replace(recipe, data=moved(before.data, recipe.data), tasks=tasks + recipe.tasks[len(tasks) :])
 
 
 def _with_paths(before: Sequence[SourceConfig], sources: Sequence[SourceConfig]) -> tuple[SourceConfig, ...]:

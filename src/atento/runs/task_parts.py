@@ -67,19 +67,15 @@ def _texts(part: Setup, split: Split | None) -> list[tuple[str, ...]]:
 
 def keep_metrics(setup: Setup) -> None:
     """Write the metrics that were chosen for each of several tasks into the recipe of the run."""
-    pairs = zip(setup.recipe.tasks, setup.parts)
-    tasks = tuple(replace(own, metrics=part.recipe.metrics) for own, part in pairs)
+    tasks = tuple(replace(part.recipe.tasks[0], metrics=part.recipe.metrics) for part in setup.parts)
     setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, tasks=tasks))
 
 
 def mixed(parts: Sequence[Setup]) -> Batches:
-    """The batches of several tasks: each update has a batch of one, drawn by the shares of the tasks (MT-DNN, Liu et
-    al. 2019, algorithm 1).
-    """
-    shares = [part.recipe.tasks[0].share for part in parts]
-    members = [partial(lambda batches, _: batches, part.batches) for part in parts]
-    seed = parts[0].recipe.training.seed
-    return Mixture(members, lambda _: Shares.constant(shares), budget=None, seed=seed, sources=len(parts))
+    """The batches of several tasks: each update is of one task, drawn by the shares (Liu et al. 2019)."""
+    shares = Shares.constant([part.recipe.tasks[0].share for part in parts])
+    members, seed = [partial(lambda own, _: own, part.batches) for part in parts], parts[0].recipe.training.seed
+    return Mixture(members, lambda _: shares, budget=None, seed=seed, sources=len(parts))
 
 
 def share_lines(parts: Sequence[Setup], batches: Batches, steps: int) -> Iterator[str]:
@@ -97,11 +93,8 @@ def config_of(setup: Setup, network: dict[str, object]) -> dict[str, object]:
         template = template_for(part.recipe.task, setup.tokenizer)
         return model_config(part.recipe, network, template) | facts_of_data(part.recipe, part.data.train)
 
-    if not setup.parts:
-        return dict(own(setup))
-    configs = {part.recipe.head: own(part) for part in setup.parts}
+    configs = {part.recipe.head: own(part) for part in setup.parts or [setup]}
     first, *others = configs.values()
     shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
-    apart = {head: {k: v for k, v in config.items() if k not in shared} for head, config in configs.items()}
-    tasks = {head: {"task": configs[head]["task"]} | keys for head, keys in apart.items()}
-    return shared | {"task": first["task"], "max_len": first["max_len"], "tasks": tasks}
+    tasks = {head: {k: v for k, v in of.items() if k == "task" or k not in shared} for head, of in configs.items()}
+    return shared | {"task": first["task"], "max_len": first["max_len"]} | ({"tasks": tasks} if others else {})

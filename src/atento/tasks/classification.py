@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Unpack, overload
+from typing import Any, overload
 
 import torch
 
@@ -17,7 +17,6 @@ from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, for_head, head_of, tokenizer_of
 from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
-from atento.text.tokenizer import Tokenizer
 
 THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
 _NEVER = 2.0  # a probability that no label has
@@ -29,33 +28,6 @@ class Label:
 
     name: str
     probability: float
-
-
-def classify_texts(
-    network: Network,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    temperature: float = 1.0,
-    **options: Unpack[TextOptions],
-) -> list[list[Label]]:
-    """All labels of each text, or of each text with the one of `pairs` beside it, the most probable first.
-
-    A head of one label a text gives probabilities that sum to 1; of several labels, each has a probability of its own.
-
-    Args:
-        network: one with a classification or multi-label head, in evaluation mode.
-        temperature: divides the scores before they become probabilities.
-        options: how texts are read; there is one warning that counts those that are cut.
-
-    Raises CapabilityError: the network has no such head.
-    """
-    head = label_head(network)
-    outputs = text_outputs(network, tokenizer, head, texts, pairs, **options)
-    logits = torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
-    shares = shares_of(logits / temperature, head.kind == SETS)
-    rows = [[Label(name, share) for name, share in zip(head.labels, row)] for row in shares.tolist()]
-    return [sorted(labels, key=lambda label: -label.probability) for labels in rows]
 
 
 def shares_of(scores: torch.Tensor, several: bool) -> torch.Tensor:
@@ -76,32 +48,26 @@ def label_head(network: Network) -> HeadConfig:
 
 
 OneText = str | tuple[str, str]
-SeveralTexts = Sequence[str] | Sequence[tuple[str, str]]
+ManyTexts = Sequence[str] | Sequence[tuple[str, str]]
 
 
 @overload
 def classify(model: TaskModel, text: OneText, *, threshold: None = None, head: str | None = None) -> Label: ...  # type: ignore[overload-overlap]
 @overload
-def classify(
-    model: TaskModel, text: SeveralTexts, *, threshold: None = None, head: str | None = None
-) -> list[Label]: ...
+def classify(model: TaskModel, text: ManyTexts, *, threshold: None = None, head: str | None = None) -> list[Label]: ...
 @overload
 def classify(model: TaskModel, text: OneText, *, threshold: float, head: str | None = None) -> list[Label]: ...  # type: ignore[overload-overlap]
 @overload
-def classify(
-    model: TaskModel, text: SeveralTexts, *, threshold: float, head: str | None = None
-) -> list[list[Label]]: ...
+def classify(model: TaskModel, text: ManyTexts, *, threshold: float, head: str | None = None) -> list[list[Label]]: ...
 @overload
 def classify(model: TaskModel, text: OneText, *, abstain: float, head: str | None = None) -> Label | None: ...  # type: ignore[overload-overlap]
 @overload
-def classify(
-    model: TaskModel, text: SeveralTexts, *, abstain: float, head: str | None = None
-) -> list[Label | None]: ...
+def classify(model: TaskModel, text: ManyTexts, *, abstain: float, head: str | None = None) -> list[Label | None]: ...
 
 
 def classify(
     model: TaskModel,
-    text: OneText | SeveralTexts,
+    text: OneText | ManyTexts,
     *,
     threshold: float | None = None,
     abstain: float | None = None,
@@ -189,12 +155,15 @@ def _reading(model: TaskModel) -> TextOptions:
 def classifications(
     model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, head: str | None = None
 ) -> list[list[Label]]:
-    """As `classify`, with all labels of each text, the most probable first."""
+    """As `classify`, with all labels of each text, the most probable first.
+
+    A head of one label a text gives probabilities that sum to 1; of several labels, each has a probability of its own.
+    """
     model = for_head(model, head, "classify")
-    _checked_head(model)
-    first, second = texts_of_model(model, texts)
-    network, tokenizer, temperature = model.reader(), tokenizer_of(model), model.confidence.temperature
-    return classify_texts(network, tokenizer, first, second, temperature, **_reading(model))
+    names, scores = label_scores(model, texts)
+    rows = shares_of(scores / model.confidence.temperature, gives_label_sets(model.network)).tolist()
+    found = [[Label(name, share) for name, share in zip(names, row)] for row in rows]
+    return [sorted(labels, key=lambda label: -label.probability) for labels in found]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[object]:

@@ -160,17 +160,13 @@ def scored(
 def validation_scores(
     network: Network, tokenizer: Tokenizer, splits: Sequence[tuple[Recipe, Split]], share: Share | None = None
 ) -> dict[str, float]:
-    """Return the scores of `evaluation_of` for the split of a recipe, or joined for several tasks; processes may share
-    the batches.
-    """
+    """Return the scores of `evaluation_of`, joined for several tasks; processes may share the batches."""
     with batches_shared(share):
         return joined_scores([(one, evaluation_of(network, tokenizer, split, one).scores) for one, split in splits])
 
 
 def joined_scores(scores: Sequence[tuple[Recipe, Mapping[str, float]]]) -> dict[str, float]:
-    """Return the scores of a recipe, or of several tasks: each as `NAME[TASK]`, the sum of their losses, and `MEAN`,
-    that of their first metrics.
-    """
+    """Return the scores of a recipe, or of several tasks: each as `NAME[TASK]`, losses summed, the mean of metrics."""
     if not scores[0][0].head:
         return dict(scores[0][1])
     joined = {name: sum(own[name] for _, own in scores) for name in ("loss", "nll")}

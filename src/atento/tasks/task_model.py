@@ -158,13 +158,7 @@ def head_of(model: TaskModel, kind: str) -> HeadConfig:
 
 
 def for_head(model: M, head: str | None, verb: str | None = None) -> M:
-    """The view of one head of a model of several tasks; a model of one task is given back if no head is named.
-
-    Args:
-        model: the model.
-        head: the name of the head; None: the only one whose task has that verb.
-        verb: what is asked for; None: any task fits.
-
+    """The view of the head of that name, or, of a model of several tasks, of the only one that `verb` (None: any) fits.
     Raises UsageError: there is no such head, or several that fit; names them.
     """
     if head is not None:
@@ -172,10 +166,8 @@ def for_head(model: M, head: str | None, verb: str | None = None) -> M:
     tasks = model.config.get("tasks", {})
     fitting = [name for name, own in tasks.items() if verb in (None, verb_of(own["task"]))]
     if len(fitting) > 1:
-        raise UsageError(
-            f"`head` must name one of the heads{f' that {verb}' if verb else ''} (--head NAME): this model has "
-            f"{', '.join(fitting)}"
-        )
+        able = f"heads that {verb}" if verb else "heads"
+        raise UsageError(f"`head` (--head NAME) must name one of the {able}: this model has {', '.join(fitting)}")
     return model.head(fitting[0]) if fitting else model
 
 
