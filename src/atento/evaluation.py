@@ -186,6 +186,8 @@ def calibrate(
     Raises CapabilityError: the model gives no labels. DataError: names file and line.
     """
     check_flags(fit=fit, skip_bad=skip_bad)
+    if fit and model.whole is not None:
+        raise CapabilityError("what is fitted is kept with a model of one head: `atento convert --head NAME` makes one")
     model.classify([])  # a model of another task is refused
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -227,8 +226,8 @@ def convert(
     if is_comet(model) and to == "atento" and calibrate is None:
         convert_comet(Path(model), out, precision=precision, max_shard_size=max_shard_size)
         return ""
-    flags: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused, "head": head}
-    with model_to_convert(model, "auto" if calibrate is None else "float32", **flags) as loaded:
+    read_in = "auto" if calibrate is None else "float32"
+    with model_to_convert(model, read_in, allow_missing=allow_missing, allow_unused=allow_unused, head=head) as loaded:
         if calibrate is not None:
             calibrate_model(loaded, calibrate)
             precision = None  # the maps have 8 bits by now

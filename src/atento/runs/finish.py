@@ -1,14 +1,11 @@
 """The end of a run: train, average checkpoints, score the test data, calibrate and compare, write the last event."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from atento.config.reading.loading import dump_recipe, recipe_values
-from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
-from atento.data.records.splits import Split
 from atento.errors import DataError, counted
 from atento.metrics.metric_table import quality, signed
 from atento.models.load import read_model
@@ -22,7 +19,7 @@ from atento.runs.simple_baseline import baseline_of, compared
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
 from atento.tasks.calibrating import keep_confidence
-from atento.tasks.split_evaluation import confidence_of, evaluation_of, joined_scores, validation_scores
+from atento.tasks.split_evaluation import Scored, confidence_of, evaluation_of, joined_scores, validation_scores
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
@@ -75,7 +72,7 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
         return run, None, False  # paused, or the first process does what is left
     if setup.recipe.training.average > 1:
         _average(setup, run)
-    tested = [(part.recipe, part.data.test) for part in setup.parts or [setup] if part.data.test is not None]
+    tested = [(part.data.test, part.recipe) for part in setup.parts or [setup] if part.data.test is not None]
     test = _test(setup, tested) if tested else None
     if not setup.parts:  # of several heads, none has the place of what is kept of a model
         _calibrate(setup)
@@ -122,14 +119,14 @@ def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:
 def _average(setup: Setup, run: Run) -> None:
     """Average the last checkpoints, and score the average on the validation data, if there are any."""
     network, name = setup.network, run.score_name
-    valid = [(part.recipe, part.data.valid) for part in setup.parts or [setup] if part.data.valid is not None]
+    valid = [(part.data.valid, part.recipe) for part in setup.parts or [setup] if part.data.valid is not None]
 
     def score(weights: dict[str, torch.Tensor]) -> tuple[float, ...]:
         """Return the validation scores of other weights; the network's own are restored."""
         # cloned, for the tensors of a state are the network's own
         original = {key: value.clone() for key, value in network.state_dict().items()}
         network.load_state_dict(weights)
-        scores = validation_scores(network, setup.tokenizer, valid)
+        scores = validation_scores(network, setup.tokenizer, *valid[0], others=valid[1:])
         network.load_state_dict(original)
         return quality(scores, run.deciding)
 
@@ -138,12 +135,12 @@ def _average(setup: Setup, run: Run) -> None:
     setup.report(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
 
 
-def _test(setup: Setup, tested: Sequence[tuple[Recipe, Split]]) -> dict[str, float]:
+def _test(setup: Setup, tested: Scored) -> dict[str, float]:
     """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
     setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
-    evaluations = [(recipe, evaluation_of(setup.network, setup.tokenizer, split, recipe)) for recipe, split in tested]
-    test = joined_scores([(recipe, evaluation.scores) for recipe, evaluation in evaluations])
-    for _, evaluation in evaluations if setup.recipe.data.folds else ():
+    evaluations = [evaluation_of(setup.network, setup.tokenizer, *one) for one in tested]
+    test = joined_scores([(evaluation.scores, recipe) for evaluation, (_, recipe) in zip(evaluations, tested)])
+    for evaluation in evaluations if setup.recipe.data.folds else ():
         write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
     setup.report(f"test: {scores}")

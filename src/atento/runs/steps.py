@@ -351,7 +351,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
 def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer = setup.recipe, setup.network, setup.tokenizer
-    valid = [(part.recipe, part.data.valid) for part in setup.parts or [setup] if part.data.valid is not None]
+    valid = [(part.data.valid, part.recipe) for part in setup.parts or [setup] if part.data.valid is not None]
     steps = recipe.training.steps if classifier_of(recipe) is None else 1
     check_processes(recipe, setup.replica.size)
     if recipe.training.epochs is not None and classifier_of(recipe) is None:
@@ -373,7 +373,7 @@ def open_run(setup: Setup) -> Run:
         steps=steps,
         updater=updater,
         batches=setup.batches,
-        validate=partial(validation_scores, network, tokenizer, valid, share) if valid else None,
+        validate=partial(validation_scores, network, tokenizer, *valid[0], share, valid[1:]) if valid else None,
         deciding=recipe.deciding,
         model_config=config_of(setup, network_to_dict(saved_config(setup.config, recipe, setup.initial)))
         | adapters_of(recipe),

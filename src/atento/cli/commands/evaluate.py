@@ -114,9 +114,8 @@ def evaluate(
     head: Head = None,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
+    from atento import evaluation
     from atento.config.tables.tasks import verb_of
-    from atento.evaluation import evaluate as score
-    from atento.evaluation import task_of
     from atento.metrics import metric_named
     from atento.metrics.metric_table import lower_is_better
     from atento.tasks.task_model import for_head
@@ -135,16 +134,13 @@ def evaluate(
     options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
         loaded = for_head(loaded, head, verb_of(task))
-        if loaded.whole is not None and calibrate:
-            raise UsageError("--calibrate is kept with a model of one head: `atento convert --head NAME` makes one")
         if calibrate or drawn is not None:
             loaded.classify([])  # a model of another task is refused before any work
-        task = task_of(loaded, task)
+        task = evaluation.task_of(loaded, task)
         also = [*_tables(task, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
         with show_batches("evaluate"):
-            options |= {"metrics": [*requested, *also]}
-            options |= {"columns": chosen, "language": language, "skip_bad": skip_bad}
-            scores = score(loaded, data, task, say=progress, **options)
+            options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
+            scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
         found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)

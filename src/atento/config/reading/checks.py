@@ -80,9 +80,6 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
-    for key, given in _of_one_task(recipe) if recipe.head else ():
-        if given:
-            raise RecipeError(f"{reader.origins.get(key, reader.positions.get(key, key))}: {key} is for one task")
     _check_sides(recipe, reader)
     _check_sampling(recipe, reader)
     _check_teacher(recipe, reader)
@@ -102,14 +99,6 @@ def check(recipe: Recipe, reader: Reader) -> None:
     if recipe.name in ("", ".", "..") or any(character in recipe.name for character in "/\\\0\n"):
         position = reader.positions.get("name", "name")
         raise RecipeError(f"{position}: name must be the name of a folder, without slashes: got {recipe.name!r}")
-
-
-def _of_one_task(recipe: Recipe) -> Iterator[tuple[str, object]]:
-    """Yield the keys that only a recipe with `task` may have, and whether they are given."""
-    for name in ("classifier", "few_shot", "cache", "new_decoder"):
-        yield f"init.{name}", recipe.init is not None and getattr(recipe.init, name)
-    yield "data.folds", recipe.data.folds
-    yield "data.train.0.memory", any(source.memory for _, source in _sources(recipe.data))
 
 
 def _check_sides(recipe: Recipe, reader: Reader) -> None:

@@ -115,6 +115,7 @@ def load_recipe(
         for one, own in parts:
             with task_list.task_named(one.head):
                 checks.check(one, own)
+                task_list.check(one, own)
     except RecipeError as error:
         raise RecipeError(_as_written(str(error), reader.alone)) from None
     # heads that nobody wrote; the objectives add theirs

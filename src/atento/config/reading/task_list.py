@@ -15,7 +15,7 @@ from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError, UsageError, nearest
 
 T = TypeVar("T")
-_OF_ONE = ("task", "metrics", "objective", "teacher", "embedding")  # keys that do not stand beside `tasks`
+_OF_ONE = ("task", "metrics", "objective", "teacher")  # keys that do not stand beside `tasks`
 
 
 @contextmanager
@@ -98,6 +98,16 @@ def views(recipe: Recipe, reader: Reader) -> list[tuple[Recipe, Reader]]:
         for n in range(len(recipe.tasks))
     ]
     return [(of_task(recipe, number), own) for number, own in enumerate(readers)] or [(recipe, reader)]
+
+
+def check(recipe: Recipe, reader: Reader) -> None:
+    """Refuse what only a recipe with `task` may have, in that of one of several tasks. Raises RecipeError."""
+    names = ("classifier", "few_shot", "cache", "new_decoder") if recipe.init is not None else ()
+    given = [f"init.{name}" for name in names if getattr(recipe.init, name)] + ["data.folds"] * bool(recipe.data.folds)
+    sources = (*recipe.data.train, *recipe.data.valid, *recipe.data.test)
+    given += ["data.train.0.memory"] * any(source.memory for source in sources)
+    for key in given if recipe.tasks else ():
+        raise RecipeError(f"{reader.origins.get(key, reader.positions.get(key, key))}: {key} is for one task")
 
 
 def agreed(warnings: Sequence[Sequence[str]]) -> list[str]:
