@@ -12,6 +12,7 @@ import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.sizes_by_data import fitted
+from atento.config.reading.task_list import task_named
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.initial import ClassifierConfig
 from atento.config.sections.network import NetworkConfig, changed
@@ -160,8 +161,10 @@ def _name(source: SourceConfig) -> str:
     return f"the micro-world's {source.world}{labels}" if source.world else str(source.file or source.source)
 
 
-def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
-    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of the task."""
+def network_for(
+    recipe: Recipe, tokenizer: Tokenizer, train: Split, tasks: Sequence[tuple[Recipe, Split]] = ()
+) -> NetworkConfig:
+    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of its tasks."""
     vocab_size = recipe.network.vocab_size
     if vocab_size not in (0, tokenizer.vocab_size):
         raise RecipeError(
@@ -194,7 +197,23 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
         positions=_after_padding(recipe.network, target.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
-    return with_objective_heads(with_task_heads(network, recipe, train), recipe)
+    return with_heads(network, tasks or [(recipe, train)])
+
+
+def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) -> NetworkConfig:
+    """Add the heads of tasks, for their training data, and those that their objectives need; of several, one of each.
+    Raises as `with_task_heads` and `with_objective_heads`.
+    """
+    made = []
+    for recipe, train in tasks:
+        own = tuple(head for head in network.heads if recipe.head in ("", head.name))
+        with task_named(recipe.head):
+            of_task = with_task_heads(replace(network, heads=own), recipe, train)
+            made.append(with_objective_heads(of_task, recipe))
+    if len(made) == 1:
+        return made[0]
+    heads = tuple(replace(one.heads[0], name=recipe.head) for one, (recipe, _) in zip(made, tasks))
+    return replace(made[0], heads=heads, pooler=any(one.pooler for one in made))
 
 
 def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> NetworkConfig:
@@ -343,7 +362,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     initial = begun_with_encoder(initial, recipe, tokenizer) if init.new_decoder else initial
     tokenizer = tokenizer_of_run(loaded, tokenizer)
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
-    return tokenizer, with_objective_heads(with_task_heads(config, recipe, train), recipe)
+    return tokenizer, with_heads(config, [(recipe, train)])
 
 
 def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
