@@ -54,10 +54,11 @@ def make_tokenizer(setup: Setup) -> None:
             what = f"{recipe_tokenizer} has" if kept else "`tokenizer.markers` have"
             raise TokenizerError(f"{folder} was trained with another tokenizer: {what} changed. Use --out or --force")
         shutil.rmtree(saved)
-    # use the tokenizer of the model to start from, unless the recipe names one
+    # use the tokenizer of the model to start from, unless the recipe names or trains one
     begun_from = setup.branch if setup.initial is None else setup.initial
     source = None if begun_from is None else begun_from.path
-    if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
+    named = recipe.tokenizer.path is not None and recipe.init is None
+    if source is None or named or (recipe.own_tokenizer and setup.begins_with_init):
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
         begins, texts = setup.begins_with_init, setup.data.train.texts

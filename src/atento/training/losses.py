@@ -19,13 +19,15 @@ from atento.networks.frozen import current
 from atento.networks.heads import SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, mask_of, stacks_of, token_mask_of
 from atento.networks.output import Output, Replaced
+from atento.networks.reconstruction import Reconstruction
 from atento.networks.recurrent.elmo import ELMo
+from atento.networks.stack.encoder import Encoder
 from atento.networks.vocabulary import at_least_float32, cross_entropy, divergences
 from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, sampled_forward
 from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers, with_token_teachers
-from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
+from atento.training.vector_losses import MASKS, VECTOR_LOSSES, nested_loss, side_vectors
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,17 @@ def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
     return with_teachers(loss, soft_numbers, torch.cat(vectors, dim=-1), batch, head), loss.detach()
 
 
+def reconstruction_loss(network: Encoder, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(token | the tokens before it, the vector of a copy without some words) (Wang et al. 2021)."""
+    decoder, labelled = network.heads[head], batch.labels[head] >= 0
+    assert isinstance(decoder, Reconstruction)
+    (vectors,) = side_vectors(network, batch, cast(Contrast, batch.settings[head]), call.random)
+    random = None if call.random is None else replace(call.random, use=call.random.use - MASKS)  # none of the encoder's
+    hidden = decoder(network, vectors, batch.inputs["target_ids"], random)[labelled]  # (n,D)
+    matrix, labels = decoder.matrix(network.table), batch.labels[head][labelled]
+    return cross_entropy(decoder.read(hidden), matrix, labels, 0.0, decoder.bias)
+
+
 # Kind of head -> its loss. "bidirectional" and "window" are no heads: ELMo and CBOW compute their own loss. Nor are
 # those of `VECTOR_LOSSES`, which compare the vectors of texts.
 LOSSES: dict[str, HeadLoss] = {
@@ -272,6 +285,7 @@ LOSSES: dict[str, HeadLoss] = {
     "set": set_loss,
     "bidirectional": bidirectional_loss,
     "window": window_loss,
+    "reconstruction": reconstruction_loss,
     **dict.fromkeys(VECTOR_LOSSES, vector_loss),
 }
 
