@@ -369,6 +369,11 @@ class Recipe:
         return task_of_records(self.task, self.objective, split)
 
     @property
+    def targets(self) -> str:
+        """What an update counts, in messages: the targets of the task, or texts where training reads these alone."""
+        return TASKS[self.task].targets if self.task_of("train") == self.task else "texts"
+
+    @property
     def deciding(self) -> tuple[str, ...]:
         """The validation scores that decide which checkpoint is best, the first one first."""
         return (*options_by_name(self.metrics), "nll")

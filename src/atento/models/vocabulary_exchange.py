@@ -33,7 +33,11 @@ def begun(initial: ModelFiles, recipe: Recipe, tokenizer: Tokenizer, report: Cal
     assert recipe.init is not None
     if recipe.init.new_decoder:
         return begun_with_encoder(initial, recipe, tokenizer)
-    return exchanged(initial, tokenizer, report) if recipe.init.tokenizer == "own" else initial
+    if recipe.init.tokenizer == "model":
+        return initial
+    if recipe.init.train != "all":
+        report(f"warning: `init.train` {recipe.init.train} leaves the embeddings of new pieces as they begin")
+    return exchanged(initial, tokenizer, report)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from atento.attention.dropout import Randomness
 from atento.attention.masks import causal
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.networks.layers import Block, TokenEmbedding, make_block
+from atento.networks.layers import Block, make_block
 from atento.networks.stack.stack import OneStack
 from atento.networks.vocabulary import Head, Transform, VocabularyHead
 
@@ -51,39 +51,30 @@ class Reconstruction(Head):
             config.vocab_size, config.embedding_width, tied=True, bias=True, transform=transform
         )
 
-    @property
-    def bias(self) -> Tensor | None:
-        """The bias of the logits, (V,)."""
-        return self.vocabulary.bias
-
-    def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The output matrix (V,E): that of the embedding `table`."""
-        return self.vocabulary.matrix(table)
-
-    def forward(self, encoder: OneStack, vectors: Tensor, ids: Tensor, random: Randomness | None = None) -> Tensor:
+    def forward(
+        self, encoder: OneStack, vectors: Tensor, ids: Tensor, chosen: Tensor, random: Randomness | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Read texts from left to right, each beside its vector.
 
         Args:
             encoder: the network of this head.
             vectors: of the texts, (B,D).
             ids: (B,T), whose first token is that of any text; padding stands behind them.
+            chosen: boolean (B,T), True for a token behind which another one is to be predicted.
             random: the random numbers of dropout in training.
 
         Returns:
-            Hidden vectors (B,T,D), which `read` takes; of a token, for the one behind it.
+            What each of these n tokens is predicted from, (n,E), the output matrix (V,E) and its bias (V,).
         """
         stack = encoder.stack
         layers = cast(list[VectorAttention], [*self.layers] * (stack.n_layers // len(self.layers)))
         x = encoder.inputs(encoder.embedding(ids), random=random)
-        hidden: Tensor = stack(
+        hidden = stack(
             x,
             mask=encoder.in_place_of_its_mask(causal()),
             memory=vectors.unsqueeze(1).to(x.dtype),  # (B,1,D): a source of one position
             random=random,
             blocks=[layer.within(block) for layer, block in zip(layers, stack.layers, strict=True)],
         )
-        return hidden
-
-    def read(self, hidden: Tensor) -> Tensor:
-        """Hidden vectors (...,D) -> the input of the output matrix (...,E)."""
-        return self.vocabulary.read(hidden)
+        output = self.vocabulary
+        return output.read(hidden[chosen]), output.matrix(encoder.table), output.bias

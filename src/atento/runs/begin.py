@@ -89,7 +89,7 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
         setup.report(
             f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
             f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
-            f"{counted(recipe.training.batch_tokens, spec.targets.removesuffix('s'))}, {counted(run.steps, 'step')}; "
+            f"{counted(recipe.training.batch_tokens, recipe.targets.removesuffix('s'))}, {counted(run.steps, 'step')}; "
             f"{identity['device']}, {identity['precision']}, {counted(int(identity['threads']), 'thread')}"
             f"{_processes(setup, run)}; run folder {run.folder}"
         )
@@ -165,4 +165,4 @@ def _estimate(setup: Setup, run: Run) -> str:
         if not is_out_of_memory(error):
             raise
         return "warning: memory ran out when that of an update was measured: updates will be computed in more pieces"
-    return plan.sentence(TASKS[setup.recipe.task].targets)
+    return plan.sentence(setup.recipe.targets)

@@ -19,9 +19,7 @@ from atento.networks.frozen import current
 from atento.networks.heads import SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, mask_of, stacks_of, token_mask_of
 from atento.networks.output import Output, Replaced
-from atento.networks.reconstruction import Reconstruction
 from atento.networks.recurrent.elmo import ELMo
-from atento.networks.stack.encoder import Encoder
 from atento.networks.vocabulary import at_least_float32, cross_entropy, divergences
 from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
@@ -260,15 +258,14 @@ def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
     return with_teachers(loss, soft_numbers, torch.cat(vectors, dim=-1), batch, head), loss.detach()
 
 
-def reconstruction_loss(network: Encoder, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+def reconstruction_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return -Σ log p(token | the tokens before it, the vector of a copy without some words) (Wang et al. 2021)."""
-    decoder, labelled = network.heads[head], batch.labels[head] >= 0
-    assert isinstance(decoder, Reconstruction)
     (vectors,) = side_vectors(network, batch, cast(Contrast, batch.settings[head]), call.random)
     random = None if call.random is None else replace(call.random, use=call.random.use - MASKS)  # none of the encoder's
-    hidden = decoder(network, vectors, batch.inputs["target_ids"], random)[labelled]  # (n,D)
-    matrix, labels = decoder.matrix(network.table), batch.labels[head][labelled]
-    return cross_entropy(decoder.read(hidden), matrix, labels, 0.0, decoder.bias)
+    labels = batch.labels[head]
+    decoder = network.heads[head]
+    hidden, matrix, bias = decoder(network, vectors, batch.inputs["target_ids"], labels >= 0, random)
+    return cross_entropy(hidden, matrix, labels[labels >= 0], 0.0, bias)
 
 
 # Kind of head -> its loss. "bidirectional" and "window" are no heads: ELMo and CBOW compute their own loss. Nor are
