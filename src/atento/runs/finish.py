@@ -58,9 +58,10 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
         if setup.replica.main:
             write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
             write_environment(setup.folder, **sizes)
-        task, log = TASKS[setup.recipe.task], setup.reporter.log
-        quiet = not setup.replica.main
-        run.reporter = Reporter(run.steps, run.progress.step, log, targets=task.targets, quiet=quiet)
+        log, quiet = setup.reporter.log, not setup.replica.main
+        writes = any(head.kind == "reconstruction" for head in setup.config.heads)
+        targets = "tokens" if writes else setup.recipe.targets
+        run.reporter = Reporter(run.steps, run.progress.step, log, targets=targets, quiet=quiet)
         classifier = classifier_of(setup.recipe)
         try:
             fit(run) if classifier is None else fit_classifier(run, classifier)

@@ -20,7 +20,6 @@ from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError
 from atento.models.initial_model import (
-    begun_with_encoder,
     check_new_positions,
     encoder_of,
     first_weights,
@@ -30,6 +29,7 @@ from atento.models.initial_model import (
     with_features,
 )
 from atento.models.load import read_model
+from atento.models.vocabulary_exchange import begun
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
@@ -122,7 +122,7 @@ def choose_metrics(setup: Setup) -> None:
     Raises DataError: held-out pairs have no scores for a metric, or have some.
     """
     for part in setup.parts or [setup]:
-        part.loaded = with_usual_metrics(part.loaded, part.data.train)
+        part.loaded = with_usual_metrics(part.loaded, part.data)
         held_out = {"valid": part.data.valid, "test": part.data.test}
         check_metrics(part.recipe.task, part.recipe.deciding[:-1], held_out)
     if setup.parts:
@@ -198,8 +198,8 @@ def configure_network(setup: Setup) -> None:
             recipe = replace(recipe, network=with_features(recipe.network, setup.features))
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train, tasks)
     else:
-        if setup.begins_with_init and init is not None and init.new_decoder:
-            setup.initial = begun_with_encoder(setup.initial, recipe, setup.tokenizer)
+        if setup.begins_with_init:
+            setup.initial = begun(setup.initial, recipe, setup.tokenizer, setup.report)
         setup.initial, config = network_of_run(
             setup.loaded, setup.initial, setup.tokenizer, setup.report, setup.begins_with_init
         )
