@@ -61,7 +61,7 @@ ROOMS: dict[str, set[str]] = {
     "text": {"errors", "limits", "nfc", "processes"},
     "metrics": {"errors", "nfc"},
     "attention": {"errors", "splitmix"},
-    "networks": LOW | {"attention", "precision"},
+    "networks": LOW | {"attention", "metrics", "precision"},
     "inference": MODELS | {"precision"},
     "data": LOW | {"attention", "limits", "metrics", "nfc", "splitmix", "text"},
     "decoding": LOW | {"inference", "metrics", "splitmix"},

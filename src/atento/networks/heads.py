@@ -11,6 +11,7 @@ from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, WITH_LAYERS, HeadConfig, Pooling, Windows
 from atento.errors import CapabilityError, RecipeError, nearest
+from atento.metrics.tag_schemes import legal_transitions, scheme_of_labels
 from atento.networks.crf import Chain, illegal_scores
 from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
@@ -249,7 +250,7 @@ class CRFHead(LinearHead):
         count = len(config.labels)
         self.start, self.end = nn.Parameter(torch.zeros(count)), nn.Parameter(torch.zeros(count))
         self.transitions = nn.Parameter(torch.zeros(count, count))  # from the tag of a row to the tag of a column
-        self._illegal = illegal_scores(config.legal_transitions)
+        self._illegal = illegal_scores(legal_transitions(config.labels, scheme_of_labels(config.labels)))
 
     def chain(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Chain:
         """The transitions, `ILLEGAL` where the scheme of the tags forbids one, in float32 or another type."""

@@ -25,7 +25,7 @@ from atento.data.objectives.tags import (
 )
 from atento.data.records.splits import Split
 from atento.errors import UsageError
-from atento.metrics.tag_schemes import SCHEMES, entities, legal_transitions
+from atento.metrics.tag_schemes import SCHEMES, entities, legal_transitions, scheme_of_labels
 from atento.networks.crf import Chain, best_tags, illegal_scores, log_marginals, tag_log_probs
 from atento.networks.heads import CRFHead
 from atento.networks.interface import token_mask_of
@@ -111,7 +111,7 @@ def tag(
     sentences, single = _sentences(text, words)
     tagged = _tagged(model, sentences, constrained)
     entity_lists = [words for words, _ in tagged]
-    if head_of(model, KIND).scheme is not None:
+    if scheme_of_labels(head_of(model, KIND).labels) is not None:
         entity_lists = [_merged(text, *items) for (text, _), items in zip(sentences, tagged)]
     return entity_lists[0] if single else entity_lists
 
@@ -232,7 +232,7 @@ def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str |
         return None
     if stated in SCHEMES:
         return str(stated)
-    scheme = head.scheme
+    scheme = scheme_of_labels(head.labels)
     if scheme is None:
         raise UsageError(f"`constrained` has no effect on plain tags: the labels are {', '.join(head.labels[:5])} ...")
     return scheme

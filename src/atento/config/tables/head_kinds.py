@@ -5,7 +5,6 @@ from typing import Literal
 
 from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
-from atento.metrics.tag_schemes import legal_transitions, scheme_of_labels
 
 HeadKind = Literal[
     "vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator", "reconstruction"
@@ -134,16 +133,6 @@ class HeadConfig:
     def role(self) -> HeadName:
         """The kind of head that it stands for: a CRF is one way to give tags."""
         return "tagging" if self.kind == "crf" else self.kind
-
-    @property
-    def scheme(self) -> str | None:
-        """The scheme that the labels suggest (`scheme_of_labels`); None: they are plain tags."""
-        return scheme_of_labels(self.labels)
-
-    @property
-    def legal_transitions(self) -> list[list[bool]]:
-        """As the function of that name, by that scheme."""
-        return legal_transitions(self.labels, self.scheme)
 
     @property
     def outputs(self) -> int:

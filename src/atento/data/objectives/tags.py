@@ -28,7 +28,7 @@ from atento.data.objectives.labels import cut_warning, inputs_of, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.errors import DataError, counted, nearest
-from atento.metrics.tag_schemes import legalized
+from atento.metrics.tag_schemes import legalized, scheme_of_labels
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -164,11 +164,12 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     network, split = preparation.network, preparation.split
     head, template = network_head(network, KIND, NO_TAGS), preparation.text_template()
     if head.kind != KIND:  # a CRF, to which an illegal sequence is impossible
-        legal = legalized(split["tags"], head.scheme)
+        scheme = scheme_of_labels(head.labels)
+        legal = legalized(split["tags"], scheme)
         wrong = sum(tags != tuple(given) for tags, given in zip(legal, split["tags"]))
         if wrong:
-            examples = f"warning: the tags of {counted(wrong, 'example')} break {head.scheme}"
-            preparation.report(f"{examples}: the crf head learns their entities as {head.scheme} writes them")
+            examples = f"warning: the tags of {counted(wrong, 'example')} break {scheme}"
+            preparation.report(f"{examples}: the crf head learns their entities as {scheme} writes them")
         split = replace(split, columns={**split.columns, "tags": legal})
     numbers = tag_numbers(split, head.labels)
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
