@@ -205,10 +205,8 @@ def network_config(config: Mapping[str, object], path: Path) -> NetworkConfig:
         raise ModelError(f"{file}: {large} must be below 2,147,483,648")
     network = _fitted(values, NetworkConfig, "network", path)
     named, tasks = {head.name for head in network.heads}, config.get("tasks", {})
-    known = [
-        name for name in named if isinstance(tasks, dict) and str(dict(tasks.get(name) or {}).get("task")) in TASKS
-    ]
-    if not isinstance(tasks, dict) or len(known) < len(tasks):
+    each = tasks.items() if isinstance(tasks, dict) else [("", tasks)]
+    if any(name not in named or not isinstance(own, dict) or str(own.get("task")) not in TASKS for name, own in each):
         raise ModelError(f"{file}: `tasks` must have the task of each head by its name: got {tasks!r:.60}")
     for name in ("pad", "unk", "bos", "eos", "start", "mask"):
         value = getattr(network.ids, name)
