@@ -9,6 +9,7 @@ from typing import Any, TypeGuard, Unpack
 
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
+from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
 from atento.config.tables.tasks import scored as scored_tasks
 from atento.data.files.found_reading import first_of
@@ -145,7 +146,8 @@ def evaluate(
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
     files, more = _references(data, task)
-    records = _labelled_records(files, task, skip_bad, columns, reading)
+    fields = TASKS[task].fields if model.whole is None else TASKS[task].partly_labelled
+    records = _labelled_records(files, task, fields, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
     _tell(records.warnings(), say)
     _refuse_unknown_labels(records, task, labels)
@@ -192,7 +194,9 @@ def calibrate(
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
-    split = split_of([_labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
+    split = split_of(
+        [_labelled_records(_references(data, task)[0], task, TASKS[task].fields, skip_bad, columns, reading)]
+    )
     assert split is not None
     found = fit_confidence(model, split, None if fit else model.confidence.temperature)
     _tell(found.doubts(), say)
@@ -211,12 +215,12 @@ def _are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
 def _labelled_records(
     data: Paths | SourceConfig | MemoryRecords,
     task: str,
+    fields: Sequence[Field],
     skip_bad: bool,
     columns: Mapping[str, Column] | None,
     reading: Mapping[str, Any],
 ) -> Records:
     """Return the records of files, if `data` is their paths, else the records in memory."""
-    fields = TASKS[task].fields
     if isinstance(data, SourceConfig):
         return read_records(data, fields, skip_bad=skip_bad)
     if _are_paths(data):

@@ -78,7 +78,8 @@ def test_the_table_covers_the_recipe() -> None:
 
 
 def named(key: str, error: RecipeError) -> bool:
-    """Whether the message names the field: by its dotted key, or by its own name in backticks."""
+    """Whether the message names the field: by its dotted key, or by its own name in backticks; of a task also this."""
+    key = key.removeprefix("tasks.0.") if str(error).endswith("(task 'a')") else key
     parts = key.split(".")
     return key in str(error) or any(f"`{'.'.join(parts[n:])}`" in str(error) for n in range(len(parts)))
 
@@ -88,8 +89,9 @@ _POINT = "data.mixing.points.0.weights"
 
 def _beside(key: str) -> dict[str, Any]:
     """What a field of `init`, of a point of a mixture, of a projection or of an objective needs beside it."""
-    if key == _POINT:
-        return {"data.mixing.points.0.at": 0.0, "data.mixing.kind": "weights"}
+    if key.endswith(_POINT):
+        of_task = key.removesuffix(_POINT)
+        return {f"{of_task}data.mixing.points.0.at": 0.0, f"{of_task}data.mixing.kind": "weights"}
     if key == "network.projections.0.inputs":
         return {"network.projections.0.width": 8}
     if key == "objective.0.sampled":
@@ -103,12 +105,23 @@ def _beside(key: str) -> dict[str, Any]:
 DEPTH = {"network.n_layers": 2}  # numbers of layers are held against it
 
 
+DATA: dict[str, Any] = {"train": [{"world": "train"}]}
+LABELLED = {"task": "classification", "data": {"train": [{"world": "train", "labels": "tense"}]}}
+
+
+def recipe_with(key: str) -> dict[str, Any]:
+    """A right recipe to which a key can be added: with `tasks` for their keys, else with `task`."""
+    tasks = [{"name": name, **LABELLED} for name in "ab"]
+    return {"tasks": tasks} if key.startswith("tasks.") else {"task": "translation", "data": DATA}
+
+
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe in one line: reading the file is most of the time that loading takes."""
-    path = tmp_path_factory.mktemp("recipe") / "short.yaml"
-    path.write_text("{task: translation, data: {train: [{world: train}]}}", encoding="utf-8")
-    return path
+    """The folder of recipes in one line: reading the file is most of the time that loading takes."""
+    folder = tmp_path_factory.mktemp("recipe")
+    for key in ("task", "tasks."):
+        (folder / f"{key}.yaml").write_text(json.dumps(recipe_with(key)), encoding="utf-8")
+    return folder
 
 
 @pytest.mark.parametrize("key", LEAVES)
@@ -127,12 +140,13 @@ def test_every_field_refuses_all_that_it_cannot_be(short: Path) -> None:
 def refuses(short: Path, key: str, first: int = 0, step: int = 1) -> None:
     """The wrong values of a field, from the first on and by these steps."""
     for value in wrong(LEAVES[key], from_end=key == "embedding.layer")[first::step]:
-        if key == _POINT and type(value) in (int, float) and 0 < value < math.inf:
+        if key.endswith(_POINT) and type(value) in (int, float) and 0 < value < math.inf:
             continue  # one weight stands for a list of one
         if key in ("objective.0.matryoshka", "network.features.layers") and type(value) is int and value > 0:
             continue  # as does one length, or one layer
         with pytest.raises(RecipeError) as caught:
-            load_recipe(short, {**DEPTH, **_beside(key), key: value}, environment={})
+            file = short / ("tasks..yaml" if key.startswith("tasks.") else "task.yaml")
+            load_recipe(file, {**DEPTH, **_beside(key), key: value}, environment={})
             pytest.fail(f"{key} took {value!r}")
         assert named(key, caught.value), f"{key} = {value!r}: {caught.value}"
         assert str(caught.value).startswith("command line: "), f"{key} = {value!r}: {caught.value}"
@@ -141,7 +155,7 @@ def refuses(short: Path, key: str, first: int = 0, step: int = 1) -> None:
 
 @pytest.mark.parametrize("key", [key for key, hint in LEAVES.items() if type(None) not in alternatives(hint)])
 def test_null_in_a_file_is_refused_where_there_is_no_null(key: str, tmp_path: Path) -> None:
-    written: dict[str, Any] = {"task": "translation", "data": {"train": [{"world": "train"}]}}
+    written = json.loads(json.dumps(recipe_with(key)))
     *heads, last = key.split(".")
     inner: Any = written
     for head, after in zip(heads, [*heads[1:], last], strict=False):

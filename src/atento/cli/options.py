@@ -115,10 +115,7 @@ ModelArgument = Annotated[
     ),
 ]
 
-Head = Annotated[
-    str | None,
-    typer.Option("--head", metavar="NAME", help="One of several heads; the only one that fits if not given."),
-]
+Head = Annotated[str | None, typer.Option(metavar="NAME", help="One of several heads; else the only one that fits.")]
 RecipeArgument = Annotated[
     str,
     typer.Argument(

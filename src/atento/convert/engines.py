@@ -95,8 +95,7 @@ def convert_for(
         precision: of the weights: one of the engine's.
         check: compare the outputs of both, and their speed.
         seed: of the random ids that are compared.
-        allow_missing, allow_unused: as in `atento.load`.
-        head: the only head that is taken along; None: all of them.
+        allow_missing, allow_unused: as in `atento.load`. head: the only head that is taken along; None: all.
 
     Raises UsageError: no such engine or precision, or `out` is not empty. MissingPartError: the engine is not
     installed. CapabilityError: it does not hold the model; names the part. AtentoError: the outputs differ, or the

@@ -206,8 +206,7 @@ def convert(
         calibrate: texts, one a line, of the kind that the model will read; with int8, for an encoder: the linear maps
             of its layers have 8 bits and fixed scales, and are multiplied so.
         max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files.
-        allow_missing, allow_unused: as in `atento.load`.
-        head: the only head that is taken along; None: all of them.
+        allow_missing, allow_unused: as in `atento.load`. head: the only head that is taken along; None: all.
 
     Returns:
         The load report of a model of another layout as text; "" for one of ours.

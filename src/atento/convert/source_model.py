@@ -28,8 +28,7 @@ def model_to_convert(
 
     Args:
         model: a run, a model folder or a hub name.
-        head: the only head that is taken along; None: all of them.
-        precision, allow_missing, allow_unused: as in `atento.load`.
+        precision, allow_missing, allow_unused: as in `atento.load`. head: the only head that is taken along; None: all.
 
     Raises ModelError: weights are missing or unused, or a file holds more than weights.
     """

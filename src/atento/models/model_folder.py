@@ -204,6 +204,10 @@ def network_config(config: Mapping[str, object], path: Path) -> NetworkConfig:
     if large := next(_large(values, "network"), None):
         raise ModelError(f"{file}: {large} must be below 2,147,483,648")
     network = _fitted(values, NetworkConfig, "network", path)
+    named, tasks = {head.name for head in network.heads}, config.get("tasks", {})
+    each = tasks.items() if isinstance(tasks, dict) else [("", tasks)]
+    if any(name not in named or not isinstance(own, dict) or str(own.get("task")) not in TASKS for name, own in each):
+        raise ModelError(f"{file}: `tasks` must have the task of each head by its name: got {tasks!r:.60}")
     for name in ("pad", "unk", "bos", "eos", "start", "mask"):
         value = getattr(network.ids, name)
         # the others may stand on both sides

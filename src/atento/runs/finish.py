@@ -75,8 +75,7 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
         _average(setup, run)
     tested = [(part.data.test, part.recipe) for part in setup.parts or [setup] if part.data.test is not None]
     test = _test(setup, tested) if tested else None
-    if not setup.parts:  # of several heads, none has the place of what is kept of a model
-        _calibrate(setup)
+    _calibrate(setup)
     for part in setup.parts or [setup]:
         _compare(part, run, test)
     scores = {f"test_{name}": value for name, value in (test or {}).items()}

@@ -61,9 +61,11 @@ def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
     """Read the records of each source of a split. Raises DataError, RecipeError: names file, line and rule."""
-    fields, skip_bad = TASKS[recipe.task_of(split)].fields, recipe.data.skip_bad
+    spec, skip_bad = TASKS[recipe.task_of(split)], recipe.data.skip_bad
+    fields = spec.partly_labelled if recipe.head else spec.fields
     sources = _by_file(recipe, split, folder)
-    return [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
+    read = [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
+    return [replace(part, lacking="without a text or a label") for part in read] if recipe.head else read
 
 
 def files_by_source(recipe: Recipe, split: str, folder: Path) -> list[int]:
@@ -193,9 +195,7 @@ def network_for(
 
 
 def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) -> NetworkConfig:
-    """Add the heads of tasks, for their training data, and those that their objectives need; of several, one of each.
-    Raises as `with_task_heads` and `with_objective_heads`.
-    """
+    """Add the heads of tasks to a network, for their training data, and of their objectives; of several one each."""
     made = []
     for recipe, train in tasks:
         own = tuple(head for head in network.heads if recipe.head in ("", head.name))

@@ -125,8 +125,7 @@ def choose_metrics(setup: Setup) -> None:
         part.loaded = with_usual_metrics(part.loaded, part.data)
         held_out = {"valid": part.data.valid, "test": part.data.test}
         check_metrics(part.recipe.task, part.recipe.deciding[:-1], held_out)
-    if setup.parts:
-        keep_metrics(setup)
+    keep_metrics(setup)
 
 
 def inherit_keys(setup: Setup) -> None:

@@ -42,9 +42,7 @@ def read_parts(setup: Setup) -> None:
 
 
 def _without_held_out(part: Setup, others: Sequence[Setup]) -> Data:
-    """The records of a task without those for training whose texts are validation or test data of another task, but
-    for the last of a label; their number is reported.
-    """
+    """The records of a task without training texts that another validates or tests on, but for the last of a label."""
     train, labels = part.data.train, labels_by_record(part.recipe, part.data.train) or [()] * len(part.data.train)
     held_out = {text for one in others for split in (one.data.valid, one.data.test) for text in _texts(one, split)}
     left, kept = Counter(label for row in labels for label in set(row)), list[int]()

@@ -29,7 +29,6 @@ from atento.text.tokenizer_folder import read_settings
 
 T = TypeVar("T")
 M = TypeVar("M", bound="TaskModel")
-_OF_HEADS = ("tasks", "task", "objectives", "confidence")  # of `config.json`, what is not of a single head
 _LONGEST = 65_536  # tokens that are compared with one another, unless a model was trained with more
 Continuing = Decoder | RecurrentLM | Encoder
 """Networks that continue a prompt; an encoder, if `can_continue` says so."""
@@ -82,10 +81,9 @@ class TaskModel:
         """A view of this model that shares its weights, and has one of its heads alone: what that was trained for.
         Raises UsageError: there is no such head; names the nearest one.
         """
-        view, tasks = copy(self), self.config.get("tasks", {})
+        view, config = copy(self), self.config | self.config.get("tasks", {}).get(name, {})
         view.network, view.whole = with_head(self.network, name), (self, name)
-        shared = {key: value for key, value in self.config.items() if key not in _OF_HEADS} if tasks else self.config
-        view.config = shared | tasks.get(name, {})
+        view.config = {key: value for key, value in config.items() if key != "tasks"}
         return view
 
     @property

@@ -20,7 +20,7 @@ from atento.networks.interface import Network, mask_of
 from atento.tasks.classification import label_scores
 from atento.tasks.regression import numbers_of
 from atento.tasks.tagging import word_tags
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, for_head, tokenizer_of
 
 Outputs = list[NDArray[np.float32]]  # of each record (T,C): one row, or one a word
 
@@ -43,6 +43,7 @@ def teaching_head(model: TaskModel, head: HeadConfig, split: Split) -> HeadConfi
     """The head of a model that teaches `head` of a network the records of a split.
     Raises CapabilityError: it has none, or of other labels; says where one stands.
     """
+    for_head(model, None)  # refuses a model of several
     own = next((own for own in model.network.config.heads if own.role == head.role), None)
     if own is None:
         raise CapabilityError(f"it was trained for {model.config.get('task')} and has no {head.role} head")

@@ -38,16 +38,12 @@ class LoadedRecipe:
 
     def by_task(self) -> list["LoadedRecipe"]:
         """The recipe of each of several tasks; of a recipe with `task`, this one alone."""
-        recipes = [task_list.of_task(self.recipe, number) for number in range(len(self.recipe.tasks))]
-        return [
-            replace(
-                self,
-                recipe=one,
-                folder=self.home / (one.data.folder or ""),
-                origins=task_list.own_keys(self.origins, n),
-            )
-            for n, one in enumerate(recipes)
-        ] or [self]
+        parts = []
+        for number in range(len(self.recipe.tasks)):
+            recipe, origins = task_list.of_task(self.recipe, number), task_list.own_keys(self.origins, number)
+            folder = self.home / (recipe.data.folder or "")
+            parts.append(replace(self, recipe=recipe, folder=folder, origins=origins))
+        return parts or [self]
 
     def one_task(self, what: str) -> "LoadedRecipe":
         """This recipe, for a command of that name, which takes one task. Raises RecipeError: it has several."""

@@ -63,7 +63,8 @@ def expanded(tree: Node) -> Node:
         usual = {"metrics": spec.metrics, "batch_tokens": spec.defaults["training"]["batch_tokens"]}
         under = {key: schema.as_node(value, f"task {task.value}") for key, value in usual.items()}
         under |= {key: node for key, node in shared.items() if node is not None}
-        own |= {key: merge(node, own[key], DataConfig) if key in own else node for key, node in under.items()}
+        data = {"data": merge(under["data"], own["data"], DataConfig)} if {*own} & {*under} & {"data"} else {}
+        own = under | own | data
         items, names = [*items, replace(item, value=own)], [*names, name.value or number]  # a missing one is refused
     first = {"task": items[0].value["task"], "data": Node({}, tasks.position)}
     return replace(tree, value=tree.value | first | {"tasks": replace(tasks, value=items)})

@@ -1,7 +1,7 @@
 """The form of a task: the fields of its records, what learns it and how, what scores it, how it is used."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadName
@@ -20,6 +20,7 @@ class Field:
     kind: Kind = "text"  # what its values are
     optional: bool = False  # whether records may lack it
     only_training: bool = False  # whether records for validation and test may lack it though those of training have it
+    may_be_blank: bool = False  # whether a record with a blank one is left out, of those whose blanks are errors
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class TaskSpec:
     def joins_others(self) -> bool:
         """Whether it can be one of several tasks over one encoder: it labels or rates texts, or tags words."""
         return bool(self.heads) and self.grouped_by is None and HEAD_KINDS[self.heads[0]] != "span"
+
+    @property
+    def partly_labelled(self) -> tuple[Field, ...]:
+        """Its fields, of records that may lack their label, as those of several tasks; no labels are a set too."""
+        return tuple(replace(field, may_be_blank=field.kind in ("class", "number", "tags")) for field in self.fields)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -51,13 +51,13 @@ class Converter:
             (names["context"], number_of_kind["spans"]) if "spans" in number_of_kind and "context" in names else None
         )
         self.plain = all(field.kind == "text" for field in fields)
-        self.needed = tuple(number for number, field in enumerate(fields) if field.kind in _NEEDED)
+        self.needed = tuple(n for n, field in enumerate(fields) if field.kind in _NEEDED or field.may_be_blank)
 
     def blank(self, values: Sequence[object]) -> bool:
         """Whether a text, a class or the words of a record are blank; such a record is left out."""
         for number in self.needed:
             value = values[number]
-            if not value or (value.__class__ is str and value.isspace()):
+            if (not value and value != 0) or (value.__class__ is str and value.isspace()):
                 return True
         return False
 
@@ -101,7 +101,9 @@ class Converter:
             found[words], found[tags] = words_and_tags(found[words], found[tags], f"key {keys[tags]!r}")
         values: list[Value] = []
         for field, key, value in zip(self.fields, keys, found):
-            if value.__class__ is not str or field.kind not in _STRINGS or not value.isascii() or "\0" in value:
+            if value is None and field.may_be_blank:
+                value = ""
+            elif value.__class__ is not str or field.kind not in _STRINGS or not value.isascii() or "\0" in value:
                 value = _from_object(field, value, f"key {key!r}")  # else it needs no other check
             values.append(class_name(value) if field.kind == "class" and isinstance(value, str) else value)
         if not self.plain and not self.blank(values):
