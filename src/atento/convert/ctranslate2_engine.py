@@ -8,6 +8,7 @@ import torch
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import ADDED, PositionConfig
+from atento.config.tables.head_kinds import OF_TRAINING
 from atento.convert.comparison import (
     Comparison,
     Rows,
@@ -136,7 +137,7 @@ def _compare_encoder(network: Network, folder: Path, vocabulary: Vocabulary, row
     )
 
 
-PRETRAINING_HEADS = ("masked-language-model", "next-sentence", "replaced-token", "span-boundary", "generator")
+PRETRAINING_HEADS = ("masked-language-model", "next-sentence", "replaced-token", *OF_TRAINING)
 """Heads that a converted encoder leaves out: it gives hidden vectors."""
 FEATURES = "vectors of a trained encoder as inputs (`network.features`)"
 _RELATIVE = {"rotary": "rotary", "t5": "T5", "alibi": "ALiBi", "shaw": "Shaw's", "disentangled": "disentangled"}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.tables.head_kinds import OF_TRAINING
 from atento.convert.onnx_stack import (
     Cache,
     GraphInputs,
@@ -77,7 +78,7 @@ def text_vectors_of(model: Model) -> EmbeddingConfig | None:
 
 def head_names(config: NetworkConfig) -> list[str]:
     """The heads of an encoder that have a prediction for each text or token."""
-    return [head.name for head in config.heads if head.kind not in ("span-boundary", "generator")]
+    return [head.name for head in config.heads if head.kind not in OF_TRAINING]
 
 
 class EncoderGraph(nn.Module):

@@ -27,6 +27,7 @@ from atento.networks.stack.stack_positions import LayerPositions
 from atento.text.tokenizer import Tokenizer
 
 _HEADS, _POOLER, _MIX, _PROJECTIONS = "heads.", "pooler.", "mix.", "projections."
+_FILLS = f"{_HEADS}vocabulary."  # of a masked language model
 _DECODER = ("decoder.", "target_embedding.", "target_inputs.")  # new behind an encoder (`init.new_decoder`)
 _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
@@ -274,6 +275,10 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
         for name, value in _renumbered(files.weights, network, initial.network_config).items()
         if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or _is_above(name, network.config))
     }
+    for name, value in files.weights.items():  # the decoder of TSDAE begins with the head of a masked language model
+        decoder = name.replace(_FILLS, f"{_HEADS}reconstruction.vocabulary.")
+        if name.startswith(_FILLS) and decoder in fresh and decoder not in weights:
+            weights[decoder] = value
     for name, value in fresh.items():
         # only the output layer and the transitions of a head depend on its labels
         by_label = name.rpartition(".")[0].endswith(".out") or name.endswith(TRANSITIONS)

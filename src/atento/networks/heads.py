@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling, Windows
+from atento.config.tables.head_kinds import HEAD_KINDS, WITH_LAYERS, HeadConfig, Pooling, Windows
 from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.crf import Chain, illegal_scores
 from atento.networks.large_vocabulary import AdaptiveSoftmax
@@ -315,7 +315,7 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
         heads.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
         heads.append(("vocabulary", _both_ways(config)))
-    described = [head for head in config.heads if head.kind != "generator"]  # an encoder makes its generator
+    described = [head for head in config.heads if head.kind not in WITH_LAYERS]  # an encoder makes these
     return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in described)])
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
-from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING, HeadConfig
 from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.released.read_layout import FAMILIES
 from atento.released.weight_rows import convert
@@ -29,14 +29,13 @@ _FREE = {
 }
 
 
-_OF_TRAINING = ("generator", "span-boundary")
 _MATRIX, _ENCODER = "heads.vocabulary.output.weight", "encoder."
 
 
 def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, object], dict[str, Tensor]]:
     """`config.json` and the tensors, as `transformers` reads them; without what their class has no place for: the
-    generator of replaced-token detection, the head of span boundaries, the output matrix of a decoder with another
-    head, and the decoder of an encoder-decoder with a head whose class is an encoder alone.
+    heads of `OF_TRAINING`, the output matrix of a decoder with another head, and the decoder of an encoder-decoder with
+    a head whose class is an encoder alone.
     Raises CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
     """
     if config.family not in FAMILIES:
@@ -84,10 +83,10 @@ def in_plain_numbers(
 def _without_other_heads(
     config: NetworkConfig, weights: Mapping[str, Tensor]
 ) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
-    """A network without its generators and its head of span boundaries, which only training reads, and without the
-    output matrix of a decoder with another head, for which their class has no place."""
-    dropped = tuple(f"heads.{head.name}." for head in config.heads if head.kind in _OF_TRAINING)
-    heads = tuple(head for head in config.heads if head.kind not in _OF_TRAINING)
+    """A network without the heads that only training reads, and without the output matrix of a decoder with another
+    head, for which their class has no place."""
+    dropped = tuple(f"heads.{head.name}." for head in config.heads if head.kind in OF_TRAINING)
+    heads = tuple(head for head in config.heads if head.kind not in OF_TRAINING)
     output = config.output
     if heads and config.architecture != "encoder" and not output.tied:
         dropped, output = (*dropped, _MATRIX), replace(output, tied=True)

@@ -33,7 +33,7 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
             OBJECTIVES[kinds[0]].of_vectors,
             "its update is one part, which cannot be dealt out",
         ),
-        (f"the objective {kinds[0]}", kinds[0] == "replaced-token", _OUTSIDE),
+        (f"the objective {kinds[0]}", kinds[0] in ("replaced-token", "tsdae"), _OUTSIDE),
         ("`training.scheduled_sampling`", recipe.training.scheduled_sampling.share > 0, _OUTSIDE),
         ("`init.cache`", init is not None and init.cache is not None, "the frozen blocks are not computed"),
         ("`init.classifier`", init is not None and init.classifier is not None, "it is fitted by one process"),

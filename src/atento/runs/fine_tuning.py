@@ -73,7 +73,8 @@ def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Ite
     """
     assert recipe.init is not None
     for head in now.heads:
-        own = next((one for one in was.heads if one.role == head.role), None)
+        named = sorted(was.heads, key=lambda one: one.name != head.name)
+        own = next((one for one in named if one.role == head.role), None)
         before = () if own is None else own.labels
         if own is not None and own.kind != head.kind:
             begins = "its transitions begin at 0" if head.kind == "crf" else "its transitions are left out"

@@ -69,7 +69,7 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
 
 def _columns_written(recipe: Recipe) -> dict[str, int | str]:
     """The columns of the first file of training data, if they are other than `evaluate` chooses by itself."""
-    source, fields = recipe.data.train[0], TASKS[recipe.task].fields
+    source, fields = recipe.data.train[0], TASKS[recipe.task_of("train")].fields
     if source.file is None and source.dataset is None:
         return {}
     written = {one.name: column for one in fields if (column := getattr(source, one.name)) is not None}

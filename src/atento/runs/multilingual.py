@@ -52,8 +52,9 @@ def network_of_run(
     recipe = loaded.recipe
     assert recipe.init is not None
     was, languages, ids = initial.network_config, languages_of(tokenizer.specials.ids), tokenizer.specials.ids
-    # a checkpoint of the run has its markers already, and a new decoder its vocabulary
-    if begins and was.tokenizer_fingerprint is not None and not recipe.init.new_decoder:
+    # a checkpoint of the run has its markers already, and a new decoder or another tokenizer its vocabulary
+    added = recipe.init.new_decoder or recipe.own_tokenizer
+    if begins and was.tokenizer_fingerprint is not None and not added:
         own = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
         network = network_to_dict(replace(was, tokenizer_fingerprint=own.fingerprint))
         initial = replace(initial, config=initial.config | {"network": network})

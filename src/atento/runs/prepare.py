@@ -12,6 +12,7 @@ import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.sizes_by_data import fitted
+from atento.config.reading.task_list import task_named
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.initial import ClassifierConfig
 from atento.config.sections.network import NetworkConfig, changed
@@ -20,7 +21,7 @@ from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, new
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batches
-from atento.data.batches.special_tokens import begin_of, template_for
+from atento.data.batches.special_tokens import ids_of, template_for
 from atento.data.files.several_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
@@ -31,7 +32,8 @@ from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.metrics.tag_schemes import legalized, scheme_of
-from atento.models.initial_model import begun_with_encoder, encoder_of, initial_model, with_features
+from atento.models.initial_model import encoder_of, initial_model, with_features
+from atento.models.vocabulary_exchange import begun
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, said_alike, without_difference
 from atento.runs.fine_tuning import with_inherited
@@ -59,7 +61,7 @@ def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
     """Read the records of each source of a split. Raises DataError, RecipeError: names file, line and rule."""
-    fields, skip_bad = TASKS[recipe.task].fields, recipe.data.skip_bad
+    fields, skip_bad = TASKS[recipe.task_of(split)].fields, recipe.data.skip_bad
     sources = _by_file(recipe, split, folder)
     return [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
 
@@ -67,7 +69,7 @@ def read_sources(
 def files_by_source(recipe: Recipe, split: str, folder: Path) -> list[int]:
     """Return the number of files of each source of a split; 1 for what is no file."""
     sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
-    fields = TASKS[recipe.task].fields
+    fields = TASKS[recipe.task_of(split)].fields
     return [1 if source.file is None else len(source_files(source, folder, fields)) for source in sources]
 
 
@@ -75,7 +77,7 @@ def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
     """Return the sources of a split, one for each file of a folder or a pattern."""
     sources: list[SourceConfig] = []
     for source in getattr(recipe.data, split):
-        names = [None] if source.file is None else source_files(source, folder, TASKS[recipe.task].fields)
+        names = [None] if source.file is None else source_files(source, folder, TASKS[recipe.task_of(split)].fields)
         if len(names) > 1 and source.count is not None:
             raise DataError(f"`count` is for one file: {source.file} has {len(names)}")
         sources += [replace(source, file=name) for name in names]
@@ -160,8 +162,10 @@ def _name(source: SourceConfig) -> str:
     return f"the micro-world's {source.world}{labels}" if source.world else str(source.file or source.source)
 
 
-def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
-    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of the task."""
+def network_for(
+    recipe: Recipe, tokenizer: Tokenizer, train: Split, tasks: Sequence[tuple[Recipe, Split]] = ()
+) -> NetworkConfig:
+    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of its tasks."""
     vocab_size = recipe.network.vocab_size
     if vocab_size not in (0, tokenizer.vocab_size):
         raise RecipeError(
@@ -177,24 +181,31 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
     # a vocabulary a side: two tables
     two = recipe.network.reads_source and not same_vocabulary(tokenizer, target)
     two = two or recipe.network.features is not None
-    start = next(iter(begin_of(target)), target.eos_id)  # a tokenizer without BOS begins with EOS
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
         embedding={"shared": False, "target_vocab_size": target.vocab_size} if two else {},
-        ids={
-            "pad": target.pad_id,
-            # a tokenizer of characters or bytes may have none
-            "unk": target.eos_id if (unk := target.specials.get("unk")) is None else unk,
-            "bos": start,
-            "eos": target.eos_id,
-            "start": start,
-            "mask": target.specials.get("mask"),
-        },
+        ids=ids_of(target),
         positions=_after_padding(recipe.network, target.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
-    return with_objective_heads(with_task_heads(network, recipe, train), recipe)
+    return with_heads(network, tasks or [(recipe, train)])
+
+
+def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) -> NetworkConfig:
+    """Add the heads of tasks, for their training data, and those that their objectives need; of several, one of each.
+    Raises as `with_task_heads` and `with_objective_heads`.
+    """
+    made = []
+    for recipe, train in tasks:
+        own = tuple(head for head in network.heads if recipe.head in ("", head.name))
+        with task_named(recipe.head):
+            of_task = with_task_heads(replace(network, heads=own), recipe, train)
+            made.append(with_objective_heads(of_task, recipe))
+    if len(made) == 1:
+        return made[0]
+    heads = tuple(replace(one.heads[0], name=recipe.head) for one, (recipe, _) in zip(made, tasks))
+    return replace(made[0], heads=heads, pooler=any(one.pooler for one in made))
 
 
 def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> NetworkConfig:
@@ -348,11 +359,14 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe
-    tokenizer = tokenizer_of_init(recipe, loaded.home, initial.path, train.texts, report)
-    initial = begun_with_encoder(initial, recipe, tokenizer) if init.new_decoder else initial
+    if recipe.own_tokenizer:
+        tokenizer = new_tokenizer(recipe, loaded.home, train, report)
+    else:
+        tokenizer = tokenizer_of_init(recipe, loaded.home, initial.path, train.texts, report)
+    initial = begun(initial, recipe, tokenizer, report)
     tokenizer = tokenizer_of_run(loaded, tokenizer)
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
-    return tokenizer, with_objective_heads(with_task_heads(config, recipe, train), recipe)
+    return tokenizer, with_heads(config, [(recipe, train)])
 
 
 def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:

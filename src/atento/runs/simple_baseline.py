@@ -85,7 +85,7 @@ def baseline(
     Raises RecipeError: the task has no baseline, or the recipe neither validation nor test data. DataError: names file
     and line. MissingPartError: every learner of the task needs scikit-learn, which is not installed.
     """
-    loaded = load_recipe(recipe, overrides, memory=(memory := by_split(data)))
+    loaded = load_recipe(recipe, overrides, memory=(memory := by_split(data))).one_task("atento baseline")
     spec = TASKS[loaded.recipe.task]
     if not learners_of(spec.outputs, ()):
         having = ", ".join(name for name, other in TASKS.items() if learners_of(other.outputs, ()))
@@ -100,7 +100,7 @@ def baseline(
         raise RecipeError(
             f"{loaded.origins['task']}: the recipe has no data to score on: give data.valid, data.test or data.held_out"
         )
-    result = baseline_of(with_usual_metrics(loaded, read.train).recipe, read)
+    result = baseline_of(with_usual_metrics(loaded, read).recipe, read)
     if result.missing and not any(result.scores.values()):
         raise MissingPartError(result.missing)
     return result
@@ -133,8 +133,8 @@ def baseline_of(recipe: Recipe, data: Data, most: int | None = None) -> Baseline
     return Baseline(recipe.task, scores, missing, time.monotonic() - started)
 
 
-def with_usual_metrics(loaded: LoadedRecipe, train: Split) -> LoadedRecipe:
-    """Choose the metrics by the tags and the scores of the training data, where the recipe names none.
+def with_usual_metrics(loaded: LoadedRecipe, data: Data) -> LoadedRecipe:
+    """Choose the metrics by the tags of the training data and the scores of any, where the recipe names none.
 
     The models of learned metrics are loaded here, before anything is computed.
     """
@@ -142,7 +142,8 @@ def with_usual_metrics(loaded: LoadedRecipe, train: Split) -> LoadedRecipe:
     load_learned(recipe.deciding)
     if not (spec.plain_metrics or spec.scored_metrics) or not loaded.origins["metrics"].startswith("task "):
         return loaded
-    metrics = usual_metrics(spec, training_labels(recipe, train), train.columns)
+    columns = {name for split in (data.train, data.valid, data.test) if split is not None for name in split.columns}
+    metrics = usual_metrics(spec, training_labels(recipe, data.train), columns)
     return replace(loaded, recipe=replace(recipe, metrics=metrics))
 
 

@@ -244,7 +244,7 @@ def _tokenizer(
 ) -> tuple[Tokenizer, dict[str, Any]]:
     """Return the tokenizer of a store, saved in its folder, and how it came to be."""
     recipe, saved = loaded.recipe, folder / _TOKENIZER
-    if tokenizer_from is None and recipe.init is not None:
+    if tokenizer_from is None and recipe.init is not None and not recipe.own_tokenizer:
         tokenizer_from = initial_model(recipe.init.model, loaded.home).path
     if tokenizer_from is None and recipe.tokenizer.path is not None:
         tokenizer_from = loaded.home / recipe.tokenizer.path

@@ -31,7 +31,7 @@ from atento.networks.heads import CRFHead
 from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.task_model import TaskModel, check_flags, head_of, most_read, tokenizer_of
+from atento.tasks.task_model import TaskModel, check_flags, for_head, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.kinds import check_texts
 from atento.text.words import word_spans
@@ -62,12 +62,18 @@ class Entity:
 
 
 @overload
-def tag(model: TaskModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...
-@overload
-def tag(model: TaskModel, text: Texts, *, constrained: bool | None = None) -> list[list[Entity]]: ...
+def tag(model: TaskModel, text: str, *, constrained: bool | None = None, head: str | None = None) -> list[Entity]: ...
 @overload
 def tag(
-    model: TaskModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
+    model: TaskModel, text: Texts, *, constrained: bool | None = None, head: str | None = None
+) -> list[list[Entity]]: ...
+@overload
+def tag(
+    model: TaskModel,
+    *,
+    words: Sequence[str] | Sequence[Sequence[str]],
+    constrained: bool | None = None,
+    head: str | None = None,
 ) -> list[object]: ...
 
 
@@ -77,6 +83,7 @@ def tag(
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
     constrained: bool | None = None,
+    head: str | None = None,
 ) -> list[Any]:
     """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words
     (docs/notes.md#g4).
@@ -93,6 +100,7 @@ def tag(
             `config.json`, as it is of models trained here. True for other models: the scheme that the labels suggest,
             BIOES, BILOU, or IOB2, or IOB1 where no label has B. Of a CRF the most probable sequence, by its transitions
             and the scheme of its labels, is taken unless this is False.
+        head: the name of a head, of a model that has several; None: the only one that tags.
 
     Returns:
         The entities in their order; offsets are characters of the text as it was passed.
@@ -101,6 +109,7 @@ def tag(
         CapabilityError: the model has no tagging head. UsageError: neither a text nor words, or both; `constrained`
             for plain tags.
     """
+    model = for_head(model, head, "tag")
     sentences, single = _sentences(text, words)
     tagged = _tagged(model, sentences, constrained)
     entity_lists = [words for words, _ in tagged]
@@ -115,8 +124,10 @@ def tag_words(
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
     constrained: bool | None = None,
+    head: str | None = None,
 ) -> list[Any]:
     """As `tag`, with an `Entity` for each word, whose label is the tag of the word, such as "B-PER" or "O"."""
+    model = for_head(model, head, "tag")
     sentences, single = _sentences(text, words)
     tagged = [words for words, _ in _tagged(model, sentences, constrained)]
     return tagged[0] if single else tagged

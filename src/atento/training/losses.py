@@ -26,7 +26,7 @@ from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, sampled_forward
 from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers, with_token_teachers
-from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
+from atento.training.vector_losses import MASKS, VECTOR_LOSSES, nested_loss, side_vectors
 
 _SMALLEST = -80.0  # log p of an illegal tag, where a teacher or another pass may give it some probability
 
@@ -294,6 +294,16 @@ def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
     return with_teachers(loss, soft_numbers, torch.cat(vectors, dim=-1), batch, head), loss.detach()
 
 
+def reconstruction_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(token | the tokens before it, the vector of a copy without some words) (Wang et al. 2021)."""
+    (vectors,) = side_vectors(network, batch, cast(Contrast, batch.settings[head]), call.random)
+    random = None if call.random is None else replace(call.random, use=call.random.use - MASKS)  # none of the encoder's
+    labels = batch.labels[head]
+    decoder = network.heads[head]
+    hidden, matrix, bias = decoder(network, vectors, batch.inputs["target_ids"], labels >= 0, random)
+    return cross_entropy(hidden, matrix, labels[labels >= 0], 0.0, bias)
+
+
 # Kind of head -> its loss. "bidirectional" and "window" are no heads: ELMo and CBOW compute their own loss. Nor are
 # those of `VECTOR_LOSSES`, which compare the vectors of texts.
 LOSSES: dict[str, HeadLoss] = {
@@ -309,6 +319,7 @@ LOSSES: dict[str, HeadLoss] = {
     "set": set_loss,
     "bidirectional": bidirectional_loss,
     "window": window_loss,
+    "reconstruction": reconstruction_loss,
     **dict.fromkeys(VECTOR_LOSSES, vector_loss),
 }
 

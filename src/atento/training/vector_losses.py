@@ -16,7 +16,7 @@ from atento.networks.vocabulary import at_least_float32
 
 _GROUP_TOKENS = {"cpu": 2048}  # tokens of texts that are read at a time for their vectors, by type of device
 _MANY_TOKENS = 32768  # of other devices, which are slow at many small products
-_USES = 1 << 20  # masks of dropout that a group may draw
+MASKS = 1 << 20  # masks of dropout that a group may draw
 
 # (vectors of each side (B,D), name of the loss, batch, settings) -> summed loss
 VectorLoss = Callable[[Sequence[Tensor], str, Batch, Contrast], Tensor]
@@ -80,6 +80,7 @@ VECTOR_LOSSES: dict[str, VectorLoss] = {
     "cosine": cosine_loss,
     "cosent": cosent_loss,
     "triplet": triplet_loss,
+    "simcse": ranking_loss,
 }
 
 
@@ -118,7 +119,7 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     vectors = []
     for number, rows in enumerate(torch.tensor_split(order, max(1, count))):
         longest = int(lengths[rows[-1]])  # the last row of a group, for they are sorted
-        own = None if random is None else replace(random, use=random.use + number * _USES)
+        own = None if random is None else replace(random, use=random.use + number * MASKS)
         arguments = (network, ids[rows, :longest], real[rows, :longest], skips[rows, None], settings, own)
         if settings.pieces > 1:
             vectors.append(checkpoint(_read, *arguments, use_reentrant=False, preserve_rng_state=False))

@@ -37,7 +37,7 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
     from atento.config.reading.loading import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    warnings = [*loaded.warnings, *_absent(loaded)]
+    warnings = [*loaded.warnings, *dict.fromkeys(text for part in loaded.by_task() for text in _absent(part))]
     warn(warnings)
     if as_json:
         echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))
@@ -159,7 +159,7 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
             yield from (f"data.{split}: no such file here: {path}" for path in absent)
             if absent or not paths or source.world is not None or source.dataset is not None:
                 continue
-            fields, first = TASKS[recipe.task].fields, min(source.count or _FIRST, _FIRST)
+            fields, first = TASKS[recipe.task_of(split)].fields, min(source.count or _FIRST, _FIRST)
             files = [None] if source.file is None else source_files(source, loaded.folder, fields)[:_FILES]
             for file in files:
                 part = replace(source, file=file, count=first)

@@ -53,7 +53,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
         record |= corpus_statistics.labels_of(split_parts, spec.fields)
         record |= {"lengths": lengths, "suspicious": wrong}
-        record["files"] = corpus_statistics.columns_seen(getattr(recipe.data, name), loaded.folder, spec.fields)
+        fields = TASKS[recipe.task_of(name)].fields
+        record["files"] = corpus_statistics.columns_seen(getattr(recipe.data, name), loaded.folder, fields)
         if kind == "pairs":
             record["ratio"] = corpus_statistics.percentiles(corpus_statistics.ratios(split_parts))
         if name != "train":
@@ -125,7 +126,7 @@ def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
         columns = ([part[name] for name in names if name in part.columns] for part in read)
         return (as_text(value) for sides in columns for record in zip(*sides) for value in record)
 
-    if loaded.recipe.init is not None:
+    if loaded.recipe.init is not None and not loaded.recipe.own_tokenizer:
         model = loaded.recipe.init.model
         folder = find_model(loaded.home / model if (loaded.home / model).exists() else model)
         return tokenizer_of_init(loaded.recipe, loaded.home, folder, texts, progress)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from atento.config.reading import schema
-from atento.config.reading.initial_keys import without_effect_on
+from atento.config.reading.initial_keys import check_initial, without_effect_on
 from atento.config.reading.schema import Reader
 from atento.config.reading.source_checks import forms, source_problem
 from atento.config.reading.task_defaults import with_defaults
@@ -52,25 +52,26 @@ def check(recipe: Recipe, reader: Reader) -> None:
         position = reader.positions.get("data.train") or reader.positions["data"]
         raise RecipeError(f"{position}: data.train is missing: {forms(recipe.task)}")
     for path, source in _sources(recipe.data):
-        problem = source_problem(recipe.task, source)
+        problem = source_problem(task := recipe.task_of(path.split(".")[1]), source)
         if problem:
             key, reason = problem
+            reason += "" if task == recipe.task else "; so does every objective of the recipe"
             position = reader.origins.get(f"{path}.{key}", reader.positions.get(path, "data"))
             raise RecipeError(f"{position}: {path} {reason}")
     if any(head.kind == "crf" and head.role not in spec.heads for head in recipe.network.heads):
         position = reader.positions.get("network.heads", "network.heads")
         raise RecipeError(f"{position}: network.heads: a crf head gives a tag to each word: got task {recipe.task}")
+    for key in ("held_out", "folds") if recipe.task_of("train") != recipe.task else ():
+        if count := getattr(recipe.data, key):
+            raise RecipeError(
+                f"{reader.origins.get(f'data.{key}', 'data')}: data.{key} takes records out of data.train, which are "
+                f"texts without a pair to score: give pairs as data.valid or data.test; got {count}"
+            )
     architecture = recipe.network.architecture
     if recipe.init is None:
         _check_architecture(recipe, reader)  # the model brings its architecture
-    elif recipe.init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] not in (["class"], ["tag"]):
-        position = reader.positions.get("init", "init")
-        raise RecipeError(
-            f"{position}: init.classifier gives each text, or each word, one label: got task {recipe.task}"
-        )
-    elif recipe.init.few_shot and not any(field.kind == "class" for field in spec.fields):
-        position = reader.origins.get("init.few_shot", "init.few_shot")
-        raise RecipeError(f"{position}: init.few_shot learns from texts with a label: got task {recipe.task}")
+    else:
+        check_initial(recipe, reader.origins)
     if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
         position = reader.origins.get("data.pack", "data.pack")
         raise RecipeError(

@@ -3,17 +3,38 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
+from atento.config.tables.head_kinds import HEAD_KINDS
+from atento.config.tables.tasks import TASKS
+from atento.errors import RecipeError
 
 INHERITED = "the initial model, read when training begins"  # the origin of such a value
 _RATES = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
 _POSITIONS = "max_len"  # a longer table has rows that the initial model has not learned
 _SECTION = "network."
 
+_NOT_WRITTEN = ("default", FITTED)
 _OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
+
+
+def check_initial(recipe: Recipe, origins: Mapping[str, str]) -> None:
+    """Check what `init` needs of the task, and of the section `tokenizer`. Raises RecipeError: it lacks that."""
+    init, spec = recipe.init, TASKS[recipe.task]
+    assert init is not None
+    if init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] not in (["class"], ["tag"]):
+        rule = f"init.classifier gives each text, or each word, one label: got task {recipe.task}"
+        raise RecipeError(f"{origins.get('init.classifier.kind', 'init')}: {rule}")
+    if init.few_shot and not any(field.kind == "class" for field in spec.fields):
+        rule = f"init.few_shot learns from texts with a label: got task {recipe.task}"
+        raise RecipeError(f"{origins.get('init.few_shot', 'init.few_shot')}: {rule}")
+    written = [key for key, origin in origins.items() if key.startswith("tokenizer.") and origin not in _NOT_WRITTEN]
+    if init.tokenizer == "own" and not written:
+        rule = "init.tokenizer own is that of the section tokenizer, which is missing: give tokenizer a kind and a size"
+        raise RecipeError(f"{origins.get('init.tokenizer', 'init.tokenizer')}: {rule}")
 
 
 def to_inherit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
@@ -59,6 +80,7 @@ def without_effect_on(
     if init.new_decoder:  # its depth is the recipe's
         depth = "n_decoder_layers" if "network.n_decoder_layers" in written else "n_layers"
         own += [f"{_SECTION}{depth}", "network.preset", "tokenizer"]
+    own += ["tokenizer"] if init.tokenizer == "own" else []
     for key, position in written.items():
         brought = key.startswith(("tokenizer.", "network."))
         brought = brought and not f"{key}.".startswith(tuple(f"{kept}." for kept in own))

@@ -169,6 +169,12 @@ class InitConfig:
     et al. 2020). `network.n_decoder_layers` gives its layers, `tokenizer` its vocabulary; other sizes are the
     encoder's. `train` decoder keeps the encoder as it is.
     """
+    tokenizer: Literal["model", "own"] = "model"
+    """model: the tokenizer of the model, an encoder. own: that of the section `tokenizer`, trained on the texts of the
+    run; the embedding of each new piece begins as the mean of those of the old pieces that spell it (Gee et al. 2022).
+    Take own for a language that the model cuts into many pieces, and train on much text: first
+    masked-language-modeling, then the task.
+    """
     few_shot: bool = False
     """For classification with few labels (SetFit): the network first learns pairs of texts with one label or two, in a
     run of its own beside this one (`NAME-vectors`), then the head is fitted as by `classifier`. `model` should be a
@@ -177,10 +183,16 @@ class InitConfig:
 
     def __post_init__(self) -> None:
         if self.few_shot:
-            usual = {"train": "all", "layer_decay": 1.0, "layer_mix": False}
-            for name in ("train", "layer_decay", "layers", "layer_mix", "lora", "unfreeze", "cache"):
+            usual = {"train": "all", "layer_decay": 1.0, "layer_mix": False, "tokenizer": "model"}
+            for name in ("train", "layer_decay", "layers", "layer_mix", "lora", "unfreeze", "cache", "tokenizer"):
                 if getattr(self, name) != usual.get(name):
                     raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
+        check_choices(self, "init.")
+        if self.tokenizer == "own" and (self.new_decoder or self.new_languages):
+            other = "init.new_decoder" if self.new_decoder else "init.new_languages"
+            raise RecipeError(
+                f"`init.tokenizer: own` replaces the vocabulary that `{other}` adds to: write one of them"
+            )
         if not self.model:
             raise RecipeError("`init.model` must name a model: got ''")
         if self.train not in _TRAIN and not _LAST.fullmatch(self.train):

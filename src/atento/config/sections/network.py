@@ -23,7 +23,7 @@ from atento.config.sections.network_parts import (
 )
 from atento.config.sections.position_scheme import ADDED, PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING, HeadConfig, Pooling
 from atento.errors import RecipeError, nearest
 
 DEEPEST = 1000  # layers of a stack: more would be built for minutes before anything is checked
@@ -32,7 +32,7 @@ _READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
 _LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
 _HOMES = {"recurrent": ("recurrent-seq2seq", "recurrent-lm"), "elmo": ("elmo",), "cbow": ("cbow",)}  # of parts
 _HOMES |= {"features": ("encoder-decoder",)}
-_OF_ENCODERS = ("masked-language-model", "span-boundary", "replaced-token", "generator")  # kinds of heads
+_OF_ENCODERS = ("masked-language-model", "replaced-token", *OF_TRAINING)  # kinds of heads
 
 
 @dataclass(frozen=True)

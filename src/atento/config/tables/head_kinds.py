@@ -7,7 +7,9 @@ from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
 from atento.metrics.tag_schemes import legal_transitions, scheme_of_labels
 
-HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator"]
+HeadKind = Literal[
+    "vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator", "reconstruction"
+]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"]
 Pooling = Literal["pooler", "first", "last", "mean"]
 Windows = Literal["mean", "max", "attention", "first-last"]  # how the windows of a long text become one
@@ -23,7 +25,10 @@ HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "span-boundary": "boundary",
     "replaced-token": "detection",
     "generator": "generator",
+    "reconstruction": "reconstruction",
 }
+WITH_LAYERS = ("generator", "reconstruction")  # kinds of heads with layers of their own, which an encoder makes
+OF_TRAINING = (*WITH_LAYERS, "span-boundary")  # kinds of heads that training alone reads
 OF_TEXT: tuple[HeadKind, ...] = ("class", "set", "number")  # one output for a whole text
 
 
@@ -39,6 +44,7 @@ HeadName = Literal[
     "span-boundary",
     "replaced-token",
     "generator",
+    "reconstruction",
 ]
 
 
@@ -51,7 +57,7 @@ class HeadConfig:
     (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
     end scores or the score of a replaced token at every position (tagging, answer, replaced-token); the classes of all
     words as one sequence, with learned transitions (crf, for the task tagging); a hidden token (span-boundary;
-    generator: by layers of its own). [some kinds are for encoders]
+    generator: by layers of its own); the text of a vector (reconstruction). [some kinds are for encoders]
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; in a recipe, those of

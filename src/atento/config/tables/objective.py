@@ -114,6 +114,8 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     "cosine": _compares((("text", "pair", "score"),), options={}, reads_scores=True),
     "cosent": _compares((("text", "pair", "score"),), options={"scale": 20.0}),
     "triplet": _compares((("text", "pair", "negative"),), options={"margin": 5.0}),
+    "simcse": _compares(_TEXT, options={"scale": 20.0}, contrasts=True, taught=""),
+    "tsdae": ObjectiveSpec(_TEXT, ("encoder",), "read both ways", {"deletion": 0.6}, ("reconstruction",)),
 }
 
 _RANKED = (("query", "document", "grade"), ("query", "positive", "negative"))
@@ -131,7 +133,8 @@ class ObjectiveConfig:
     """What the network predicts. causal: the next token. prefix: a text after its beginning. masked: masked tokens;
     next-sentence and span-boundary: more beside them. replaced-token: tokens of a generator. span-corruption: hidden
     spans. denoising: a text from a noisy copy. bidirectional, window: words from neighbours. sequence-to-sequence: a
-    target. The others: labels, answers or scores of texts.
+    target. simcse: which text of the update is this one, read again with other dropout. tsdae: a text from the vector
+    of a copy without most words. The others: labels, answers or scores of texts.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
@@ -157,7 +160,9 @@ class ObjectiveConfig:
     infilling: float | None = None
     """For denoising: share of the tokens in spans that are replaced by one mask each. [0 to below 1; null: 0.3]"""
     deletion: float | None = None
-    """For denoising: share of the tokens that are deleted. [0 to below 1; null: 0]"""
+    """For denoising: share of the tokens that are deleted; for tsdae: of the words, but one of a text stays. [0 to
+    below 1; null: 0, of tsdae 0.6]
+    """
     permutation: float | None = None
     """For denoising: share of the texts whose sentences are permuted. [0 to 1; null: 1]"""
     rotation: float | None = None
@@ -168,13 +173,14 @@ class ObjectiveConfig:
     more. The loss of training is then too small; that of validation is exact.
     """
     scale: float | None = None
-    """Factor of the cosines that multiple-negatives and cosent compare. [above 0; null: 20] With a larger one, the most
-    similar negatives, or the pairs in the most wrong order, count more.
+    """Factor of the cosines that multiple-negatives, simcse and cosent compare. [above 0; null: 20] With a larger one,
+    the most similar negatives, or the pairs in the most wrong order, count more.
     """
     symmetric: bool = False
     """For multiple-negatives: also find the first text of a pair by its second one; the loss is the mean of both."""
     mask_duplicates: bool = True
-    """For multiple-negatives: leave out negatives that are no negatives, because the same text is right for this pair.
+    """For multiple-negatives and simcse: leave out negatives that are no negatives, because the same text is right for
+    this pair.
     """
     score_range: tuple[float, float] | None = None
     """For cosine and pointwise: the lowest and the highest score or grade of the data, which become 0 and 1. [the first

@@ -52,6 +52,14 @@ def begin_of_outputs(config: NetworkConfig) -> tuple[int, ...]:
     return () if config.writing is None or config.writing.first is None else (config.writing.first,)
 
 
+def ids_of(tokenizer: Tokenizer) -> dict[str, int | None]:
+    """The special ids of a network of this tokenizer, as `NetworkConfig.ids` names them."""
+    eos, unk = tokenizer.eos_id, tokenizer.specials.get("unk")  # a tokenizer of characters or bytes may have no unk
+    start = next(iter(begin_of(tokenizer)), eos)  # a tokenizer without BOS begins with EOS
+    ids = {"pad": tokenizer.pad_id, "unk": eos if unk is None else unk, "bos": start, "eos": eos, "start": start}
+    return {**ids, "mask": tokenizer.specials.get("mask")}
+
+
 def begin_of(tokenizer: Tokenizer) -> list[int]:
     """What a text begins with in language modelling: BOS, or nothing where the tokenizer has none (Qwen)."""
     return [tokenizer.bos_id] if "bos" in tokenizer.specials.roles else []

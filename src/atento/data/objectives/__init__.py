@@ -25,11 +25,13 @@ from atento.data.objectives.preparation import Make, Preparation
 from atento.data.objectives.ranknet import ranknet
 from atento.data.objectives.replaced_token import replaced_token
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
+from atento.data.objectives.simcse import simcse
 from atento.data.objectives.span_boundary import span_boundary
 from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
 from atento.data.objectives.triplet import triplet
+from atento.data.objectives.tsdae import tsdae
 from atento.data.objectives.window import window
 from atento.data.store.stored_batches import stored_batches
 
@@ -54,6 +56,8 @@ OBJECTIVES: dict[str, Make] = {
     "cosine": cosine,
     "cosent": cosent,
     "triplet": triplet,
+    "simcse": simcse,
+    "tsdae": tsdae,
     "pointwise": pointwise,
     "ranknet": ranknet,
     "listnet": listnet,

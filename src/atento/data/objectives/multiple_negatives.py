@@ -119,14 +119,15 @@ def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> Pai
             f"the records have a score, which objective {config.kind} does not read: write `objective: cosine`, or "
             "leave the column out"
         )
+    noun = "text" if config.kind == "simcse" else "pair"
     fewest = 1 if "negative" in split.columns else 2  # a triple brings its own contrast
     if training.batch_tokens < fewest:
         raise RecipeError(
-            "`training.batch_tokens` must be at least 2: a batch of one pair has nothing to contrast it with; got "
+            f"`training.batch_tokens` must be at least 2: a batch of one {noun} has nothing to contrast it with; got "
             f"{training.batch_tokens}"
         )
     if len(split) < fewest:
-        raise DataError("there is one pair alone, and nothing to contrast it with")
+        raise DataError(f"there is one {noun} alone, and nothing to contrast it with")
     # without negatives there is nothing to go through
     for row, (text, pair, negative) in enumerate(zip(split["text"], split["pair"], split.columns.get("negative", ()))):
         if negative in (text, pair):

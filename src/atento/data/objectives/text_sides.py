@@ -157,10 +157,14 @@ def text_numbers(preparation: Preparation) -> NDArray[np.int64]:
 
 def _check_equal(preparation: Preparation) -> None:
     """Warn of pairs of equal texts; with dropout alone they teach something (SimCSE, Gao et al. 2021)."""
-    split = preparation.split
+    split, network = preparation.split, preparation.network
+    if "pair" not in split.columns:
+        return
     equal = [row for row, (text, pair) in enumerate(zip(split["text"], split["pair"])) if text == pair]
-    if len(equal) == len(split) and not preparation.network.dropout:
-        raise DataError("each text equals its pair, so there is nothing to learn: `network.dropout` is 0")
+    rates = (network.dropout, network.attention.dropout, network.feed_forward.dropout)
+    if len(equal) == len(split) and not any(rates):
+        why = "`network.dropout` is 0, and nothing tells two readings of a text apart"
+        raise DataError(f"each text equals its pair, so there is nothing to learn: {why}")
     if equal and len(equal) < len(split):
         preparation.report(
             f"warning: {counted(len(equal), 'pair')} of equal texts, which teach little, first {split.where(equal[0])}"

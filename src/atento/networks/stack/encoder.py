@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ProjectionConfig
+from atento.config.tables.head_kinds import OF_TRAINING, WITH_LAYERS
 from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
 from atento.networks.layers import ACTIVATIONS
 from atento.networks.output import Output, Replaced
+from atento.networks.reconstruction import Reconstruction
 from atento.networks.stack.stack import MaskArgument, OneStack
 
 
@@ -49,8 +51,8 @@ class Encoder(OneStack):
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.heads = make_heads(config)
         for head in config.heads:
-            if head.kind == "generator":  # it has a stack of its own, which the file of heads does not know
-                self.heads[head.name] = Generator(config, head)
+            if head.kind in WITH_LAYERS:  # which the file of heads does not know
+                self.heads[head.name] = (Generator if head.kind == "generator" else Reconstruction)(config, head)
         self.projections = Projections(config.d_model, config.projections)
         self.reset_parameters()
 
@@ -89,7 +91,7 @@ class Encoder(OneStack):
         """The result of `forward` for the hidden vectors that heads read, (B,L,D)."""
         pooled = None if self.pooler is None else self.pooler(hidden, token_mask)
         output = Output(hidden, pooled=pooled)
-        first = next((name for name, head in self.heads.items() if head.kind not in ("boundary", "generator")), None)
+        first = next((head.name for head in self.config.heads if head.kind not in OF_TRAINING), None)
         if project and first is not None:
             output.logits = self.read(first, output, token_mask, random)
         return output

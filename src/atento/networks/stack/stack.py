@@ -153,6 +153,7 @@ class Stack(nn.Module):
         random: Randomness | None = None,
         depth: int | None = None,
         layers: list[Tensor] | None = None,
+        blocks: Sequence[Block] | None = None,
     ) -> Tensor:
         """Run the blocks, one after the other.
 
@@ -166,6 +167,7 @@ class Stack(nn.Module):
             state: the cache; updated in place.
             depth: how many blocks to run; with fewer than all, the output of the last of them, without the final norm.
             layers: a list that gets x and the output of each block, (B,T,D); of the last one behind the final norm.
+            blocks: run in place of those of the layers, whose weights they may share; never compiled.
 
         Returns:
             (B,T,D).
@@ -184,8 +186,9 @@ class Stack(nn.Module):
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)  # once for all layers
         shape, x = x.shape, x if row is None else row.pack(x)  # (1,T,D) if it is a row
         inputs = x  # the convolution reads what the first layer read
-        compiled = self.compiled and self.training and state is None and torch.is_grad_enabled()
-        for index, block in enumerate(self.layers):
+        learns = self.training and torch.is_grad_enabled()
+        compiled = self.compiled and learns and state is None and blocks is None
+        for index, block in enumerate(self.layers if blocks is None else blocks):
             if layers is not None:
                 layers.append(x)
             if index == depth:
