@@ -12,7 +12,7 @@ import torch
 import atento
 from atento.convert.engines import convert_for
 from atento.data.files.source_lines import read_lines
-from atento.errors import AtentoError, CapabilityError, DataError, RecipeError
+from atento.errors import CapabilityError, DataError, RecipeError
 from atento.metrics.tag_schemes import converted, illegal
 from atento.models.peft import save_adapter
 from atento.networks.heads import CRFHead
@@ -296,8 +296,8 @@ def test_layouts_and_engines_that_have_no_place_for_transitions(tmp_path: Path) 
         (
             {"training": {"label_smoothing": 0.1, "steps": 1}},
             names(),
-            AtentoError,
-            "`training.label_smoothing` must be 0 for a crf head: got 0.1",
+            RecipeError,
+            "`training.label_smoothing` must be 0 for a crf head, whose sequences of tags may be illegal: got 0.1",
         ),
         (
             {"network": {"heads": [{"kind": "crf", "labels": ["B-PER", "I-PER", "O"]}]}},

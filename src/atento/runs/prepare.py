@@ -215,7 +215,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     model's. A head of the initial model is kept if it has the labels of the training data; otherwise it gets new
     labels, and `atento.models.initial_model` gives it new weights. Heads that no objective of the recipe trains are
     left out, and so is a pooler that no head reads.
-    Raises DataError: the labels of the training data teach nothing. RecipeError: a classifier beside a crf head.
+    Raises DataError: the labels of the training data teach nothing. RecipeError: a crf head beside a classifier or
+    label smoothing.
     """
     head_kinds = TASKS[recipe.task].heads
     if not TASKS[recipe.task].vectors:
@@ -256,8 +257,16 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             plain = own == HeadConfig(own.kind)  # nothing but its kind is written
             before = replace(before, kind=own.kind) if plain else replace(own, labels=before.labels)
         heads.append(before)
-    if classifier is not None and any(head.kind == "crf" for head in heads):
-        raise RecipeError("`init.classifier` fits a linear head at once, and a crf head is trained by steps: got both")
+    if any(head.kind == "crf" for head in heads):
+        if classifier is not None:
+            raise RecipeError(
+                "`init.classifier` fits a linear head at once, and a crf head is trained by steps: got both"
+            )
+        if recipe.training.label_smoothing:
+            raise RecipeError(
+                "`training.label_smoothing` must be 0 for a crf head, whose sequences of tags may be illegal: got "
+                f"{recipe.training.label_smoothing:g}"
+            )
     if recipe.data.windows == "attention":
         heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
     if not head_kinds:

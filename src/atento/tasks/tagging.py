@@ -45,6 +45,7 @@ def transitions(labels: Sequence[str], scheme: str) -> Chain:
 
 
 _TOKENS = 4096  # of a batch
+_SCORES = 1 << 21  # of pairs of tags that are added up at once
 Spans = Sequence[tuple[int, int]]  # the characters of each word, start and end
 
 
@@ -97,7 +98,8 @@ def tag(
         constrained: take the most probable legal sequence of tags (no I-PER behind O where the scheme is IOB2) instead
             of the most probable tag of each word. None: where the scheme of the training data is known, `tag_scheme` in
             `config.json`, as it is of models trained here. True for other models: the scheme that the labels suggest,
-            BIOES, BILOU, or IOB2, or IOB1 where no label has B.
+            BIOES, BILOU, or IOB2, or IOB1 where no label has B. Of a CRF the most probable sequence, by its transitions
+            and the scheme of its labels, is taken unless this is False.
         head: the name of a head, of a model that has several; None: the only one that tags.
 
     Returns:
@@ -205,7 +207,8 @@ def tag_sequences(scores: Sequence[Tensor], chain: Chain | None, learned: Chain 
         learned: those of the model, which its probabilities depend on; None: it has none.
     """
     found = [TagSequence([], np.zeros((0, sentence.shape[1])), np.zeros(0)) for sentence in scores]
-    for rows in by_length([len(sentence) for sentence in scores], _TOKENS):  # sentences without words are in none
+    most = _SCORES // max((sentence.shape[1] for sentence in scores), default=1) ** 2  # words of a batch
+    for rows in by_length([len(sentence) for sentence in scores], min(_TOKENS, most)):  # none without words
         padded = pad_sequence([scores[row] for row in rows], batch_first=True)  # (B,N,C)
         lengths = torch.tensor([len(scores[row]) for row in rows])
         log_probs = padded.log_softmax(-1) if learned is None else log_marginals(padded, lengths, learned)

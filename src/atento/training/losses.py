@@ -148,13 +148,11 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
 
 
 def crf_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return -Σ log p(tags of a sentence | its words) of a conditional random field, in float32 (docs/tagging.md).
+    """Return -Σ log p(tags of a sentence | its words) of a conditional random field, without label smoothing.
 
-    `Batch.extras["HEAD whole"]` (B,) is False for sentences that are cut, whose last tag is not the end of a sentence.
-    Raises RecipeError: label smoothing, since a sequence of tags may be illegal.
+    It is computed in float32 (docs/tagging.md). `Batch.extras["HEAD whole"]` (B,) is False for sentences that are cut,
+    whose last tag is not the end of a sentence.
     """
-    if call.smoothing:
-        raise RecipeError(f"`training.label_smoothing` must be 0 for a crf head: got {call.smoothing:g}")
     crf, labels, token_mask = network.heads[head], batch.labels[head], token_mask_of(batch.inputs)
     assert isinstance(crf, CRFHead)
     labelled = labels >= 0  # (B,L), the first piece of each word
