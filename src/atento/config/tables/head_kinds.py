@@ -53,8 +53,7 @@ class HeadConfig:
     """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
     (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
     end scores or the score of a replaced token at every position (tagging, answer, replaced-token); a hidden token
-    (span-boundary; generator: by layers of its own); the text of a vector (reconstruction). [some kinds are for
-    encoders]
+    (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, multi-label and tagging]"""
