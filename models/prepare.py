@@ -2,9 +2,9 @@
 
     python -m models.prepare PAIRS       after `models.pairs --out PAIRS` and `models.pivot --out PAIRS/spanish.tsv`
 
-PAIRS gets tatoeba.tsv, spanish.tsv's clean pairs as pivot.tsv, the same behind `<rules>` as rules.tsv, texts.tsv,
-words.tsv of dictionaries, and world.tsv, which the micro-world's grammar writes, with the columns source and target;
-what `atento data clean` dropped is in *.dropped.tsv. A file that is there stays.
+PAIRS gets tatoeba.tsv, phrases.tsv of `models/phrases`, spanish.tsv's clean pairs as pivot.tsv, the same behind
+`<rules>` as rules.tsv, texts.tsv, words.tsv of dictionaries, and world.tsv, which the micro-world's grammar writes. Their
+columns are source and target; what `atento data clean` dropped is in *.dropped.tsv. A file that is there stays.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from models.held_out import overlapping, read_table
 
 MARK = "<rules>"  # before a source whose target was made by rules: the network learns how such targets differ
 WORDS, FEWEST = 60, 3  # of a side at the most; of an entry of a catalogue at the least
+PHRASES = Path(__file__).with_name("phrases")  # everyday pairs that a large language model wrote for this purpose
 WORLD = 150_000  # short sentences whose agreement and verbs are right, which few others show so plainly
 
 
@@ -37,6 +38,8 @@ def prepare(folder: Path) -> None:
             kept = ((source, target) for source, target, origin in rows if is_wanted(source, origin))
             write_pairs(folder / f"{name}.all.tsv", kept)
             clean(folder / f"{name}.all.tsv", folder / f"{name}.tsv")
+    if not (folder / "phrases.tsv").exists():
+        _write_new(folder / "phrases.tsv", (row for file in sorted(PHRASES.glob("*.tsv")) for row in read_rows(file)))
     if not (folder / "pivot.tsv").exists():
         write_pairs(
             folder / "pivot.all.tsv", ((source, target) for source, target, _ in read_rows(folder / "spanish.tsv"))
@@ -48,11 +51,14 @@ def prepare(folder: Path) -> None:
         rows = read_rows(folder / "train.tsv")
         write_pairs(folder / "words.tsv", ((one, other) for one, other, origin in rows if origin.startswith("words:")))
     if not (folder / "world.tsv").exists():
-        written = [(pair.source, pair.target) for pair in write("train", WORLD)]
-        held_out = {number for number, _ in overlapping(map("\t".join, written), read_table())}
-        write_pairs(
-            folder / "world.tsv", (pair for number, pair in enumerate(written, start=1) if number not in held_out)
-        )
+        _write_new(folder / "world.tsv", ([pair.source, pair.target] for pair in write("train", WORLD)))
+
+
+def _write_new(path: Path, rows: Iterable[list[str]]) -> None:
+    """Write the pairs of which neither side is held out."""
+    written = [(row[0], row[1]) for row in rows]
+    held_out = {number for number, _ in overlapping(map("\t".join, written), read_table())}
+    write_pairs(path, (pair for number, pair in enumerate(written, start=1) if number not in held_out))
 
 
 def read_rows(path: Path) -> Iterable[list[str]]:

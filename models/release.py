@@ -41,18 +41,26 @@ Their licences are in `models/README.md`; no text of them is in this folder. Mos
 BY-SA and CC0, by their packages: whether a model of them falls under their terms is not settled everywhere."""
 TAUGHT = PAIRS.format(more="", count="680,000")
 LEARNED = PAIRS.format(more="dictionaries and sentences of Atento's own grammar, ", count="850,000")
+PHRASES = """ And 10,000 everyday pairs that a large language model wrote for this purpose without the held-out ones;
+14 of the 200 everyday sentences below share at least 0.6 of their words with one of them."""
 UNSURE = """idioms, slang, names that are also words, long sentences, everyday words that documentation lacks. A pronoun
 without its noun may get the wrong person or gender. It writes what is likely, not what is true: read what matters
 again."""
-READ = """ Of 100 of the everyday sentences, every second one of `everyday.tsv`, a reader found 53 right. Of the others:
-*Happy birthday!* became *O aniversário Feliz!*, *The rent went up again* became *O aluguel saiu de novo*, and *puddles*
-became *pudas*."""
+READ = """ Of 100 of the everyday sentences, every second one of `everyday.tsv`, a reader found 64 right. Of the others:
+*it's so nice to finally meet you in person* became *é tão bom finalmente te encontrar na pessoa*, *The library is
+quieter* became *A biblioteca é mais alta*, and *the streets were full* became *as ruas estavam cheios*."""
 TAGGED = """It reads a sentence at a time, and knows written Brazilian Portuguese best: posts without capitals and
 accents, speech and old spelling are read worse."""
 PRETRAINED = "Its layers were first trained to fill masks, for an hour of one core, in the same and other free texts."
 ABOUT = {  # name -> licence, languages, what it is, its data, what it does badly
     "both-directions": ("apache-2.0", "en, pt", "English and Brazilian Portuguese, both directions.", TAUGHT, UNSURE),
-    "atento-en-pt": ("apache-2.0", "en, pt", "Translates English into Brazilian Portuguese.", LEARNED, UNSURE + READ),
+    "atento-en-pt": (
+        "apache-2.0",
+        "en, pt",
+        "Translates English into Brazilian Portuguese.",
+        LEARNED + PHRASES,
+        UNSURE + READ,
+    ),
     "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", LEARNED, UNSURE),
     "atento-pt-entities": (
         *("cc-by-sa-3.0", "pt", "Finds people, organisations, places, dates, laws and cases in Portuguese texts."),

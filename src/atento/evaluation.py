@@ -32,8 +32,8 @@ from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.split_evaluation import metric_options, scored, usual_metrics
-from atento.tasks.task_model import check_flags, labels_of
-from atento.tasks.translation_languages import LanguageOptions
+from atento.tasks.task_model import check_flags, for_head, labels_of
+from atento.tasks.translation_languages import EvaluationOptions
 
 
 def columns_learned(
@@ -96,7 +96,7 @@ def evaluate(
     device: str | None = None,
     precision: str | None = None,
     threads: int | None = None,
-    **decoding: Unpack[LanguageOptions],
+    **decoding: Unpack[EvaluationOptions],
 ) -> dict[str, Score]:
     """Score the outputs of a model on labelled data; each `Score` has value, settings and interval.
 
@@ -120,7 +120,7 @@ def evaluate(
         device: of a model that is loaded here.
         precision: of a model that is loaded here.
         threads: number of CPU threads of this call.
-        decoding: options as in `Model.translate`, but those of terms.
+        decoding: options as in `Model.translate`, but those of terms; and `head`, the name of one of several heads.
 
     Raises:
         CapabilityError: the task has no metrics. DataError: names file and line, or the record.
@@ -140,6 +140,7 @@ def evaluate(
     with thread_scope(threads):
         if not isinstance(model, Model):
             model = load(model, device or "auto", precision or "float32")
+        model = for_head(model, decoding.pop("head", None), None if task is None else TASKS[task].verb)
         task = task_of(model, task)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
@@ -185,6 +186,8 @@ def calibrate(
     Raises CapabilityError: the model gives no labels. DataError: names file and line.
     """
     check_flags(fit=fit, skip_bad=skip_bad)
+    if fit and model.whole is not None:
+        raise CapabilityError("what is fitted is kept with a model of one head: `atento convert --head NAME` makes one")
     model.classify([])  # a model of another task is refused
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)

@@ -29,7 +29,7 @@ from atento.models.model_folder import CALIBRATION
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
 from atento.models.write import save_model
-from atento.networks import Network, parameter_count
+from atento.networks import Network, parameter_count, with_head
 from atento.precision import resolve_device
 from atento.released.load_report import LoadReport
 from atento.tasks.attending import attention_record
@@ -163,11 +163,11 @@ class Model(TaskModel):
         return self._kept("step function", super().step_function)
 
     def reader(self) -> Network:
-        """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else
-        `network`.
-
-        It is made and shared as the step function is.
+        """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, or `network`;
+        made and shared as the step function is.
         """
+        if self.whole is not None:
+            return with_head(self.whole[0].reader(), self.whole[1])
         precision: Precision | None = "int8" if self.precision == "int8" else None
         return self._kept("reader", lambda: reader(self.network, precision, self.chosen_engine))
 
@@ -368,8 +368,8 @@ class Model(TaskModel):
             raise UsageError("the weights were rounded to 8 bits: load the model in another precision to save it")
         if precision == "int8" and (layout != "atento" or CALIBRATION in self.config):
             raise UsageError("`precision='int8'` is for the layout atento, and for weights that do not have 8 bits yet")
-        config = {"model_type": "atento"} | self.config
-        config |= {"version": VERSION, "network": network_to_dict(self.network.config)}
+        network = network_to_dict(self.network.config)
+        config = {"model_type": "atento"} | self.config | {"version": VERSION, "network": network}
         return save_model(
             folder,
             config,

@@ -147,6 +147,7 @@ class Description:
         width: numbers of its vectors; None: it has none.
         has_chat_template: whether it writes the answers of conversations.
         labels: of its head; `multi_label`: a text may have several.
+        heads: the task of each of several heads, by its name.
         pairs: whether it reads pairs of texts; None: unknown.
         gives_number: whether `similarity` is the number of a regression head, not a cosine.
         mask_token: the token that `fill` replaces.
@@ -167,6 +168,7 @@ class Description:
     width: int | None = None
     has_chat_template: bool = False
     labels: list[str] = field(default_factory=list)
+    heads: dict[str, str] = field(default_factory=dict)
     multi_label: bool = False
     pairs: bool | None = None
     gives_number: bool = False

@@ -5,11 +5,14 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from atento.metrics.tag_schemes import SCHEMES, entities
-from atento.tasks.tagging import Transitions, best_sequence, scheme_of_labels, transitions
+from atento.metrics.tag_schemes import SCHEMES, entities, scheme_of_labels
+from atento.networks.crf import Chain, best_tags
+from atento.tasks.tagging import transitions
 
 IOB = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 BIOES = ["B-PER", "E-PER", "I-PER", "O", "S-LOC", "S-PER"]
@@ -33,10 +36,16 @@ def test_the_scheme_that_labels_suggest(labels: list[str], scheme: str | None) -
     assert scheme_of_labels(labels) == scheme
 
 
-def is_legal(tags: Sequence[int], legal: Transitions) -> bool:
+def is_legal(tags: Sequence[int], chain: Chain) -> bool:
     """Whether a sequence of numbers of tags, not empty, is legal."""
-    inner = all(legal.following[left, right] for left, right in pairwise(tags))
-    return bool(legal.first[tags[0]] and legal.last[tags[-1]] and inner)
+    inner = sum(chain.transitions[left, right] for left, right in pairwise(tags))
+    return bool(chain.start[tags[0]] + chain.end[tags[-1]] + inner == 0)
+
+
+def best_sequence(scores: NDArray[np.float64], chain: Chain) -> list[int]:
+    """The best sequence of one sentence."""
+    found: list[int] = best_tags(torch.from_numpy(scores).unsqueeze(0), torch.tensor([len(scores)]), chain)[0].tolist()
+    return found
 
 
 def test_legal_sequences_are_those_of_the_strict_reading() -> None:
@@ -67,4 +76,3 @@ def test_the_best_sequence_is_that_of_an_exhaustive_search(length: int, scheme: 
 def test_where_no_sequence_is_legal_one_breaks_the_scheme_as_little_as_possible() -> None:
     legal = transitions(["I-PER", "E-PER"], "BIOES")
     assert best_sequence(np.log([[0.4, 0.6], [0.9, 0.1]]), legal) == [0, 1]  # the beginning alone is illegal
-    assert best_sequence(np.zeros((0, 2)), legal) == []

@@ -59,6 +59,7 @@ class ExplainOptions(LineOptions):
         *,
         excluded: Mapping[str, object],
         check: Check | None = None,
+        head: str | None = None,
         **options: Any,
     ) -> bool:
         """Print the explanation of each line, if one of the flags asks for it.
@@ -68,7 +69,7 @@ class ExplainOptions(LineOptions):
             model: the argument of the command.
             texts: a line -> the text or the two texts of it.
             excluded: flags of the command that have no effect on explanations, with their values.
-            check: as in `LineOptions.answer`.
+            check, head: as in `LineOptions.answer`.
             options: of `Model.explain`.
 
         Returns:
@@ -102,7 +103,7 @@ class ExplainOptions(LineOptions):
                 if len(explained) > MOST:
                     raise UsageError(f"--explain-out takes at most {MOST} lines: got more")
 
-        self.answer(command, model, show, ready=lambda _: None, check=check, per_line=False)
+        self.answer(command, model, show, ready=lambda _: None, check=check, per_line=False, head=head)
         if explained:
             from atento.inspection.explanation import explanation_page
             from atento.storage.whole_file import write_output

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from atento.errors import AtentoError, BadLine, DataError, UsageError, counted
 if TYPE_CHECKING:
     from atento.model import Model
 
+T = TypeVar("T")
 WINDOW = 1024  # lines processed together, so that memory is bounded
 
 Check = Callable[[str, str], object]  # (line, file:line) -> raises DataError for a line that the command cannot read
@@ -44,6 +45,7 @@ class LineOptions(ModelOptions):
         check: Check | None = None,
         model_check: "Callable[[Model, str], str | None] | None" = None,
         per_line: bool = True,
+        head: str | None = None,
     ) -> None:
         """Load a model and answer the lines of the file, or of standard input as they arrive.
 
@@ -56,7 +58,11 @@ class LineOptions(ModelOptions):
             check: as in `input_lines`.
             model_check: says why the loaded model cannot read a line; None if it can.
             per_line: as in `Work`.
+            head: the name of one of several heads of the model.
         """
+        if head is not None:
+            answer, ready = partial(_of_head, head, answer), partial(_of_head, head, ready)
+            model_check = None if model_check is None else partial(_of_head, head, model_check)
         if self.cluster is not None:
             self.cluster.run(Work(_in_windows(answer, model_check, self.file), ready, check, per_line=per_line))
             return
@@ -109,6 +115,11 @@ class LineOptions(ModelOptions):
         if self.table is None:
             return input_lines(self.file, bad, check)
         return iter(list(_checked(self.table, self.file, bad, check)))
+
+
+def _of_head(head: str, call: Callable[..., T], loaded: "Model", *rest: object) -> T:
+    """What a function gives for one of the heads of a model."""
+    return call(loaded.head(head), *rest)
 
 
 def _in_windows(

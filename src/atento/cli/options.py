@@ -115,6 +115,10 @@ ModelArgument = Annotated[
     ),
 ]
 
+Head = Annotated[
+    str | None,
+    typer.Option("--head", metavar="NAME", help="One of several heads; the only one that fits if not given."),
+]
 RecipeArgument = Annotated[
     str,
     typer.Argument(

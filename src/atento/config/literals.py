@@ -1,5 +1,6 @@
 """Check fields of type `Literal[...]` and numbers, also of configurations made in Python."""
 
+import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
@@ -34,6 +35,16 @@ def check_numbers(config: Any, prefix: str = "", /, **rules: str) -> None:
         value = getattr(config, name)
         if value is not None and not _HOLDS[rule](value):
             raise RecipeError(f"`{prefix}{name}` must {rule}: got {value}")
+
+
+def check_encoding(name: str) -> None:
+    """Raises RecipeError: Python has no encoding of text of this name."""
+    try:
+        text = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        text = False
+    if not text:
+        raise RecipeError(f"`encoding` must be the name of an encoding, such as windows-1252 or utf-16: got {name!r}")
 
 
 @cache

@@ -1,10 +1,9 @@
-"""The configuration of a recipe: task, data, tokenizer, network, training, decoding and metrics."""
+"""The configuration of a recipe: task or tasks, data, tokenizer, network, training, decoding and metrics."""
 
-import codecs
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
 
-from atento.config.literals import OneOf, check_choices, check_numbers
+from atento.config.literals import OneOf, check_choices, check_encoding, check_numbers
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import InitConfig
@@ -16,7 +15,7 @@ from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS, task_of_records
 from atento.errors import RecipeError
-from atento.metrics.metric_table import options_by_name
+from atento.metrics.metric_table import MEAN, options_by_name
 
 Column = int | str
 # The fields of records that a source may have columns for.
@@ -30,16 +29,6 @@ Format = Literal[
     "tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "tmx", "xliff", "po", "folders", "text"
 ]
 MAX_VOCABULARY = 1_000_000  # as `atento.text.tokenizer_training` has it, which knows no recipes
-
-
-def check_encoding(name: str) -> None:
-    """Raises RecipeError: Python has no encoding of text of this name."""
-    try:
-        text = codecs.lookup(name)._is_text_encoding
-    except (LookupError, ValueError):
-        text = False
-    if not text:
-        raise RecipeError(f"`encoding` must be the name of an encoding, such as windows-1252 or utf-16: got {name!r}")
 
 
 @dataclass(frozen=True)
@@ -327,6 +316,33 @@ class TokenizerConfig:
 
 
 @dataclass(frozen=True)
+class TaskConfig:
+    """One of several tasks, each with a head of its own, that share one encoder (MT-DNN, Liu et al. 2019)."""
+
+    name: str
+    """Name of the task and of its head, by which a call chooses it. [letters, digits, - and _, a letter first]"""
+    task: Annotated[str, OneOf(TASKS)]
+    """The task: classification, multi-label-classification, regression or tagging."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """Its data. Keys that stand in the recipe's own `data` hold for each task that does not write them. A record whose
+    label is blank is left out here, and counts for the other tasks that read its table.
+    """
+    share: float = 1.0
+    """Its share of the updates, relative to the shares of the others. [above 0] An update has a batch of one task."""
+    weight: float = 1.0
+    """Factor of its loss. [above 0]"""
+    batch_tokens: int = 32
+    """Texts of one of its updates, or words of tagging. [at least 1; left out: that of `training`, else 32, or 512]"""
+    metrics: tuple[str | dict[str, dict[str, str]], ...] = ()
+    """Metrics of its validation and test. [empty: none; left out: those of the task]"""
+
+    def __post_init__(self) -> None:
+        if not self.name.replace("-", "_").isidentifier():
+            raise RecipeError(f"`name` of a task must have letters, digits, - and _, a letter first: got {self.name!r}")
+        check_numbers(self, share="be finite and above 0", weight="be finite and above 0", batch_tokens="be at least 1")
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
@@ -334,6 +350,10 @@ class Recipe:
     """The task to train. It decides which data, networks and metrics can be used."""
     data: DataConfig
     """Training, validation and test data."""
+    tasks: tuple[TaskConfig, ...] = ()
+    """Several tasks over one encoder, in place of `task`. [empty, or at least 2 with different names] The mean of their
+    first metrics decides which checkpoint is best.
+    """
     name: str = "run"
     """Name of the run and of its folder under `runs/`; by default, the name of the recipe file."""
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -376,11 +396,18 @@ class Recipe:
     @property
     def deciding(self) -> tuple[str, ...]:
         """The validation scores that decide which checkpoint is best, the first one first."""
-        return (*options_by_name(self.metrics), "nll")
+        if len(self.tasks) < 2:
+            return (*options_by_name(self.metrics), "nll")
+        valid = [own for own in self.tasks if own.metrics and (own.data.valid or own.data.held_out)]
+        firsts = [f"{next(iter(options_by_name(own.metrics)))}[{own.name}]" for own in valid]
+        return (*([MEAN] if firsts else ()), *firsts, "nll")
+
+    @property
+    def head(self) -> str:
+        """Of a recipe for one of several tasks, the name of its head; empty: it has `task`, or several."""
+        return self.tasks[0].name if len(self.tasks) == 1 else ""
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, object]:
     """Return the resolved recipe as plain data."""
-    from dataclasses import asdict
-
     return asdict(recipe)

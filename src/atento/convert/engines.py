@@ -84,6 +84,7 @@ def convert_for(
     seed: int = 1,
     allow_missing: bool = False,
     allow_unused: bool = False,
+    head: str | None = None,
 ) -> Converted:
     """Write a model for another engine, with its tokenizer, card and licence.
 
@@ -95,6 +96,7 @@ def convert_for(
         check: compare the outputs of both, and their speed.
         seed: of the random ids that are compared.
         allow_missing, allow_unused: as in `atento.load`.
+        head: the only head that is taken along; None: all of them.
 
     Raises UsageError: no such engine or precision, or `out` is not empty. MissingPartError: the engine is not
     installed. CapabilityError: it does not hold the model; names the part. AtentoError: the outputs differ, or the
@@ -111,7 +113,9 @@ def convert_for(
         raise MissingPartError(
             f"conversion for {engine.name} needs {' and '.join(engine.packages)}: {install_hint(to)}"
         )
-    with model_to_convert(model, "float32", allow_missing=allow_missing, allow_unused=allow_unused) as loaded:
+    with model_to_convert(
+        model, "float32", allow_missing=allow_missing, allow_unused=allow_unused, head=head
+    ) as loaded:
         part = engine.why_not(loaded) if loaded.words is None else "word vectors"
         if loaded.network.config.architecture == "decoder" and reads_prompts_both_ways(loaded.config, "decoder"):
             part = part or "prompts that are read in both directions"

@@ -193,6 +193,7 @@ def convert(
     max_shard_size: int | str = MAX_SHARD_SIZE,
     allow_missing: bool = False,
     allow_unused: bool = False,
+    head: str | None = None,
 ) -> str:
     """Write a model to another folder.
 
@@ -206,6 +207,7 @@ def convert(
             of its layers have 8 bits and fixed scales, and are multiplied so.
         max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files.
         allow_missing, allow_unused: as in `atento.load`.
+        head: the only head that is taken along; None: all of them.
 
     Returns:
         The load report of a model of another layout as text; "" for one of ours.
@@ -224,9 +226,8 @@ def convert(
     if is_comet(model) and to == "atento" and calibrate is None:
         convert_comet(Path(model), out, precision=precision, max_shard_size=max_shard_size)
         return ""
-    with model_to_convert(
-        model, "auto" if calibrate is None else "float32", allow_missing=allow_missing, allow_unused=allow_unused
-    ) as loaded:
+    read_in = "auto" if calibrate is None else "float32"
+    with model_to_convert(model, read_in, allow_missing=allow_missing, allow_unused=allow_unused, head=head) as loaded:
         if calibrate is not None:
             calibrate_model(loaded, calibrate)
             precision = None  # the maps have 8 bits by now

@@ -49,6 +49,7 @@ def why_not(model: Model) -> str | None:
             any(head.kind == "span-boundary" for head in config.heads) and not head_names(config),
             "a head of span boundaries alone",
         ),
+        (any(head.kind == "crf" for head in config.heads), "the transitions of a crf head"),
         (_embeds_inner_layer(model), "text vectors of an inner layer"),
         (4 * parameter_count(model.network) >= _MOST_BYTES, "weights of 2 GB or more in one file"),
     ):

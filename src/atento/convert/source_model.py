@@ -17,12 +17,18 @@ from atento.released.sentence_transformers import sentence_folder
 
 @contextmanager
 def model_to_convert(
-    model: str | Path, precision: str, *, allow_missing: bool = False, allow_unused: bool = False
+    model: str | Path,
+    precision: str,
+    *,
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+    head: str | None = None,
 ) -> Iterator[Model]:
     """The model on the CPU, under the name of its folder; a checkpoint keeps the name of its run.
 
     Args:
         model: a run, a model folder or a hub name.
+        head: the only head that is taken along; None: all of them.
         precision, allow_missing, allow_unused: as in `atento.load`.
 
     Raises ModelError: weights are missing or unused, or a file holds more than weights.
@@ -41,7 +47,7 @@ def model_to_convert(
             raise CapabilityError(f"{model} has weights of 8 bits already: convert the model that it was made from")
         if folder.parent.name != "checkpoints":
             loaded.config["name"] = name
-        yield loaded
+        yield loaded if head is None else loaded.head(head)
 
 
 def _is_older(folder: Path) -> bool:

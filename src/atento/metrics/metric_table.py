@@ -74,6 +74,9 @@ METRICS: dict[str, Metric] = {
 }
 
 
+MEAN = "mean"  # of the first metrics of several tasks
+
+
 def lower_is_better(name: str) -> bool:
     """Whether a lower score of that name is better; `nll`, the loss of a validation, is one."""
     return name == "nll" or (name in METRICS and METRICS[name].better == "lower")

@@ -6,12 +6,11 @@ calls them L and U.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from atento.errors import UsageError, counted, nearest
-from atento.metrics.label_names import class_name
+from atento.errors import UsageError, nearest
 
 SCHEMES = ("IOB1", "IOB2", "BIOES", "BILOU")
 _PREFIXES = {"IOB1": "IB", "IOB2": "IB", "BIOES": "BIES", "BILOU": "BILU"}
@@ -89,6 +88,11 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
     return "BILOU" if prefixes <= set("BILU") else None
 
 
+def scheme_of_labels(labels: Iterable[str]) -> str | None:
+    """The scheme that labels suggest: BIOES, BILOU, IOB1 where none has B, else IOB2; None for plain tags."""
+    return scheme_of((label,) for label in labels)
+
+
 def respelled(sentences: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]], tuple[str, str] | None]:
     """Sentences with their tags as the schemes of `SCHEMES` write them: `B_PER` and `b-PER` as B-PER, BMES as BIOES.
 
@@ -145,6 +149,21 @@ def may_follow(before: str, tag: str, scheme: str) -> bool:
     if scheme in ("IOB1", "IOB2"):
         return prefix != ("B" if scheme == "IOB1" else "I") or (inside and kind == type_before)
     return inside == (prefix in "IE") and not (inside and kind != type_before)  # an entity ends with E
+
+
+def legal_transitions(labels: Sequence[str], scheme: str | None) -> list[list[bool]]:
+    """Whether the tag of a column may stand behind that of a row, (C+1,C+1); the border of a sentence is the first.
+    Raises UsageError: there is no such scheme.
+    """
+    tags = ("O", *labels)
+    return [[scheme is None or may_follow(before, tag, scheme) for tag in tags] for before in tags]
+
+
+def legalized(sentences: Sequence[Sequence[str]], scheme: str | None) -> list[tuple[str, ...]]:
+    """The tags of sentences; of those that break the scheme, as it writes the entities that `conlleval` finds."""
+    return [
+        converted(tags, scheme) if scheme is not None and illegal(tags, scheme) else tuple(tags) for tags in sentences
+    ]
 
 
 def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
@@ -243,41 +262,3 @@ def _as_bioes(tag: str) -> tuple[str, str]:
 def _check_scheme(scheme: str) -> None:
     if scheme not in SCHEMES:
         raise UsageError(f"unknown scheme {scheme!r}{nearest(scheme, list(SCHEMES))}")
-
-
-def normalized(
-    sentences: list[tuple[str, ...]], where: Callable[[int], str]
-) -> tuple[list[tuple[str, ...]], list[str]]:
-    """The tags of sentences, IOB1 as IOB2 and other schemes as they are, and what to say of them.
-
-    Args:
-        sentences: the tags of each sentence.
-        where: the position of a sentence by its number, for messages.
-    """
-    names = {tag: class_name(tag) for tags in sentences for tag in tags}  # each tag once: there are few
-    if any(tag != name for tag, name in names.items()):
-        sentences = [tuple(names[tag] for tag in tags) for tags in sentences]
-    sentences, spelling = respelled(sentences)
-    notes = [] if spelling is None else [f"tags such as {spelling[0]!r} are read as {spelling[1]!r}"]
-
-    def first(places: list[tuple[int, int]]) -> str:
-        number, word = places[0]
-        return f"the first is {sentences[number][word]!r} of word {word + 1} of the sentence at {where(number)}"
-
-    scheme = scheme_of(sentences)
-    if scheme is None:
-        odd = outside_the_scheme(sentences)
-        if odd:
-            some = f"{counted(len(odd), 'tag')} {'is' if len(odd) == 1 else 'are'} not of entities"
-            notes.append(f"{some}, so all tags are plain tags and no entities; {first(odd)}")
-        elif names and all(name.isdecimal() for name in names.values()):
-            notes.append("its tags are numbers, and are plain tags; entities need their names, such as B-PER")
-        return sentences, notes
-    if scheme == "IOB1":
-        return [converted(tags, "IOB2") for tags in sentences], [*notes, "its tags are IOB1, and are read as IOB2"]
-    wrong = [(number, word) for number, tags in enumerate(sentences) for word in illegal(tags, scheme)]
-    if wrong:
-        notes.append(
-            f"{counted(len(wrong), 'tag')} cannot follow the tag before by the rules of {scheme}; {first(wrong)}"
-        )
-    return sentences, notes

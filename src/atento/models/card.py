@@ -80,8 +80,11 @@ def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     depth = f"{network.n_layers} layer{'s' if network.n_layers != 1 else ''}"
     if network.architecture == "encoder-decoder":
         depth = f"{network.n_layers} + {network.decoder_layers} layers"
+    heads = config.get("tasks")
+    named = ", ".join(f"{name} ({own['task']})" for name, own in heads.items()) if isinstance(heads, Mapping) else ""
+    tasks = f"Heads: {named}" if named else f"Task: {config.get('task')}"
     return (
-        f"Task: {config.get('task')}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
+        f"{tasks}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
         f"{depth}, vocabulary {network.vocab_size}. "
         f"{f'Trained with Atento {trained}. ' if trained else ''}These files were written by Atento "
         f"{__version__}."
@@ -92,6 +95,8 @@ def _usage(config: Mapping[str, object], network: NetworkConfig, layout: str) ->
     """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
     verb = verb_of(config.get("task"))
     example = VERBS[verb].example if verb else ""
+    if isinstance(heads := config.get("tasks"), Mapping):
+        example = example.replace("')", f"', head='{next(iter(heads))}')", 1)
     if verb == "fill" and network.architecture == "encoder-decoder":
         example = "print(model.fill('Olá <extra_id_0>.'))\n"
     blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]

@@ -20,6 +20,7 @@ from atento.errors import CapabilityError, ModelError, RecipeError, UsageError
 from atento.models.load import ModelFiles, check_tokenizer, check_weights, planned_network, read_model, with_token_ids
 from atento.models.model_folder import CALIBRATION, section_of
 from atento.models.transplant import SOURCE_TABLE, is_by_token, with_new_decoder
+from atento.networks.crf import TRANSITIONS
 from atento.networks.interface import Network
 from atento.networks.stack.stack_decoders import EncoderDecoder
 from atento.networks.stack.stack_positions import LayerPositions
@@ -279,8 +280,9 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
         if name.startswith(_FILLS) and decoder in fresh and decoder not in weights:
             weights[decoder] = value
     for name, value in fresh.items():
-        # only the output layer of a head depends on its labels
-        output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
+        # only the output layer and the transitions of a head depend on its labels
+        by_label = name.rpartition(".")[0].endswith(".out") or name.endswith(TRANSITIONS)
+        output = name.startswith(heads_with_other_labels) and by_label
         resized = name.startswith(_MIX) and name in weights and weights[name].shape != value.shape
         # a head, a pooler or a mix that is new begins as it was drawn
         if output or resized or (name not in weights and name.startswith((_HEADS, _POOLER, _MIX, *new))):

@@ -146,6 +146,8 @@ def write_model(
         AtentoError: it cannot be written; no partial folder remains.
     """
     network = network_config(config, directory)
+    if layout == "huggingface" and isinstance(heads := config.get("tasks"), Mapping):
+        raise CapabilityError(f"the Hugging Face layout holds one head of {', '.join(heads)}: --head NAME takes it")
     # before the layout changes the network
     card = model_card(config, network, layout=layout, existing=files.get(CARD, b"").decode("utf-8", "replace"))
     if layout == "huggingface":

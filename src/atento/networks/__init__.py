@@ -2,7 +2,7 @@
 
 from atento.config import presets
 from atento.networks.build import Seq2Seq, build_network, build_seq2seq, parameter_count
-from atento.networks.interface import Network
+from atento.networks.interface import Network, with_head
 from atento.networks.output import Output
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
@@ -26,4 +26,5 @@ __all__ = [
     "build_seq2seq",
     "parameter_count",
     "presets",
+    "with_head",
 ]

@@ -11,6 +11,7 @@ from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, WITH_LAYERS, HeadConfig, Pooling, Windows
 from atento.errors import CapabilityError, RecipeError, nearest
+from atento.networks.crf import Chain, illegal_scores
 from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
@@ -237,6 +238,25 @@ class LinearHead(Head):
         return dropout(x, rate, fresh(random)) if self.training and rate else x
 
 
+class CRFHead(LinearHead):
+    """A linear head whose outputs are scores of tags, and learned transitions between tags (`atento.networks.crf`).
+
+    See docs/tagging.md. Transitions begin at 0, where tags are independent of one another but for the scheme.
+    """
+
+    def __init__(self, d_model: int, config: HeadConfig, norm: nn.Module | None = None) -> None:
+        super().__init__(d_model, config, None, norm)
+        count = len(config.labels)
+        self.start, self.end = nn.Parameter(torch.zeros(count)), nn.Parameter(torch.zeros(count))
+        self.transitions = nn.Parameter(torch.zeros(count, count))  # from the tag of a row to the tag of a column
+        self._illegal = illegal_scores(config.legal_transitions)
+
+    def chain(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Chain:
+        """The transitions, `ILLEGAL` where the scheme of the tags forbids one, in float32 or another type."""
+        learned = (at_least_float32(part).to(device, dtype) for part in (self.start, self.transitions, self.end))
+        return Chain(*(part + torch.from_numpy(fixed).to(part) for part, fixed in zip(learned, self._illegal)))
+
+
 class Heads(nn.ModuleDict):
     """The heads of a network by name."""
 
@@ -312,9 +332,13 @@ def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
         return VocabularyHead(
             config.vocab_size, config.embedding_width, tied=config.output.tied, bias=True, transform=transform
         )
+    if HEAD_KINDS[head.kind] in ("tag", "crf") and not head.labels:
+        raise RecipeError(f"`labels` of a {head.kind} head may be empty in a recipe alone, which has training data")
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)
     norm = None
     if head.hidden_norm:
         norm = make_norm(config.norm_kind, width, config.norm_eps, bias=config.norm_bias)
+    if head.kind == "crf":
+        return CRFHead(width, head, norm)
     return LinearHead(width, head, config.pooling(head), norm)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol, cast
+from copy import copy
+from dataclasses import replace
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from atento.attention.algebra import Mask
 from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
-from atento.errors import CapabilityError, UsageError
+from atento.errors import CapabilityError, UsageError, nearest
 from atento.networks.heads import Heads, TextWindows
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
@@ -129,6 +131,25 @@ class Network(nn.Module, ABC):
             CapabilityError: there is no such head; or it reads chosen positions: call `network.heads[name]` instead.
         """
         return self.heads.read(name, output, self.table, token_mask, random, windows)
+
+
+N = TypeVar("N", bound=Network)
+
+
+def with_head(network: N, name: str) -> N:
+    """A view of a network that shares all its weights, and has one of its heads alone, under the name of its kind.
+    Raises UsageError: there is no such head; names the nearest one.
+    """
+    heads = {head.name: head for head in network.config.heads}
+    if name not in heads:
+        known = nearest(name, list(heads)) if heads else ": it has none"
+        raise UsageError(f"`head`: the model has no head {name!r}{known}")
+    head = replace(heads[name], name="")
+    kept = [(other, network.heads[other]) for other in network.heads if other not in heads]
+    view = copy(network)  # the modules are those of the network
+    view.config = replace(network.config, heads=(head,))
+    view._modules = network._modules | {"heads": Heads([*kept, (head.name, network.heads[name])])}
+    return view
 
 
 class BlockStack(Protocol):

@@ -329,8 +329,8 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
     for name, parameter in network.named_parameters():
         if ".schemes." in name or ".gates." in name or ".sparse." in name:
             continue  # position schemes and learned sparsity are initialised as in their papers
-        if ".generator." in name or name.startswith("source_features."):
-            continue  # a generator and features have other widths, and initialise themselves
+        if ".generator." in name or name.startswith("source_features.") or name.endswith(".transitions"):
+            continue  # a generator and features have other widths, and initialise themselves, as transitions do, at 0
         if parameter.dim() < 2:
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

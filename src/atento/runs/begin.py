@@ -19,6 +19,7 @@ from atento.runs.plans.run_plan import plan_run
 from atento.runs.run_identity import has_begun
 from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
 from atento.runs.setup import Setup
+from atento.runs.task_parts import share_lines
 from atento.storage.catalogue import newest
 from atento.storage.checkpoint import check_space
 from atento.text.tokenizer import Tokenizer
@@ -83,13 +84,14 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
                 "--force moves it aside and starts over"
             )
         recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
+        of_about = f" of about {counted(recipe.training.batch_tokens, recipe.targets.removesuffix('s'))}"
         examples = counted(len(run.batches), spec.records.removesuffix("s"))
         long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
         estimate = _estimate(setup, run) if long and setup.replica.main else ""
         setup.report(
             f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
-            f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
-            f"{counted(recipe.training.batch_tokens, recipe.targets.removesuffix('s'))}, {counted(run.steps, 'step')}; "
+            f"{counted(run.batches.updates_per_epoch, 'update')} an epoch{'' if setup.parts else of_about}, "
+            f"{counted(run.steps, 'step')}; "
             f"{identity['device']}, {identity['precision']}, {counted(int(identity['threads']), 'thread')}"
             f"{_processes(setup, run)}; run folder {run.folder}"
         )
@@ -98,6 +100,8 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
         if setup.replica.size == 1:
             _check_disk(run)
         report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
+        for line in share_lines(setup.parts, run.batches, run.steps):
+            setup.report(line)
         run.journal.cut(0)  # events of a start that ended before its first checkpoint
         if setup.branch is not None:
             check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)

@@ -91,7 +91,7 @@ def cross_validate(
     if folds < 2:
         raise UsageError(f"`folds` must be at least 2: got {folds}")
     changes = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
-    loaded = load_recipe(recipe, changes, memory=by_split(data)).recipe
+    loaded = load_recipe(recipe, changes, memory=by_split(data)).one_task("--folds").recipe
     if loaded.data.test:
         raise UsageError("each fold is tested on the records that it did not train on: take `data.test` out")
     if TASKS[loaded.task].outputs not in _LABELLED or not loaded.metrics:

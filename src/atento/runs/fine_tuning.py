@@ -13,10 +13,14 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.tasks import TASKS
 from atento.networks import parameter_count
 from atento.networks.adapters import adapt
+from atento.networks.crf import TRANSITIONS
 from atento.networks.interface import Network
 from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import trained_weights
 
+# Of the transitions of a crf head, where `training.learning_rate` is lower: at 5e-5, as a pretrained encoder takes, an
+# Adam step hardly moves a score of some nats
+_TRANSITION_RATE = 0.05
 _WIDE = 256  # numbers a token; narrower networks learn at the rate of new ones
 
 
@@ -64,12 +68,17 @@ def positions_without_effect(loaded: LoadedRecipe, was: NetworkConfig, now: Netw
 
 
 def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Iterator[str]:
-    """Yield a warning for each head whose output begins with random weights since the labels are others, and for each
-    head of the recipe that the run has not.
+    """Yield a warning for each head whose output begins with random weights since the labels are others, or whose kind
+    changes, and for each head of the recipe that the run has not.
     """
     assert recipe.init is not None
     for head in now.heads:
-        before = next((one.labels for one in was.heads if one.kind == head.kind), ())
+        named = sorted(was.heads, key=lambda one: one.name != head.name)
+        own = next((one for one in named if one.role == head.role), None)
+        before = () if own is None else own.labels
+        if own is not None and own.kind != head.kind:
+            begins = "its transitions begin at 0" if head.kind == "crf" else "its transitions are left out"
+            yield f"the {own.kind} head of {recipe.init.model} becomes a {head.kind} head; {begins}"
         if not before or before == head.labels or recipe.init.classifier is not None:
             continue
         by_form = {_plain(label): label for label in before} | {f"{n}": label for n, label in enumerate(before)}
@@ -124,7 +133,11 @@ def tune(recipe: Recipe, network: Network, updates_per_epoch: float) -> TrainedW
     if init is not None and init.adapters is not None:
         adapt(network, init.adapters)
     reads_only = bool(TASKS[recipe.task].heads) and all(head.side == "encoder" for head in network.config.heads)
-    return trained_weights(network, init, updates_per_epoch, reads_only=reads_only)
+    trained = trained_weights(network, init, updates_per_epoch, reads_only=reads_only)
+    rate = recipe.training.learning_rate
+    factor = max(rate, _TRANSITION_RATE) / rate if rate else 1.0
+    learned = {name: factor for name in trained.scales if name.startswith("heads.") and name.endswith(TRANSITIONS)}
+    return replace(trained, scales={**trained.scales, **learned})
 
 
 def trained_count(network: Network, trained: TrainedWeights) -> int:

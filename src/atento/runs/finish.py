@@ -6,7 +6,6 @@ import torch
 
 from atento.config.reading.loading import dump_recipe, recipe_values
 from atento.config.tables.tasks import TASKS
-from atento.data.records.splits import Split
 from atento.errors import DataError, counted
 from atento.metrics.metric_table import quality, signed
 from atento.models.load import read_model
@@ -20,7 +19,7 @@ from atento.runs.simple_baseline import baseline_of, compared
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
 from atento.tasks.calibrating import keep_confidence
-from atento.tasks.split_evaluation import confidence_of, evaluation_of, validation_scores
+from atento.tasks.split_evaluation import Scored, confidence_of, evaluation_of, joined_scores, validation_scores
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
@@ -74,9 +73,12 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
         return run, None, False  # paused, or the first process does what is left
     if setup.recipe.training.average > 1:
         _average(setup, run)
-    test = None if setup.data.test is None else _test(setup, setup.data.test)
-    _calibrate(setup)
-    _compare(setup, run, test)
+    tested = [(part.data.test, part.recipe) for part in setup.parts or [setup] if part.data.test is not None]
+    test = _test(setup, tested) if tested else None
+    if not setup.parts:  # of several heads, none has the place of what is kept of a model
+        _calibrate(setup)
+    for part in setup.parts or [setup]:
+        _compare(part, run, test)
     scores = {f"test_{name}": value for name, value in (test or {}).items()}
     run.journal.append({"event": "end", "step": run.progress.step, **scores})
     return run, test, False
@@ -101,8 +103,11 @@ def _calibrate(setup: Setup) -> None:
 
 def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:
     """Report the best simple learner beside the final score: of the test data, or of the best validation."""
-    recipe, best, name = setup.recipe, run.progress.best, run.score_name
-    scores = test or ({} if best is None else {name: signed(name, best)})
+    recipe, best = setup.recipe, run.progress.best
+    decided = {} if best is None else dict(zip(run.deciding, [best, *run.progress.best_ties]))
+    scores = test or {name: signed(name.partition("[")[0], value) for name, value in decided.items()}
+    name, ends = recipe.deciding[0], f"[{recipe.head}]" if recipe.head else ""
+    scores = {name.removesuffix(ends): value for name, value in scores.items() if name.endswith(ends)}
     if not recipe.training.baseline or name not in recipe.metrics or name not in scores:
         return
     split = "valid" if test is None else "test"
@@ -114,29 +119,29 @@ def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:
 
 def _average(setup: Setup, run: Run) -> None:
     """Average the last checkpoints, and score the average on the validation data, if there are any."""
-    valid, network, name = setup.data.valid, setup.network, run.score_name
+    network, name = setup.network, run.score_name
+    valid = [(part.data.valid, part.recipe) for part in setup.parts or [setup] if part.data.valid is not None]
 
     def score(weights: dict[str, torch.Tensor]) -> tuple[float, ...]:
         """Return the validation scores of other weights; the network's own are restored."""
-        assert valid is not None
         # cloned, for the tensors of a state are the network's own
         original = {key: value.clone() for key, value in network.state_dict().items()}
         network.load_state_dict(weights)
-        scores = validation_scores(network, setup.tokenizer, valid, setup.recipe)
+        scores = validation_scores(network, setup.tokenizer, *valid[0], others=valid[1:])
         network.load_state_dict(original)
         return quality(scores, run.deciding)
 
-    averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
+    averaged = average_run(run.folder, setup.recipe.training.average, score=score if valid else None)
     score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
     setup.report(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
 
 
-def _test(setup: Setup, split: Split) -> dict[str, float]:
+def _test(setup: Setup, tested: Scored) -> dict[str, float]:
     """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
     setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
-    evaluation = evaluation_of(setup.network, setup.tokenizer, split, setup.recipe)
-    test = evaluation.scores
-    if setup.recipe.data.folds:
+    evaluations = [evaluation_of(setup.network, setup.tokenizer, *one) for one in tested]
+    test = joined_scores([(evaluation.scores, recipe) for evaluation, (_, recipe) in zip(evaluations, tested)])
+    for evaluation in evaluations if setup.recipe.data.folds else ():
         write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
     setup.report(f"test: {scores}")

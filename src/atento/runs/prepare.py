@@ -12,6 +12,7 @@ import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.sizes_by_data import fitted
+from atento.config.reading.task_list import task_named
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.initial import ClassifierConfig
 from atento.config.sections.network import NetworkConfig, changed
@@ -30,6 +31,7 @@ from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
+from atento.metrics.tag_schemes import legalized, scheme_of
 from atento.models.initial_model import encoder_of, initial_model, with_features
 from atento.models.vocabulary_exchange import begun
 from atento.released import FAMILIES
@@ -160,8 +162,10 @@ def _name(source: SourceConfig) -> str:
     return f"the micro-world's {source.world}{labels}" if source.world else str(source.file or source.source)
 
 
-def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkConfig:
-    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of the task."""
+def network_for(
+    recipe: Recipe, tokenizer: Tokenizer, train: Split, tasks: Sequence[tuple[Recipe, Split]] = ()
+) -> NetworkConfig:
+    """Return the network of the recipe, with the sizes and ids of the tokenizer and the heads of its tasks."""
     vocab_size = recipe.network.vocab_size
     if vocab_size not in (0, tokenizer.vocab_size):
         raise RecipeError(
@@ -185,16 +189,33 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
         positions=_after_padding(recipe.network, target.pad_id),
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
-    return with_objective_heads(with_task_heads(network, recipe, train), recipe)
+    return with_heads(network, tasks or [(recipe, train)])
+
+
+def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) -> NetworkConfig:
+    """Add the heads of tasks, for their training data, and those that their objectives need; of several, one of each.
+    Raises as `with_task_heads` and `with_objective_heads`.
+    """
+    made = []
+    for recipe, train in tasks:
+        own = tuple(head for head in network.heads if recipe.head in ("", head.name))
+        with task_named(recipe.head):
+            of_task = with_task_heads(replace(network, heads=own), recipe, train)
+            made.append(with_objective_heads(of_task, recipe))
+    if len(made) == 1:
+        return made[0]
+    heads = tuple(replace(one.heads[0], name=recipe.head) for one, (recipe, _) in zip(made, tasks))
+    return replace(made[0], heads=heads, pooler=any(one.pooler for one in made))
 
 
 def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> NetworkConfig:
     """Add the heads of the task to a network, for the labels of the training data in alphabetical order.
 
-    A head of the recipe that has labels is unchanged. A head of the initial model is kept if it has the
-    labels of the training data; otherwise it gets new labels, and `atento.models.initial_model` gives it new
-    weights. Heads that no objective of the recipe trains are left out, and so is a pooler that no head reads.
-    Raises DataError: the labels of the training data teach nothing.
+    A head of the recipe that has labels is unchanged; one for tags without labels takes the place of the initial
+    model's. A head of the initial model is kept if it has the labels of the training data; otherwise it gets new
+    labels, and `atento.models.initial_model` gives it new weights. Heads that no objective of the recipe trains are
+    left out, and so is a pooler that no head reads.
+    Raises DataError: the labels of the training data teach nothing. RecipeError: a classifier beside a crf head.
     """
     head_kinds = TASKS[recipe.task].heads
     if not TASKS[recipe.task].vectors:
@@ -206,29 +227,37 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     }
     candidates = recipe.network.heads if recipe.init is not None else network.heads
     classifier = None if recipe.init is None else recipe.init.classifier
-    heads = [head for head in candidates if head.kind in trained or head.kind in head_kinds]
+    heads = [head for head in candidates if head.kind in trained or head.role in head_kinds]
     for kind in head_kinds:
-        if any(head.kind == kind for head in heads):
+        own = next((head for head in heads if head.role == kind), None)
+        if own is not None and (own.labels or HEAD_KINDS[kind] != "tag"):
             continue
-        before = next((head for head in network.heads if head.kind == kind), None)
+        heads = [head for head in heads if head is not own]  # one without labels says how tags are given
+        before = next((head for head in network.heads if head.role == kind and head is not own), None)
         if HEAD_KINDS[kind] == "span":  # it has no labels
             options = _head_options(network, kind, classifier) | {"dropout": 0.0}
             heads.append(before or HeadConfig("answer", **options))
             continue
-        labels = labels_by_record(recipe, train)
-        names = tuple(sorted(set().union(*labels)))
         if classifier is not None:  # a linear head on a pooled vector, whatever the model had
             before = None
+        labels, shown = labels_by_record(recipe, train), own or before
+        if shown is not None and shown.kind == "crf":
+            labels = legalized(labels, scheme_of(labels))
+        names = tuple(sorted(set().union(*labels)))
         known = before is not None and set(names) <= set(before.labels)
         if HEAD_KINDS[kind] != "number" and not (known and names):
             check_labels(names, labels, sets=HEAD_KINDS[kind] == "set")
-        if before is not None and known:
-            heads.append(before)
-            continue
-        options = _head_options(network, kind, classifier)
-        if HEAD_KINDS[kind] == "number":
-            options |= _scale(recipe, train, out_bias=options.get("out_bias", True))
-        heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))
+        if before is None or not known:
+            options = _head_options(network, kind, classifier)
+            if HEAD_KINDS[kind] == "number":
+                options |= _scale(recipe, train, out_bias=options.get("out_bias", True))
+            before = replace(before or HeadConfig(kind, names, **options), labels=names)
+        if own is not None:
+            plain = own == HeadConfig(own.kind)  # nothing but its kind is written
+            before = replace(before, kind=own.kind) if plain else replace(own, labels=before.labels)
+        heads.append(before)
+    if classifier is not None and any(head.kind == "crf" for head in heads):
+        raise RecipeError("`init.classifier` fits a linear head at once, and a crf head is trained by steps: got both")
     if recipe.data.windows == "attention":
         heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
     if not head_kinds:
@@ -328,7 +357,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     initial = begun(initial, recipe, tokenizer, report)
     tokenizer = tokenizer_of_run(loaded, tokenizer)
     config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
-    return tokenizer, with_objective_heads(with_task_heads(config, recipe, train), recipe)
+    return tokenizer, with_heads(config, [(recipe, train)])
 
 
 def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:

@@ -1,6 +1,7 @@
 """The identity of a run: recipe, data and machine, written when it starts and compared when it is resumed."""
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import torch
 
 from atento.attention.cuda_kernels import has_rows
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
-from atento.config.recipe import Recipe, SourceConfig
+from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
 from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
@@ -53,6 +54,7 @@ MAY_CHANGE = (
     "training.report_to",
 )
 
+_OF_TASK = re.compile(r"^tasks\.\d+\.")  # before a key of one of several tasks
 _SHOWN = 3  # differences that a message lists
 
 
@@ -63,6 +65,10 @@ def located(loaded: LoadedRecipe) -> Recipe:
     network, features = recipe.network, recipe.network.features
     if any(source.world is None for source in (*data.train, *data.valid, *data.test)):  # the micro-world has no files
         data = replace(data, folder=str(loaded.folder.resolve()))
+    if recipe.tasks:
+        own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in loaded.by_task()]
+        tasks = tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own))
+        recipe = replace(recipe, tasks=tasks)
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
     if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model
@@ -179,9 +185,11 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, network=replace(recipe.network, features=replace(now, model=was.model)))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
-    tests = [line for line in recipe_difference(before, recipe) if line.startswith("data.test")]
+    tests = [line for line in recipe_difference(before, recipe) if _OF_TASK.sub("", line).startswith("data.test")]
     recipe = _with_files_of(before, recipe, equal=saved["data"] == data.fingerprint)
-    different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
+    different = [
+        line for line in recipe_difference(before, recipe) if not _OF_TASK.sub("", line).startswith(MAY_CHANGE)
+    ]
     if different:
         n_more = len(different) - _SHOWN
         more = f"; and {n_more} more (its recipe is {folder / 'recipe.yaml'})" if n_more > 0 else ""
@@ -203,11 +211,14 @@ def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
     """
     if not equal:
         return recipe
-    was, now = before.data, recipe.data
-    train, valid, test = (
-        _with_paths(*pair) for pair in ((was.train, now.train), (was.valid, now.valid), (was.test, now.test))
-    )
-    return replace(recipe, data=replace(now, train=train, valid=valid, test=test))
+
+    def moved(was: DataConfig, now: DataConfig) -> DataConfig:
+        pairs = ((was.train, now.train), (was.valid, now.valid), (was.test, now.test))
+        train, valid, test = (_with_paths(*pair) for pair in pairs)
+        return replace(now, train=train, valid=valid, test=test)
+
+    tasks = tuple(replace(now, data=moved(was.data, now.data)) for was, now in zip(before.tasks, recipe.tasks))
+    return replace(recipe, data=moved(before.data, recipe.data), tasks=tasks + recipe.tasks[len(tasks) :])
 
 
 def _with_paths(before: Sequence[SourceConfig], sources: Sequence[SourceConfig]) -> tuple[SourceConfig, ...]:

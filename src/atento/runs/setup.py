@@ -41,6 +41,7 @@ class Setup:
     teach: Teach | None = None  # adds what the models that `teacher` names say of the training data
     # the processes that share each update; the first one writes the folder
     replica: Replica = field(default_factory=Local)
+    parts: list["Setup"] = field(default_factory=list)  # of a recipe with several tasks, a setup for each
     data: Data = field(init=False)  # records of all splits
     identity: dict[str, Any] = field(init=False)  # content of `run.json`
     tokenizer: Tokenizer = field(init=False)  # the run's tokenizer
@@ -60,5 +61,6 @@ class Setup:
         return self.initial is not None and self.folder not in self.initial.path.parents
 
     def report(self, line: str) -> None:
-        """Write a line to the terminal and the log."""
-        self.reporter.line(line)
+        """Write a line to the terminal and the log; of one of several tasks, with its name."""
+        warning, head = "warning: " if line.startswith("warning: ") else "", self.recipe.head
+        self.reporter.line(f"{warning}{head}: {line.removeprefix(warning)}" if head else line)

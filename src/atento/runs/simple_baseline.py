@@ -85,7 +85,7 @@ def baseline(
     Raises RecipeError: the task has no baseline, or the recipe neither validation nor test data. DataError: names file
     and line. MissingPartError: every learner of the task needs scikit-learn, which is not installed.
     """
-    loaded = load_recipe(recipe, overrides, memory=(memory := by_split(data)))
+    loaded = load_recipe(recipe, overrides, memory=(memory := by_split(data))).one_task("atento baseline")
     spec = TASKS[loaded.recipe.task]
     if not learners_of(spec.outputs, ()):
         having = ", ".join(name for name, other in TASKS.items() if learners_of(other.outputs, ()))

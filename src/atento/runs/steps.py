@@ -11,6 +11,7 @@ import torch
 from atento.config.reading.initial_keys import INHERITED
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
+from atento.config.reading.task_list import task_named
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.training import beyond_the_run
 from atento.config.tables.tasks import TASKS
@@ -48,24 +49,16 @@ from atento.runs.fine_tuning import (
     with_warmup,
 )
 from atento.runs.finish import RunResult, already_finished, train_and_finish
-from atento.runs.model_config import adapters_of, facts_of_data, model_config
+from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
 from atento.runs.plans.minutes import fix_updates
 from atento.runs.plans.run_plan import new_shapes
-from atento.runs.prepare import (
-    Data,
-    fitted_to,
-    model_of,
-    network_for,
-    training_batches,
-    with_objective_heads,
-    with_task_heads,
-)
+from atento.runs.prepare import Data, fitted_to, model_of, network_for, training_batches, with_heads
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.setup import Setup
 from atento.runs.simple_baseline import with_usual_metrics
+from atento.runs.task_parts import config_of, keep_metrics, mixed, read_parts
 from atento.runs.teachers import load_teachers
-from atento.runs.token_data import data_of_run
 from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config
 from atento.storage.catalogue import clean, newest
 from atento.tasks.decoding_setup import constraints_of
@@ -110,7 +103,7 @@ def read_records(setup: Setup) -> None:
     keep_freed_memory()
     for warning in setup.loaded.warnings:
         setup.report(f"warning: {warning}")
-    setup.loaded, setup.data = data_of_run(setup)
+    read_parts(setup)
 
 
 def choose_sizes(setup: Setup) -> None:
@@ -128,9 +121,12 @@ def choose_metrics(setup: Setup) -> None:
     """Choose the metrics by the tags and the scores of the training data, where the recipe names none; check them.
     Raises DataError: held-out pairs have no scores for a metric, or have some.
     """
-    setup.loaded = with_usual_metrics(setup.loaded, setup.data)
-    held_out = {"valid": setup.data.valid, "test": setup.data.test}
-    check_metrics(setup.recipe.task, setup.recipe.deciding[:-1], held_out)
+    for part in setup.parts or [setup]:
+        part.loaded = with_usual_metrics(part.loaded, part.data)
+        held_out = {"valid": part.data.valid, "test": part.data.test}
+        check_metrics(part.recipe.task, part.recipe.deciding[:-1], held_out)
+    if setup.parts:
+        keep_metrics(setup)
 
 
 def inherit_keys(setup: Setup) -> None:
@@ -196,10 +192,11 @@ def configure_network(setup: Setup) -> None:
     Raises UsageError: the task needs another architecture, or the machine has too little memory.
     """
     recipe, spec, init = setup.recipe, TASKS[setup.recipe.task], setup.recipe.init
+    tasks = [(part.recipe, part.data.train) for part in setup.parts or [setup]]
     if setup.initial is None:
         if setup.features is not None:
             recipe = replace(recipe, network=with_features(recipe.network, setup.features))
-        setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
+        setup.config = network_for(recipe, setup.tokenizer, setup.data.train, tasks)
     else:
         if setup.begins_with_init:
             setup.initial = begun(setup.initial, recipe, setup.tokenizer, setup.report)
@@ -215,11 +212,13 @@ def configure_network(setup: Setup) -> None:
             )
         if init is not None and init.cache is not None:
             config = cached_config(config, recipe)
-        setup.config = with_objective_heads(with_task_heads(config, recipe, setup.data.train), recipe)
+        setup.config = with_heads(config, tasks)
         for warning in (
             changed_heads(recipe, setup.initial.network_config, setup.config) if setup.begins_with_init else ()
         ):
             setup.report(f"warning: {warning}")
+    for part, head in zip(setup.parts, setup.config.heads):
+        part.tokenizer, part.config = setup.tokenizer, replace(setup.config, heads=(head,))
     with torch.device("meta"):
         network = build_network(setup.config)
         trained = tune(setup.recipe, network, 1.0)  # refuses what the network does not have
@@ -235,9 +234,23 @@ def make_batches(setup: Setup) -> None:
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
-    setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report, setup.teach)
+    for part in setup.parts or [setup]:
+        with task_named(part.recipe.head):
+            part.batches = training_batches(
+                part.recipe, part.config, setup.tokenizer, part.data.train, part.report, setup.teach
+            )
+    if setup.parts:
+        setup.batches = mixed(setup.parts)
     keep_parts(setup.batches, setup.identity, setup.config)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
+    for part in setup.parts or [setup]:
+        with task_named(part.recipe.head):
+            _check_held_out(part)
+
+
+def _check_held_out(setup: Setup) -> None:
+    """Make the batches of validation and test data once, and leave out pairs that are too long for the network."""
+    recipe = setup.recipe
     for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
         split: Split | None = getattr(setup.data, part)
         if split is not None:
@@ -337,14 +350,15 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
 
 def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
-    recipe, network, tokenizer, valid = setup.recipe, setup.network, setup.tokenizer, setup.data.valid
+    recipe, network, tokenizer = setup.recipe, setup.network, setup.tokenizer
+    valid = [(part.data.valid, part.recipe) for part in setup.parts or [setup] if part.data.valid is not None]
     steps = recipe.training.steps if classifier_of(recipe) is None else 1
     check_processes(recipe, setup.replica.size)
     if recipe.training.epochs is not None and classifier_of(recipe) is None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     check_stages(setup.trained, steps)
     if classifier_of(recipe) is None:
-        for sentence in beyond_the_run(recipe.training, steps, validated=valid is not None):
+        for sentence in beyond_the_run(recipe.training, steps, validated=bool(valid)):
             setup.report(f"warning: {sentence}")
     setup.loaded = with_warmup(setup.loaded, warmup_of(recipe.training, steps))
     recipe = setup.recipe  # with the warm-up
@@ -359,14 +373,9 @@ def open_run(setup: Setup) -> Run:
         steps=steps,
         updater=updater,
         batches=setup.batches,
-        validate=None if valid is None else partial(validation_scores, network, tokenizer, valid, recipe, share),
+        validate=partial(validation_scores, network, tokenizer, *valid[0], share, valid[1:]) if valid else None,
         deciding=recipe.deciding,
-        model_config=model_config(
-            recipe,
-            network_to_dict(saved_config(setup.config, recipe, setup.initial)),
-            template_for(recipe.task, tokenizer),
-        )
-        | facts_of_data(recipe, setup.data.train)
+        model_config=config_of(setup, network_to_dict(saved_config(setup.config, recipe, setup.initial)))
         | adapters_of(recipe),
         model_files=tokenizer.files()
         | terms(None if (begins := setup.initial or setup.features) is None else begins.path),

@@ -105,7 +105,7 @@ class Teachers:
     def _head_outputs(self, teacher: Teacher, preparation: Preparation) -> teacher_outputs.Outputs:
         """What a teacher gives for the labels of each record, in the order of the network."""
         (kind,), columns = TASKS[preparation.recipe.task].heads, preparation.split.columns
-        head = next(head for head in preparation.network.heads if head.kind == kind)
+        head = next(head for head in preparation.network.heads if head.role == kind)
         own = teacher_outputs.teaching_head(teacher.model, head, preparation.split)
         read = [columns[name] for name in ("tokens", "text", "pair") if name in columns]
         records = read[0] if len(read) == 1 else list(zip(*read))

@@ -245,9 +245,15 @@ def train(
             raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
     threads = 1 if parallel.exact else threads
     with replica_joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
-        reporter = _open(folder, partial(data_of, loaded, lambda _: None, memory), used, force, replica, files)
+        reporter = _open(folder, partial(_checked_data, loaded, memory), used, force, replica, files)
         setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)
         return _result(*train_run(setup))
+
+
+def _checked_data(loaded: LoadedRecipe, memory: Mapping[str, MemoryRecords]) -> None:
+    """Read the records of each task. Raises DataError, RecipeError: they are wrong."""
+    for part in loaded.by_task():
+        data_of(part, lambda _: None, memory)
 
 
 def _open(
@@ -294,12 +300,12 @@ def _has_results(folder: Path) -> bool:
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     """Return what must not be moved away: the recipe (unless the run's own), its data, tokenizer and models."""
-    data = loaded.recipe.data
     names = (
-        name
-        for source in (*data.train, *data.valid, *data.test)
-        # two parallel files; a column's number is left out below
-        for name in ((source.source, source.target) if source.file is None else (source.file,))
+        part.folder / name
+        for part in loaded.by_task()
+        for source in (*part.recipe.data.train, *part.recipe.data.valid, *part.recipe.data.test)
+        for name in ((source.source, source.target) if source.file is None else (source.file,))  # or parallel files
+        if isinstance(name, str)  # not a column's number
     )
     recipe_file = (
         [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
@@ -308,13 +314,7 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     initial_model = [loaded.home / model for model in models]
     teachers = [] if loaded.recipe.teacher is None else [loaded.home / name for name in loaded.recipe.teacher.model]
     tokenizer = [] if loaded.recipe.tokenizer.path is None else [loaded.home / loaded.recipe.tokenizer.path]
-    return (
-        recipe_file
-        + initial_model
-        + tokenizer
-        + teachers
-        + [loaded.folder / name for name in names if isinstance(name, str)]
-    )
+    return recipe_file + initial_model + tokenizer + teachers + list(names)
 
 
 def _result(run: Run, test: dict[str, float] | None, already: bool) -> TrainedRun:

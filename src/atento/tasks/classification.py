@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Unpack, overload
+from typing import Any, overload
 
 import torch
 
@@ -15,9 +15,8 @@ from atento.data.records.splits import Split
 from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
+from atento.tasks.task_model import TaskModel, for_head, head_of, tokenizer_of
 from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
-from atento.text.tokenizer import Tokenizer
 
 THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
 _NEVER = 2.0  # a probability that no label has
@@ -29,33 +28,6 @@ class Label:
 
     name: str
     probability: float
-
-
-def classify_texts(
-    network: Network,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    temperature: float = 1.0,
-    **options: Unpack[TextOptions],
-) -> list[list[Label]]:
-    """All labels of each text, or of each text with the one of `pairs` beside it, the most probable first.
-
-    A head of one label a text gives probabilities that sum to 1; of several labels, each has a probability of its own.
-
-    Args:
-        network: one with a classification or multi-label head, in evaluation mode.
-        temperature: divides the scores before they become probabilities.
-        options: how texts are read; there is one warning that counts those that are cut.
-
-    Raises CapabilityError: the network has no such head.
-    """
-    head = label_head(network)
-    outputs = text_outputs(network, tokenizer, head, texts, pairs, **options)
-    logits = torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
-    shares = shares_of(logits / temperature, head.kind == SETS)
-    rows = [[Label(name, share) for name, share in zip(head.labels, row)] for row in shares.tolist()]
-    return [sorted(labels, key=lambda label: -label.probability) for labels in rows]
 
 
 def shares_of(scores: torch.Tensor, several: bool) -> torch.Tensor:
@@ -76,25 +48,30 @@ def label_head(network: Network) -> HeadConfig:
 
 
 OneText = str | tuple[str, str]
-SeveralTexts = Sequence[str] | Sequence[tuple[str, str]]
+ManyTexts = Sequence[str] | Sequence[tuple[str, str]]
 
 
 @overload
-def classify(model: TaskModel, text: OneText, *, threshold: None = None) -> Label: ...  # type: ignore[overload-overlap]
+def classify(model: TaskModel, text: OneText, *, threshold: None = None, head: str | None = None) -> Label: ...  # type: ignore[overload-overlap]
 @overload
-def classify(model: TaskModel, text: SeveralTexts, *, threshold: None = None) -> list[Label]: ...
+def classify(model: TaskModel, text: ManyTexts, *, threshold: None = None, head: str | None = None) -> list[Label]: ...
 @overload
-def classify(model: TaskModel, text: OneText, *, threshold: float) -> list[Label]: ...  # type: ignore[overload-overlap]
+def classify(model: TaskModel, text: OneText, *, threshold: float, head: str | None = None) -> list[Label]: ...  # type: ignore[overload-overlap]
 @overload
-def classify(model: TaskModel, text: SeveralTexts, *, threshold: float) -> list[list[Label]]: ...
+def classify(model: TaskModel, text: ManyTexts, *, threshold: float, head: str | None = None) -> list[list[Label]]: ...
 @overload
-def classify(model: TaskModel, text: OneText, *, abstain: float) -> Label | None: ...  # type: ignore[overload-overlap]
+def classify(model: TaskModel, text: OneText, *, abstain: float, head: str | None = None) -> Label | None: ...  # type: ignore[overload-overlap]
 @overload
-def classify(model: TaskModel, text: SeveralTexts, *, abstain: float) -> list[Label | None]: ...
+def classify(model: TaskModel, text: ManyTexts, *, abstain: float, head: str | None = None) -> list[Label | None]: ...
 
 
 def classify(
-    model: TaskModel, text: OneText | SeveralTexts, *, threshold: float | None = None, abstain: float | None = None
+    model: TaskModel,
+    text: OneText | ManyTexts,
+    *,
+    threshold: float | None = None,
+    abstain: float | None = None,
+    head: str | None = None,
 ) -> object:
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).
@@ -109,11 +86,13 @@ def classify(
         abstain: a precision between 0 and 1: labels that are not as probable as those that were right in this share of
             the data that the model was calibrated on are left out. The result of a text without a label is None, or of
             a model of several labels an empty list.
+        head: the name of a head, of a model that has several; None: the only one that gives labels.
 
     Raises:
         CapabilityError: the model has no head that gives labels; or nothing is known of its precision. UsageError:
             texts for a model of pairs, or pairs for a model of texts; a threshold or a precision out of range.
     """
+    model = for_head(model, head, "classify")
     least = None if abstain is None else least_probability(model, abstain, threshold)
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"`threshold` must lie in 0 to 1: got {threshold}")
@@ -173,12 +152,18 @@ def _reading(model: TaskModel) -> TextOptions:
     return {"template": template, "longest": longest, "long_texts": model.long_texts}
 
 
-def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
-    """As `classify`, with all labels of each text, the most probable first."""
-    _checked_head(model)
-    first, second = texts_of_model(model, texts)
-    network, tokenizer, temperature = model.reader(), tokenizer_of(model), model.confidence.temperature
-    return classify_texts(network, tokenizer, first, second, temperature, **_reading(model))
+def classifications(
+    model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, head: str | None = None
+) -> list[list[Label]]:
+    """As `classify`, with all labels of each text, the most probable first.
+
+    A head of one label a text gives probabilities that sum to 1; of several labels, each has a probability of its own.
+    """
+    model = for_head(model, head, "classify")
+    names, scores = label_scores(model, texts)
+    rows = shares_of(scores / model.confidence.temperature, gives_label_sets(model.network)).tolist()
+    found = [[Label(name, share) for name, share in zip(names, row)] for row in rows]
+    return [sorted(labels, key=lambda label: -label.probability) for labels in found]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[object]:

@@ -38,7 +38,7 @@ from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_
 from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.generation import continuation_ids
 from atento.tasks.model_outputs import network_for, writer_of
-from atento.tasks.task_model import TaskModel, prompt_mode, prompt_template, tokenizer_of
+from atento.tasks.task_model import TaskModel, for_head, prompt_mode, prompt_template, tokenizer_of
 from atento.tasks.translation_languages import TranslationOptions, begin_in, in_languages
 from atento.text.kinds import check_texts
 
@@ -174,6 +174,7 @@ def explain(
     *,
     verb: str | None = None,
     steps: int | None = None,
+    head: str | None = None,
     **options: Unpack[TranslationOptions],
 ) -> Explanation:
     """Explain a prediction: how much each word that the model reads adds to the number that it predicts.
@@ -192,6 +193,7 @@ def explain(
         verb: what the model does, where it does several things: classify, tag, answer, similarity, translate,
             summarize, generate or fill. None: what it was trained for.
         steps: of integrated gradients; None: as many as keep the error below 1 % of the total, at most 512.
+        head: the name of a head, of a model that has several; None: the only one that does it.
         options: of `translate` or `generate`, for the output that is explained.
 
     Raises:
@@ -206,6 +208,7 @@ def explain(
     check_texts(texts)
     if len(texts) > 2 or not all(part.strip() for part in texts):
         raise UsageError(f"give a text to explain, or a tuple of two texts: got {text!r:.60}")
+    model = for_head(model, head, verb)
     verb = verb or _verb(model, len(texts))
     if verb not in EXPLAINED:
         raise UsageError(f"`verb` {verb!r} cannot be explained{nearest(verb, list(EXPLAINED))}")

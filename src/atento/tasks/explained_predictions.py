@@ -161,7 +161,8 @@ def explained_tags(model: TaskModel, verb: str, texts: Sequence[str], target: ob
         labels = torch.tensor([n for part in inside for _, n in part])
         readings.append(head_reading(model, head, row, groups, _tag_sums(labels, member, len(named)), columns))
     target_name = named[0][0] if len(named) == 1 else f"{len(named)} tags"
-    return Explained(readings, groups, target_name, "log-odds of the tags", [name for name, _ in named])
+    quantity = f"log-odds of the tags{' before transitions' if head.kind == 'crf' else ''}"
+    return Explained(readings, groups, target_name, quantity, [name for name, _ in named])
 
 
 def _tags(words: Sequence[Any], found: Sequence[Any], target: object, head: HeadConfig) -> list[tuple[str, list[Any]]]:

@@ -16,7 +16,7 @@ from atento.networks import ELMo
 from atento.tasks.decoding_setup import embedding_for, kept_dimensions, refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.regression import has_regression_head, numbers_of
-from atento.tasks.task_model import TaskModel
+from atento.tasks.task_model import TaskModel, for_head
 from atento.tasks.text_embedding import cosine, embed_texts, text_pooling
 from atento.tasks.verb_calls import Texts, listed
 from atento.text import word_spans
@@ -95,10 +95,12 @@ def embed(
         batch_tokens: tokens of a batch, padding included; a CPU computes several batches at a time.
         options: layer (0 first, -1 last), pooling (mean, first, last, max, sqrt-mean, weighted-mean, several joined by
             +), normalize, max_len, prompt, pool_prompt, lowercase, prompt_name (of a prompt of the model), dimensions
-            (numbers of each vector that are kept; of length 1 again with normalize). Where not given: those of a
-            sentence-transformers folder, else the mean over the last layer.
+            (numbers of each vector that are kept; of length 1 again with normalize), head (of several, the one that
+            says how texts are read). Where not given: those of a sentence-transformers folder, else the mean over the
+            last layer.
     """
-    texts = listed(text)
+    texts, head = listed(text), options.pop("head", None)
+    model = model if head is None else model.head(head)
     config = embedding_for(model.config.get("embedding", {}), str(model.path), options)
     if model.words is not None:
         vectors = embed_words(model.words, texts, config, batch_tokens)
@@ -136,12 +138,12 @@ def similarity(
     Args:
         first: a text or texts.
         second: a text or as many texts; None for a regression model of single texts.
-        options: as in `embed`; not for a regression model.
+        options: as in `embed`; `head` alone for a regression model, of which the only such head is taken without it.
 
     Raises:
         UsageError: lists of different lengths, or one text for a model of two.
     """
-    single = isinstance(first, str)
+    single, model = isinstance(first, str), for_head(model, options.pop("head", None), "similarity")
     left, right = listed(first), None if second is None else listed(second)
     if right is not None and (len(left) != len(right) or single != isinstance(second, str)):
         raise UsageError(f"give two texts, or two lists of equal length: got {len(left)} and {len(right)} texts")

@@ -27,8 +27,9 @@ from atento.data.records.splits import Split, subset
 from atento.errors import AtentoWarning
 from atento.metrics import Score, metric_named
 from atento.metrics.learned_table import learned_name
-from atento.metrics.metric_table import options_by_name
-from atento.networks.interface import Network
+from atento.metrics.metric_table import MEAN, options_by_name
+from atento.metrics.tag_schemes import scheme_of_labels
+from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_writer
@@ -36,13 +37,13 @@ from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.model_outputs import reads_signs
 from atento.tasks.question_answering import learned_settings
-from atento.tasks.tagging import scheme_of_labels
 from atento.tasks.task_model import Continuing, TaskModel, labels_of, prompt_template
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
 
 _BATCH_TOKENS = 2048
+Scored = Sequence[tuple[Split, Recipe]]  # records of each task, and its recipe
 Metrics = Sequence[str | Mapping[str, Mapping[str, str]]]  # names, or mappings of names to options
 
 
@@ -158,11 +159,27 @@ def scored(
 
 
 def validation_scores(
-    network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, share: Share | None = None
+    network: Network,
+    tokenizer: Tokenizer,
+    split: Split,
+    recipe: Recipe,
+    share: Share | None = None,
+    others: Scored = (),
 ) -> dict[str, float]:
-    """Return the scores of `evaluation_of`; processes may share the batches."""
+    """Return the scores of `evaluation_of`, joined with those of other tasks; processes may share the batches."""
     with batches_shared(share):
-        return evaluation_of(network, tokenizer, split, recipe).scores
+        every = [(split, recipe), *others]
+        return joined_scores([(evaluation_of(network, tokenizer, *one).scores, one[1]) for one in every])
+
+
+def joined_scores(scores: Sequence[tuple[Mapping[str, float], Recipe]]) -> dict[str, float]:
+    """Return the scores of a recipe, or of several tasks: each as `NAME[TASK]`, losses summed, the mean of metrics."""
+    if not scores[0][1].tasks:
+        return dict(scores[0][0])
+    joined = {name: sum(own[name] for own, _ in scores) for name in ("loss", "nll")}
+    firsts = [own[one.deciding[0]] for own, one in scores if one.metrics]
+    joined |= {MEAN: sum(firsts) / len(firsts)} if firsts else {}
+    return joined | {f"{name}[{one.head}]": n for own, one in scores for name, n in own.items() if name != "loss"}
 
 
 def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Evaluation:
@@ -173,6 +190,7 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
     `METRIC[PREFIX]` is the score of the records of one of them. Adapters are joined to the weights meanwhile, as they
     are when the model is loaded.
     """
+    network = with_head(network, recipe.tasks[0].name) if recipe.tasks else network
     with ExitStack() as after, as_loaded(network, recipe):
         means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_BATCH_TOKENS))
         nll = sum(means.values())

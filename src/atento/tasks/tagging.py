@@ -3,11 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.labels import inputs_of, network_head
@@ -23,68 +25,23 @@ from atento.data.objectives.tags import (
 )
 from atento.data.records.splits import Split
 from atento.errors import UsageError
-from atento.metrics.tag_schemes import SCHEMES, entities, may_follow, scheme_of
+from atento.metrics.tag_schemes import SCHEMES, entities, legal_transitions
+from atento.networks.crf import Chain, best_tags, illegal_scores, log_marginals, tag_log_probs
+from atento.networks.heads import CRFHead
 from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, check_flags, head_of, most_read, tokenizer_of
+from atento.tasks.grouping import by_length, results_of
+from atento.tasks.task_model import TaskModel, check_flags, for_head, head_of, most_read, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.kinds import check_texts
 from atento.text.words import word_spans
 
-OUTSIDE = "O"
-_ILLEGAL = 1e6  # nats: only where no legal sequence exists is an illegal one the best
 
-
-@dataclass(frozen=True)
-class Transitions:
-    """Which tags may begin a sentence, follow one another and end it; boolean, True = legal."""
-
-    first: NDArray[np.bool_]  # (C,)
-    following: NDArray[np.bool_]  # (C,C), from the tag of a row to the tag of a column
-    last: NDArray[np.bool_]  # (C,)
-
-
-def scheme_of_labels(labels: Iterable[str]) -> str | None:
-    """The scheme that labels suggest: BIOES, BILOU, IOB1 where none has B, else IOB2; None for plain tags."""
-    return scheme_of((label,) for label in labels)
-
-
-def transitions(labels: Sequence[str], scheme: str) -> Transitions:
-    """The legal transitions between labels under a scheme (`atento.metrics.tag_schemes`).
+def transitions(labels: Sequence[str], scheme: str) -> Chain:
+    """The scores of the transitions between labels under a scheme: 0 for legal ones (`atento.metrics.tag_schemes`).
     Raises UsageError: there is no such scheme.
     """
-    return Transitions(
-        np.array([may_follow(OUTSIDE, label, scheme) for label in labels]),
-        np.array([[may_follow(left, right, scheme) for right in labels] for left in labels]),
-        np.array([may_follow(label, OUTSIDE, scheme) for label in labels]),
-    )
-
-
-def best_sequence(log_probs: NDArray[np.float64], legal: Transitions) -> list[int]:
-    """The legal sequence of tags with the largest sum of log-probabilities (Viterbi 1967).
-
-    Where no sequence is legal, it has as few illegal transitions as possible.
-
-    Args:
-        log_probs: (N,C), finite, of each tag of each word.
-
-    Returns:
-        N numbers of tags.
-    """
-    if not len(log_probs):
-        return []
-    cost = np.where(legal.following, 0.0, -_ILLEGAL)
-    score = log_probs[0] + np.where(legal.first, 0.0, -_ILLEGAL)
-    pointers = []
-    for word in log_probs[1:]:
-        arriving = score[:, None] + cost  # (C,C), from a row to a column
-        pointers.append(arriving.argmax(axis=0))
-        score = arriving.max(axis=0) + word
-    tags = [int((score + np.where(legal.last, 0.0, -_ILLEGAL)).argmax())]
-    for pointer in reversed(pointers):
-        tags.append(int(pointer[tags[-1]]))
-    return tags[::-1]
+    return Chain(*map(torch.from_numpy, illegal_scores(legal_transitions(labels, scheme))))
 
 
 _TOKENS = 4096  # of a batch
@@ -99,16 +56,23 @@ class Entity:
     text: str  # its characters
     start: int  # the number of characters of the text before it
     end: int  # the number of characters of the text before its end
-    probability: float  # of the tag of the word; of an entity of several words, the product over its words
+    # of the tag of the word, or of all tags of an entity: with a CRF of all together, else the product over its words
+    probability: float
 
 
 @overload
-def tag(model: TaskModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...
-@overload
-def tag(model: TaskModel, text: Texts, *, constrained: bool | None = None) -> list[list[Entity]]: ...
+def tag(model: TaskModel, text: str, *, constrained: bool | None = None, head: str | None = None) -> list[Entity]: ...
 @overload
 def tag(
-    model: TaskModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
+    model: TaskModel, text: Texts, *, constrained: bool | None = None, head: str | None = None
+) -> list[list[Entity]]: ...
+@overload
+def tag(
+    model: TaskModel,
+    *,
+    words: Sequence[str] | Sequence[Sequence[str]],
+    constrained: bool | None = None,
+    head: str | None = None,
 ) -> list[object]: ...
 
 
@@ -118,6 +82,7 @@ def tag(
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
     constrained: bool | None = None,
+    head: str | None = None,
 ) -> list[Any]:
     """The entities of a text, or, for a model of plain tags such as parts of speech, its tagged words
     (docs/notes.md#g4).
@@ -133,6 +98,7 @@ def tag(
             of the most probable tag of each word. None: where the scheme of the training data is known, `tag_scheme` in
             `config.json`, as it is of models trained here. True for other models: the scheme that the labels suggest,
             BIOES, BILOU, or IOB2, or IOB1 where no label has B.
+        head: the name of a head, of a model that has several; None: the only one that tags.
 
     Returns:
         The entities in their order; offsets are characters of the text as it was passed.
@@ -141,11 +107,13 @@ def tag(
         CapabilityError: the model has no tagging head. UsageError: neither a text nor words, or both; `constrained`
             for plain tags.
     """
+    model = for_head(model, head, "tag")
     sentences, single = _sentences(text, words)
     tagged = _tagged(model, sentences, constrained)
-    if scheme_of_labels(head_of(model, KIND).labels) is not None:
-        tagged = [_merged(sentence, items) for (sentence, _), items in zip(sentences, tagged)]
-    return tagged[0] if single else tagged
+    entity_lists = [words for words, _ in tagged]
+    if head_of(model, KIND).scheme is not None:
+        entity_lists = [_merged(text, *items) for (text, _), items in zip(sentences, tagged)]
+    return entity_lists[0] if single else entity_lists
 
 
 def tag_words(
@@ -154,10 +122,12 @@ def tag_words(
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
     constrained: bool | None = None,
+    head: str | None = None,
 ) -> list[Any]:
     """As `tag`, with an `Entity` for each word, whose label is the tag of the word, such as "B-PER" or "O"."""
+    model = for_head(model, head, "tag")
     sentences, single = _sentences(text, words)
-    tagged = _tagged(model, sentences, constrained)
+    tagged = [words for words, _ in _tagged(model, sentences, constrained)]
     return tagged[0] if single else tagged
 
 
@@ -190,22 +160,63 @@ def _joined(words: Sequence[str]) -> tuple[str, Spans]:
     return " ".join(words), spans
 
 
-def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
+class TagSequence(NamedTuple):
+    """What a model says of the tags of a sentence of N words."""
+
+    tags: list[int]  # the number of the tag of each word
+    log_probs: NDArray[np.float64]  # (N,C) of all tags of each word
+    given_next: NDArray[np.float64]  # (N,) log-probability of each tag, given the tag of the next word
+
+
+def _tagged(
+    model: TaskModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None
+) -> list[tuple[list[Entity], TagSequence]]:
     check_flags(constrained=constrained)
     head = head_of(model, KIND)
-    probabilities = word_tags(model, [[text[start:end] for start, end in spans] for text, spans in sentences])
     scheme = _scheme(head, model.config.get("tag_scheme"), constrained)
-    legal = None if scheme is None else transitions(head.labels, scheme)  # which tag may follow which
+    learned = _learned_chain(model, head)
+    chain = None if scheme is None else transitions(head.labels, scheme)  # which tag may follow which
+    if learned is not None and constrained is not False:
+        chain = learned
+    scores = word_scores(model, [[text[start:end] for start, end in spans] for text, spans in sentences])
     tagged = []
-    for (text, spans), rows in zip(sentences, probabilities):
-        numbers = best_tags(rows, legal)
-        tagged.append(
-            [
-                Entity(head.labels[number], text[start:end], start, end, float(rows[word, number]))
-                for word, ((start, end), number) in enumerate(zip(spans, numbers))
-            ]
-        )
+    for (text, spans), found in zip(sentences, tag_sequences(scores, chain, learned)):
+        words = [
+            Entity(head.labels[number], text[start:end], start, end, float(np.exp(found.log_probs[word, number])))
+            for word, ((start, end), number) in enumerate(zip(spans, found.tags))
+        ]
+        tagged.append((words, found))
     return tagged
+
+
+def _learned_chain(model: TaskModel, head: HeadConfig) -> Chain | None:
+    """The transitions that a CRF has learned, in float64; None: the tags of words are independent of one another."""
+    module = model.network.heads[head.name]
+    return module.chain(torch.float64, "cpu") if isinstance(module, CRFHead) else None
+
+
+@torch.inference_mode()
+def tag_sequences(scores: Sequence[Tensor], chain: Chain | None, learned: Chain | None) -> list[TagSequence]:
+    """The tags of sentences, and their probabilities.
+
+    Args:
+        scores: (N,C) of each sentence, any real numbers.
+        chain: the scores of transitions, by which the best sequence is found; None: the most probable tag of each word.
+        learned: those of the model, which its probabilities depend on; None: it has none.
+    """
+    found = [TagSequence([], np.zeros((0, sentence.shape[1])), np.zeros(0)) for sentence in scores]
+    for rows in by_length([len(sentence) for sentence in scores], _TOKENS):  # sentences without words are in none
+        padded = pad_sequence([scores[row] for row in rows], batch_first=True)  # (B,N,C)
+        lengths = torch.tensor([len(scores[row]) for row in rows])
+        log_probs = padded.log_softmax(-1) if learned is None else log_marginals(padded, lengths, learned)
+        tags = log_probs.argmax(-1) if chain is None else best_tags(padded, lengths, chain)
+        given = log_probs.gather(2, tags.unsqueeze(2)).squeeze(2)  # of independent tags
+        if learned is not None:
+            given = tag_log_probs(padded, lengths, tags, learned)
+        for number, (row, length) in enumerate(zip(rows, lengths.tolist())):
+            of_row = (part[number, :length] for part in (tags, log_probs, given))
+            found[row] = TagSequence(next(of_row).tolist(), *(part.numpy() for part in of_row))
+    return found
 
 
 def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str | None:
@@ -221,35 +232,34 @@ def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str |
         return None
     if stated in SCHEMES:
         return str(stated)
-    scheme = scheme_of_labels(head.labels)
+    scheme = head.scheme
     if scheme is None:
         raise UsageError(f"`constrained` has no effect on plain tags: the labels are {', '.join(head.labels[:5])} ...")
     return scheme
 
 
-def _merged(text: str, words: Sequence[Entity]) -> list[Entity]:
+def _merged(text: str, words: Sequence[Entity], found: TagSequence) -> list[Entity]:
     merged = []
     for kind, first, end in entities([word.label for word in words]):
         start, stop = words[first].start, words[end - 1].end
-        probability = float(np.prod([word.probability for word in words[first:end]]))
+        # that of the last tag, and of each tag given the next one: of all together
+        probability = words[end - 1].probability * float(np.exp(found.given_next[first : end - 1].sum()))
         merged.append(Entity(kind, text[start:stop], start, stop, probability))
     return merged
 
 
-def best_tags(probabilities: NDArray[np.float64], legal: Transitions | None) -> list[int]:
-    """The number of the tag of each word, from probabilities (N,C): the most probable one, or, with the legal
-    transitions, that of the most probable legal sequence.
-    """
-    if legal is None:
-        return [int(number) for number in probabilities.argmax(axis=1)]
-    return best_sequence(np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), legal)
-
-
-@torch.inference_mode()
 def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float64]]:
     """The probabilities (N,C) of all tags of each of the N words of each sentence; long sentences are read in windows.
     Raises CapabilityError: the network has no tagging head.
     """
+    scores = word_scores(model, sentences)
+    found = tag_sequences(scores, None, _learned_chain(model, head_of(model, KIND)))
+    return [np.exp(one.log_probs) for one in found]
+
+
+@torch.inference_mode()
+def word_scores(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
+    """The outputs (N,C) of the tagging head, in float64, for each of the N words of each sentence; as `word_tags`."""
     network, tokenizer, longest = model.reader(), tokenizer_of(model), model.trained_length
     config = network.config
     head, limit = network_head(config, KIND, NO_TAGS), most_read(config, longest)
@@ -261,7 +271,7 @@ def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDAr
     windows = [window for number, sentence in enumerate(pieces) for window in windows_of(number, sentence, room)]
     store = windows_as_store(pieces, windows, around, config)
     device = next(network.parameters()).device
-    probabilities = [np.zeros((len(sentence), len(head.labels))) for sentence in sentences]
+    scores = [torch.zeros(len(sentence), len(head.labels), dtype=torch.float64) for sentence in sentences]
 
     def read(rows: list[int]) -> torch.Tensor:
         inputs = {name: value.to(device) for name, value in inputs_of(store, rows, config, head).items()}
@@ -271,9 +281,9 @@ def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDAr
     for row, logits in results_of(store["ids"].lengths.tolist(), _TOKENS, read, network):
         words = store["words"][row]
         positions = np.flatnonzero(words >= 0)
-        at_words = torch.softmax(logits[torch.from_numpy(positions).to(device)].double(), dim=-1)
-        probabilities[windows[row].sentence][words[positions]] = at_words.cpu().numpy()
-    return probabilities
+        at_words = logits[torch.from_numpy(positions).to(device)].double().cpu()
+        scores[windows[row].sentence][torch.from_numpy(words[positions])] = at_words
+    return scores
 
 
 def windows_of(number: int, sentence: Pieces, room: int | None) -> Iterator[Window]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.config.tables.tasks import task_of_head
+from atento.config.tables.tasks import task_of_head, verb_of
 from atento.errors import AtentoWarning, CapabilityError, LongTextWarning, TokenizerError, UsageError, counted
 from atento.inference.choose import NetworkStepFunction, captured, step_function
 from atento.inference.engine import Engine
@@ -21,12 +22,14 @@ from atento.inference.packed_linear import Precision
 from atento.inference.prefix_steps import Prompt
 from atento.models.model_folder import decoding_config, objectives_of, reads_prompts_both_ways, section_of
 from atento.models.word_models import WordModel
-from atento.networks import Decoder, Encoder, Network, RecurrentLM
+from atento.networks import Decoder, Encoder, Network, RecurrentLM, with_head
 from atento.text.released.tokenizer_files import unknown_class
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import read_settings
 
 T = TypeVar("T")
+M = TypeVar("M", bound="TaskModel")
+_OF_HEADS = ("tasks", "task", "objectives", "confidence")  # of `config.json`, what is not of a single head
 _LONGEST = 65_536  # tokens that are compared with one another, unless a model was trained with more
 Continuing = Decoder | RecurrentLM | Encoder
 """Networks that continue a prompt; an encoder, if `can_continue` says so."""
@@ -59,6 +62,7 @@ class TaskModel:
     """
 
     source_limit: int | None = None
+    whole: "tuple[TaskModel, str] | None" = None  # of a view of one head, the model with all, and the head's name
     chosen_engine: Engine = "torch"  # what is asked for; a network in training has no copy of its weights
 
     def __init__(
@@ -73,6 +77,16 @@ class TaskModel:
     ) -> None:
         self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
         self.words, self.precision, self.requested = words, precision, requested or str(path or "MODEL")
+
+    def head(self: M, name: str) -> M:
+        """A view of this model that shares its weights, and has one of its heads alone: what that was trained for.
+        Raises UsageError: there is no such head; names the nearest one.
+        """
+        view, tasks = copy(self), self.config.get("tasks", {})
+        view.network, view.whole = with_head(self.network, name), (self, name)
+        shared = {key: value for key, value in self.config.items() if key not in _OF_HEADS} if tasks else self.config
+        view.config = shared | tasks.get(name, {})
+        return view
 
     @property
     def decoding(self) -> DecodingConfig:
@@ -131,16 +145,30 @@ def tokenizer_of(model: TaskModel) -> Tokenizer:
 
 
 def head_of(model: TaskModel, kind: str) -> HeadConfig:
-    """The model's head of that kind.
+    """The model's head that stands for that kind.
     Raises CapabilityError: it has none; says what the model was trained for, and how to give it one.
     """
-    head = next((head for head in model.network.config.heads if head.kind == kind), None)
+    head = next((head for head in model.network.config.heads if head.role == kind), None)
     if head is None:
         raise CapabilityError(
             f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "
             f"with `task: {task_of_head(kind)}` and `init: {model.requested}`"
         )
     return head
+
+
+def for_head(model: M, head: str | None, verb: str | None = None) -> M:
+    """The view of the head of that name, or, of a model of several tasks, of the only one that `verb` (None: any) fits.
+    Raises UsageError: there is no such head, or several that fit; names them.
+    """
+    if head is not None:
+        return model.head(head)
+    tasks = model.config.get("tasks", {})
+    fitting = [name for name, own in tasks.items() if verb in (None, verb_of(own["task"]))]
+    if len(fitting) > 1:
+        able = f"heads that {verb}" if verb else "heads"
+        raise UsageError(f"`head` (--head NAME) must name one of the {able}: this model has {', '.join(fitting)}")
+    return model.head(fitting[0]) if fitting else model
 
 
 def labels_of(network: NetworkConfig) -> set[str]:

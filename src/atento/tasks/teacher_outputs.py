@@ -43,9 +43,9 @@ def teaching_head(model: TaskModel, head: HeadConfig, split: Split) -> HeadConfi
     """The head of a model that teaches `head` of a network the records of a split.
     Raises CapabilityError: it has none, or of other labels; says where one stands.
     """
-    own = next((own for own in model.network.config.heads if own.kind == head.kind), None)
+    own = next((own for own in model.network.config.heads if own.role == head.role), None)
     if own is None:
-        raise CapabilityError(f"it was trained for {model.config.get('task')} and has no {head.kind} head")
+        raise CapabilityError(f"it was trained for {model.config.get('task')} and has no {head.role} head")
     values = split.columns.get("tags" if "tags" in split.columns else "label", [])
     for names, others, which in ((head.labels, own.labels, "does not know"), (own.labels, head.labels, "also knows")):
         if (name := next((name for name in names if name not in others), None)) is not None:
@@ -61,7 +61,7 @@ def head_outputs(model: TaskModel, head: HeadConfig, records: Sequence[Any]) -> 
     kind = HEAD_KINDS[head.kind]
     if kind == "number":
         return [np.array([[number]], dtype=np.float32) for number in numbers_of(model, records)]
-    if kind == "tag":
+    if kind in ("tag", "crf"):
         smallest = np.finfo(np.float32).tiny
         return [np.log(np.maximum(rows, smallest)).astype(np.float32) for rows in word_tags(model, records)]
     return list(label_scores(model, records)[1].numpy().astype(np.float32)[:, np.newaxis])

@@ -23,6 +23,12 @@ class LanguageOptions(DecodingOptions, total=False):
     target_language: str | None
 
 
+class EvaluationOptions(LanguageOptions, total=False):
+    """The options of an evaluation: those, and the name of a head, of a model that has several."""
+
+    head: str | None
+
+
 class TranslationOptions(LanguageOptions, total=False):
     """The options of `Model.translate`: also what is kept."""
 

@@ -15,8 +15,9 @@ from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError, RecipeError
+from atento.networks.crf import log_marginals, tag_log_probs
 from atento.networks.frozen import current
-from atento.networks.heads import SpanBoundaryHead, TextWindows
+from atento.networks.heads import CRFHead, SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, mask_of, stacks_of, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
@@ -26,6 +27,8 @@ from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, sampled_forward
 from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers, with_token_teachers
 from atento.training.vector_losses import MASKS, VECTOR_LOSSES, nested_loss, side_vectors
+
+_SMALLEST = -80.0  # log p of an illegal tag, where a teacher or another pass may give it some probability
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,41 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     loss = F.cross_entropy(flat, right, weight, reduction="sum", label_smoothing=call.smoothing)
     loss, nll = _with_divergence(loss, nll, call, logits, partial(torch.softmax, dim=-1))
     return with_teachers(loss, soft_classes, logits, batch, head), nll
+
+
+def crf_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(tags of a sentence | its words) of a conditional random field, in float32 (docs/tagging.md).
+
+    `Batch.extras["HEAD whole"]` (B,) is False for sentences that are cut, whose last tag is not the end of a sentence.
+    Raises RecipeError: label smoothing, since a sequence of tags may be illegal.
+    """
+    if call.smoothing:
+        raise RecipeError(f"`training.label_smoothing` must be 0 for a crf head: got {call.smoothing:g}")
+    crf, labels, token_mask = network.heads[head], batch.labels[head], token_mask_of(batch.inputs)
+    assert isinstance(crf, CRFHead)
+    labelled = labels >= 0  # (B,L), the first piece of each word
+    lengths = labelled.sum(dim=1)  # (B,) words
+    count = max(1, int(lengths.max()))  # N
+    words = labelled.int().argsort(dim=1, descending=True, stable=True)[:, :count]  # (B,N) their places, in order
+    real = torch.arange(count, device=labels.device) < lengths.unsqueeze(1)  # (B,N)
+    tags, lengths = labels.gather(1, words).clamp(min=0), lengths.clamp(min=1)
+
+    def read(output: Output) -> Tensor:
+        logits = network.read(head, output, token_mask, call.random)
+        return logits.gather(1, words.unsqueeze(2).expand(-1, -1, logits.shape[2]))
+
+    scores, chain = at_least_float32(_of_passes(forward, call, read)), crf.chain()
+    if (whole := batch.extras.get(f"{head} whole")) is not None:
+        chain = chain._replace(end=chain.end * whole.unsqueeze(1))  # (B,C)
+    passes = scores if call.r_drop else scores.unsqueeze(0)  # (P,B,N,C)
+    loss = -torch.stack([tag_log_probs(one, lengths, tags, chain)[real] for one in passes]).sum()
+    nll = loss.detach()
+    if not call.r_drop and f"{head} teacher" not in batch.settings:
+        return loss, nll
+    marginals = torch.stack([log_marginals(one, lengths, chain)[real] for one in passes]).clamp(min=_SMALLEST)
+    outputs = marginals if call.r_drop else marginals[0]  # (2,n,C) or (n,C)
+    loss, nll = _with_divergence(loss, nll, call, outputs, torch.exp)
+    return with_teachers(loss, soft_classes, outputs, batch, head), nll
 
 
 def number_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -277,6 +315,7 @@ LOSSES: dict[str, HeadLoss] = {
     "detection": detection_loss,
     "class": class_loss,
     "tag": class_loss,
+    "crf": crf_loss,
     "span": span_loss,
     "number": number_loss,
     "set": set_loss,

@@ -10,8 +10,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tables.tasks import TASKS, task_with
+from atento.config.tables.tasks import TASKS, task_with, verb_of
 from atento.config.tables.verbs import VERBS, WRITING
+from atento.errors import nearest
 from atento_serve.api.decoding import NAMES
 from atento_serve.api.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
 from atento_serve.api.examples import payload_example
@@ -105,9 +106,13 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
     with service.clients.share(request, key):
         value = await read_object(request, service.limits)
         inputs, parameters, stream = _parts(value)
+        head = parameters.pop("head", None)
+        if head is not None:
+            model = _model_with_head(service, model, head)
         if task is None:
             assert model is not None
-            verb = service.describe(model).verb
+            description = service.describe(model)
+            verb = description.verb if head is None else str(verb_of(description.heads[str(head)]))
         else:
             verb = names()[task]
         payload = _payload(verb, task, inputs, parameters)
@@ -118,12 +123,24 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         if payload is zero_shot and model is None:  # of all models the first that has such labels
             model = entailing_model(service)
         model = service.model_for(verb, model)
-        call = Call(service, Work(service, request, _POINTERS), model, verb, inputs, parameters)
+        work = Work(service, request, _POINTERS, None if head is None else str(head))
+        call = Call(service, work, model, verb, inputs, parameters)
         if stream:
             if verb not in WRITING:
                 raise wrong_field("/stream", f"`stream` takes a model that writes text: {model!r} can {verb}")
             return await generation(call, stream=True)
         return JSONResponse(await unless_gone(request, payload(call)))
+
+
+def _model_with_head(service: Service, model: str | None, head: object) -> str:
+    """The model, or the first, that has a head of that name. Raises ServiceError: 422, none has."""
+    heads = {name: service.describe(name).heads for name in ([model] if model is not None else service.models)}
+    found = next((name for name, known in heads.items() if isinstance(head, str) and head in known), None)
+    if found is None:
+        every = list(dict.fromkeys(name for known in heads.values() for name in known))
+        known = nearest(str(head)[:60], every) if every else ": it has none"
+        raise wrong_field("/parameters/head", f"`head`: the model has no head {described(head)}{known}")
+    return found
 
 
 class _Any(Fields):

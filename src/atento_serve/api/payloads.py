@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Literal
 
-from atento.config.tables.tasks import task_with
+from atento.config.tables.tasks import TASKS, task_with
 from atento_serve.api.decoding import NAMES, DecodingFields, decoding_options
 from atento_serve.api.language_codes import code_of, named_language, pair_in
 from atento_serve.api.payload_generation import Call, generate, inputs_of, of_inputs
@@ -66,8 +66,10 @@ async def text_classification(call: Call) -> object:
     fields = read(_Classify, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, 10_000)
     bounded("parameters/threshold", fields.threshold, 0, 1)
-    # fixed by how the model was trained
-    usual = "sigmoid" if call.service.describe(call.model).multi_label else "softmax"
+    description = call.service.describe(call.model)
+    of_head = TASKS.get(description.heads.get(call.work.head or "", ""))
+    sets = description.multi_label if of_head is None else of_head.outputs == "class sets"
+    usual = "sigmoid" if sets else "softmax"  # fixed by how the model was trained
     if fields.function_to_apply not in (None, usual):
         raise wrong_field("/parameters/function_to_apply", f"`function_to_apply` must be {usual} for this model")
     inputs = call.inputs if isinstance(call.inputs, list) else [call.inputs]

@@ -16,7 +16,7 @@ from atento.tasks.classification import above, least_probability, sure_labels
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.filling import Candidate, fill_each
 from atento.tasks.regression import has_regression_head
-from atento.tasks.task_model import Continuing, context_limit, labels_of, tokenizer_of
+from atento.tasks.task_model import Continuing, context_limit, for_head, labels_of, tokenizer_of
 from atento.tasks.word_links import word_links
 from atento.text.specials import languages_of
 from atento.text.tokenizer import Tokenizer
@@ -148,12 +148,13 @@ def check_verb(verb: str) -> None:
         raise UsageError(f"unknown verb {verb!r}{nearest(verb, sorted(known))}")
 
 
-def values_of(model: Model, verb: str, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
+def values_of(model: Model, verb: str, items: Sequence[object], options: Mapping[str, Any]) -> list[object]:
     """The result for each item, as plain data.
 
     Raises:
         AtentoError: what the method of the model raises.
     """
+    model, options = for_head(model, options.get("head"), verb), {k: v for k, v in options.items() if k != "head"}
     call = _CALLS.get(verb)
     try:
         values = getattr(model, verb)(list(items), **options) if call is None else call(model, items, options)
@@ -191,7 +192,7 @@ def fitted(
     longest: int,
     truncate: str,
     first: int = 0,
-    options: Mapping[str, object] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[list[object], int]:
     """The items within the limit of length, and the number of their tokens.
 
@@ -209,7 +210,8 @@ def fitted(
     """
     if verb == "detokenize" or model.tokenizer is None:
         return list(items), 0
-    tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
+    model = for_head(model, options.get("head"), verb)
+    tokenizer, longest = tokenizer_of(model), longest_read(model, verb, longest)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
     total, within, prompt = 0, list[object](), 0
     if verb in _VECTORS:  # it stands before each text
@@ -313,6 +315,7 @@ def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) ->
         width=embedding.width(network),
         has_chat_template=chats and "generate" in verbs,
         labels=sorted(labels_of(network)),
+        heads={name: str(own["task"]) for name, own in config.get("tasks", {}).items()},
         multi_label=SETS in heads,
         pairs=config.get("pairs"),
         gives_number=has_regression_head(model),
@@ -331,6 +334,8 @@ def verbs_of(model: Model) -> list[str]:
 
 
 def _can(model: Model, verb: str) -> bool:
+    if any(verb_of(own["task"]) == verb for own in model.config.get("tasks", {}).values()):
+        return True
     try:
         values_of(model, verb, ["a"] if verb in ("embed", "tokenize") else [], {})
     except (CapabilityError, TokenizerError):

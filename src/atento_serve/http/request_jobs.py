@@ -85,12 +85,14 @@ class Work:
         service: the service.
         request: the request; its number names the jobs.
         pointers: where its fields stand.
+        head: the head of a model with several that its jobs are for; None: the only one that fits.
         deadline: the `time.monotonic()` at which it must be answered.
     """
 
     service: Service
     request: Request
     pointers: Pointers = Pointers()
+    head: str | None = None
     _begun: dict[str, None] = field(default_factory=dict)  # jobs that have not ended
     _count: int = 0
     _is_accepted: bool = False  # a job of it was accepted
@@ -122,7 +124,7 @@ class Work:
             model,
             verb,
             items,
-            options,
+            options if self.head is None else {**options, "head": self.head},
             stream=stream,
             deadline=self.deadline,
             log_probs=log_probs,

@@ -68,7 +68,7 @@ def augment_recipe(
     from atento.runs import augmented_data as data
 
     assert cluster is not None and out is None, "the folder is the cluster's"
-    loaded = recipe_of(recipe, overrides)
+    loaded = recipe_of(recipe, overrides).one_task("atento augment")
     real = data.real_pairs(loaded, tag)
     data.check_finished(model)
     if file != "-" and "://" not in file:  # others can be read once, or only from afar

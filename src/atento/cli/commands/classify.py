@@ -9,7 +9,7 @@ import typer
 
 from atento.cli.cluster_option import with_cluster
 from atento.cli.explain_option import ExplainOptions
-from atento.cli.options import ModelArgument, with_options
+from atento.cli.options import Head, ModelArgument, with_options
 from atento.errors import DataError, UsageError, counted
 from atento.terminal import write
 
@@ -52,6 +52,7 @@ def classify(
             "calibrated (atento evaluate --calibrate).",
         ),
     ] = None,
+    head: Head = None,
 ) -> None:
     """Print the most probable label of each line and its probability; an empty line stays empty.
 
@@ -64,6 +65,7 @@ def classify(
         _pair if pairs else str,
         excluded={"--threshold": threshold, "--abstain": abstain},
         check=_two_texts if pairs else None,
+        head=head,
     )
     if explained:
         return
@@ -73,6 +75,7 @@ def classify(
         lambda loaded, lines, *_: _show(loaded, lines, pairs, threshold, abstain, shared.as_json),
         ready=lambda loaded: _check(loaded, threshold, abstain),
         check=_two_texts if pairs else None,
+        head=head,
     )
 
 
@@ -137,6 +140,7 @@ def tag(
             "the former for models that were trained here.",
         ),
     ] = None,
+    head: Head = None,
 ) -> None:
     """Print each line with its entities as text/LABEL, those of several words as [two words]/LABEL.
 
@@ -146,7 +150,7 @@ def tag(
     if conll and shared.as_json:
         raise UsageError("--conll and --json exclude each other")
     excluded = {"--words": words, "--conll": conll, "--constrained": constrained}
-    if shared.explains("tag", model, str, excluded=excluded):
+    if shared.explains("tag", model, str, excluded=excluded, head=head):
         return
     show = _show_columns if conll else _show_json if shared.as_json else _show_text
     shared.answer(
@@ -155,6 +159,7 @@ def tag(
         lambda loaded, lines, *_: show(_tagged(loaded, lines, words, constrained, each_word=conll)),
         ready=lambda loaded: loaded.tag([], constrained=constrained),
         per_line=not conll,
+        head=head,
     )
 
 

@@ -37,7 +37,7 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
     from atento.config.reading.loading import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    warnings = [*loaded.warnings, *_absent(loaded)]
+    warnings = [*loaded.warnings, *dict.fromkeys(text for part in loaded.by_task() for text in _absent(part))]
     warn(warnings)
     if as_json:
         echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))

@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import AsJson, ModelArgument, Seed, Threads, running
+from atento.cli.options import AsJson, Head, ModelArgument, Seed, Threads, running
 from atento.cli.output_paths import output_folder
 from atento.errors import UsageError
 from atento.terminal import echo
@@ -72,6 +72,7 @@ def convert(
     allow_unused: Annotated[
         bool, typer.Option("--allow-unused", help="Ignore weights of the file that the model does not have.")
     ] = False,
+    head: Head = None,
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -80,7 +81,7 @@ def convert(
     output_folder(out, new=True)
     if to not in (*_LAYOUTS, *_ENGINES):
         raise UsageError(f"`--to` must be one of {', '.join((*_LAYOUTS, *_ENGINES))}: got {to!r}")
-    flags = {"allow_missing": allow_missing, "allow_unused": allow_unused}
+    flags: Any = {"allow_missing": allow_missing, "allow_unused": allow_unused, "head": head}
     if calibrate is not None:
         _check_texts(calibrate, to)
     if to in _LAYOUTS:

@@ -48,7 +48,7 @@ def stats(
     """Print statistics of each split: lengths, length ratios, suspicious and too long records, and columns."""
     from atento.cli.commands.statistics import measured, text_lines
 
-    records = measured(recipe_of(recipe, overrides), tokens=tokens)
+    records = measured(recipe_of(recipe, overrides).one_task("atento data stats"), tokens=tokens)
     if as_json:
         echo(json.dumps(records, ensure_ascii=False))
         return
@@ -71,12 +71,12 @@ def peek(
     from atento.runs.prepare import tokenizer_and_network, training_batches
     from atento.runs.token_data import data_of
 
-    loaded = recipe_of(recipe, overrides)
+    loaded = recipe_of(recipe, overrides).one_task("atento data peek")
     data = data_of(loaded, progress)
     tokenizer, network = tokenizer_and_network(loaded, data.train, progress)
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
-    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag")}
+    classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag", "crf")}
     classes["segment_ids"] = ()  # numbers, and no pieces of the vocabulary
     spans = {head.name for head in network.heads if HEAD_KINDS[head.kind] == "span"}
     parts = (part.batch for part in batches.parts(0))
@@ -140,7 +140,7 @@ def tokenize(
         if processes is not None:
             raise UsageError("--processes are those of this machine: it excludes --cluster ray")
         workers = partial(encoding_tasks, str(cluster))
-    loaded = recipe_of(recipe, overrides)
+    loaded = recipe_of(recipe, overrides).one_task("atento data tokenize")
     with redirect_stdout(sys.stderr):  # Ray prints to standard output
         store = make_store(loaded, progress, processes=processes, force=force, workers=workers).store
     record = {

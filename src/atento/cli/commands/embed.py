@@ -15,7 +15,7 @@ from atento.cli.completion import words
 from atento.cli.explain_option import ExplainOptions
 from atento.cli.line_work import Work
 from atento.cli.lines import LineOptions
-from atento.cli.options import ModelArgument, check_order, with_options
+from atento.cli.options import Head, ModelArgument, check_order, with_options
 from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
 from atento.errors import AtentoError, BadLine, DataError
@@ -68,6 +68,7 @@ def embed(
     dimensions: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Keep the first N numbers of each vector.")
     ] = None,
+    head: Head = None,
 ) -> None:
     """Print a vector for each line: numbers separated by spaces.
 
@@ -75,7 +76,7 @@ def embed(
     """
     from atento.data.files.source_lines import display_name
 
-    chosen = {"layer": layer, "pooling": pooling, "prompt_name": prompt_name, "dimensions": dimensions}
+    chosen = {"layer": layer, "pooling": pooling, "prompt_name": prompt_name, "dimensions": dimensions, "head": head}
     options: Any = {name: value for name, value in chosen.items() if value is not None}
     show = _show_json if shared.as_json else _show_numbers if shared.cluster is None else _save
 
@@ -173,7 +174,9 @@ def _write(out: Path, lines: list[str], vectors: "NDArray[np.float32]") -> None:
 
 
 @with_options(file="Two texts per line, separated by a TAB; - is standard input.")
-def similarity(model: ModelArgument, shared: ExplainOptions, layer: Layer = None, pooling: Pooling = None) -> None:
+def similarity(
+    model: ModelArgument, shared: ExplainOptions, layer: Layer = None, pooling: Pooling = None, head: Head = None
+) -> None:
     """Print how similar the two texts of each line are; an empty line stays empty.
 
     A regression model prints its number, for lines with one text too if it was trained on single texts; other models
@@ -182,7 +185,7 @@ def similarity(model: ModelArgument, shared: ExplainOptions, layer: Layer = None
     chosen = {"layer": layer, "pooling": pooling}
     options = {option: value for option, value in chosen.items() if value is not None}
     excluded = {f"--{option}": value for option, value in chosen.items()}
-    if shared.explains("similarity", model, _texts, excluded=excluded, check=_one_or_two_texts):
+    if shared.explains("similarity", model, _texts, excluded=excluded, check=_one_or_two_texts, head=head):
         return
     shared.answer(
         "similarity",
@@ -191,6 +194,7 @@ def similarity(model: ModelArgument, shared: ExplainOptions, layer: Layer = None
         ready=lambda loaded: loaded,
         check=_one_or_two_texts,
         model_check=_lacks_a_text,
+        head=head,
     )
 
 

@@ -10,7 +10,7 @@ from atento.cli import completion
 from atento.cli.command_progress import show_batches
 from atento.cli.commands.writing import SourceLanguage, TargetLanguage
 from atento.cli.decoding_options import with_decoding
-from atento.cli.options import ModelArgument, ModelOptions, check_order, key_and_value, progress, with_options
+from atento.cli.options import Head, ModelArgument, ModelOptions, check_order, key_and_value, progress, with_options
 from atento.cli.output_paths import output_file
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.errors import UsageError
@@ -111,12 +111,14 @@ def evaluate(
     target_language: TargetLanguage = None,
     skip_bad: SkipBad = None,
     reading: Reading = None,
+    head: Head = None,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
-    from atento.evaluation import evaluate as score
-    from atento.evaluation import task_of
+    from atento import evaluation
+    from atento.config.tables.tasks import verb_of
     from atento.metrics import metric_named
     from atento.metrics.metric_table import lower_is_better
+    from atento.tasks.task_model import for_head
 
     check_order(model, *data)
     chosen = None if columns is None else columns_given(columns)
@@ -131,14 +133,14 @@ def evaluate(
     options: Any = decoding | {name: given for name, given in languages.items() if given is not None}
     options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
+        loaded = for_head(loaded, head, verb_of(task))
         if calibrate or drawn is not None:
             loaded.classify([])  # a model of another task is refused before any work
-        task = task_of(loaded, task)
+        task = evaluation.task_of(loaded, task)
         also = [*_tables(task, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
         with show_batches("evaluate"):
-            options |= {"metrics": [*requested, *also]}
-            options |= {"columns": chosen, "language": language, "skip_bad": skip_bad}
-            scores = score(loaded, data, task, say=progress, **options)
+            options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
+            scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
         found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)

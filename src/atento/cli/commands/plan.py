@@ -55,7 +55,7 @@ def plan(
     from atento.runs.plans.parallel_plan import ACCELERATORS, plan_world
     from atento.runs.plans.run_plan import plan_recipe
 
-    loaded = recipe_of(recipe, overrides)
+    loaded = recipe_of(recipe, overrides).one_task("atento plan")
     if world is None and device in ACCELERATORS:
         raise UsageError(
             f"--device {device} is the GPU of a plan for several processes: give their number too, such as --world 8"

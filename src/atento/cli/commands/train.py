@@ -96,9 +96,13 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
         return
     best = "" if result.best is None else f", best validation score {result.best:.2f} at step {result.best_step}"
     echo(f"finished {result.folder} at step {result.step}{best}", err=True)
-    verb, run = verb_of(result.task), shlex.quote(str(result.folder))
-    pairs = json.loads(read_plain(find_model(result.folder) / "config.json")).get("pairs")
-    lines = [f"  atento {fitting(verb, words, pairs).format(run=run)}" for words in (VERBS[verb].next if verb else ())]
+    run = shlex.quote(str(result.folder))
+    config = json.loads(read_plain(find_model(result.folder) / "config.json"))
+    lines = []
+    for head, own in config.get("tasks", {"": {"task": result.task}}).items():  # of several heads, each by its name
+        verb, named = verb_of(own["task"]), f" --head {head}" if head else ""
+        words = [fitting(verb, words, (config | own).get("pairs")) for words in (VERBS[verb].next if verb else ())]
+        lines += [f"  atento {each.format(run=run)}{named}" for each in words]
     echo("\n".join(["next:", *lines, f"  atento runs show {run}"]), err=True)
 
 

@@ -58,6 +58,9 @@ def check(recipe: Recipe, reader: Reader) -> None:
             reason += "" if task == recipe.task else "; so does every objective of the recipe"
             position = reader.origins.get(f"{path}.{key}", reader.positions.get(path, "data"))
             raise RecipeError(f"{position}: {path} {reason}")
+    if any(head.kind == "crf" and head.role not in spec.heads for head in recipe.network.heads):
+        position = reader.positions.get("network.heads", "network.heads")
+        raise RecipeError(f"{position}: network.heads: a crf head gives a tag to each word: got task {recipe.task}")
     for key in ("held_out", "folds") if recipe.task_of("train") != recipe.task else ():
         if count := getattr(recipe.data, key):
             raise RecipeError(

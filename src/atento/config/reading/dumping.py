@@ -126,7 +126,8 @@ def _or_absent(values: Mapping[str, object], key: str) -> str:
 
 def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of a section, with the dotted key of each value; `first` begins the first line."""
-    for part in fields(value):
+    left_out = ("task", "data", "metrics") if isinstance(value, Recipe) and value.tasks else ()  # `tasks` has them
+    for part in (part for part in fields(value) if part.name not in left_out):
         child, key = getattr(value, part.name), schema.dotted(path, part.name)
         lead, first = first or indent, ""
         if is_dataclass(child):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config.reading import checks, initial_keys, recipe_layers, schema, sizes_by_data, task_defaults
+from atento.config.reading import checks, initial_keys, recipe_layers, schema, sizes_by_data, task_defaults, task_list
 from atento.config.reading.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import Recipe
@@ -35,6 +35,26 @@ class LoadedRecipe:
     # one sentence for every option that was written and has no effect or an unlikely value, and for data that was left
     # out
     warnings: list[str]
+
+    def by_task(self) -> list["LoadedRecipe"]:
+        """The recipe of each of several tasks; of a recipe with `task`, this one alone."""
+        recipes = [task_list.of_task(self.recipe, number) for number in range(len(self.recipe.tasks))]
+        return [
+            replace(
+                self,
+                recipe=one,
+                folder=self.home / (one.data.folder or ""),
+                origins=task_list.own_keys(self.origins, n),
+            )
+            for n, one in enumerate(recipes)
+        ] or [self]
+
+    def one_task(self, what: str) -> "LoadedRecipe":
+        """This recipe, for a command of that name, which takes one task. Raises RecipeError: it has several."""
+        if self.recipe.tasks:
+            names = ", ".join(task.name for task in self.recipe.tasks)
+            raise RecipeError(f"{what} takes a recipe with `task`: {self.recipe.name} has the tasks {names}")
+        return self
 
     def later(self) -> dict[str, str]:
         """The keys whose values are known when training begins, and what they are, as `dump_recipe` takes them."""
@@ -84,13 +104,18 @@ def load_recipe(
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 
+    tree = task_list.expanded(tree)
     checks.check_task(tree)  # the defaults of the task need its name
     tree, warnings = _without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
     reader = schema.Reader()
     try:
         recipe: Recipe = reader.build(Recipe, tree, "")
-        checks.check(recipe, reader)
+        parts = task_list.views(recipe, reader)
+        for one, own in parts:
+            with task_list.task_named(one.head):
+                checks.check(one, own)
+                task_list.check(one, own)
     except RecipeError as error:
         raise RecipeError(_as_written(str(error), reader.alone)) from None
     # heads that nobody wrote; the objectives add theirs
@@ -108,7 +133,8 @@ def load_recipe(
         origins=origins
         | dict.fromkeys(sizes_by_data.to_fit(recipe, origins), sizes_by_data.FITTED)
         | dict.fromkeys(initial_keys.to_inherit(recipe, origins), initial_keys.INHERITED),
-        warnings=warnings + [_as_written(one, reader.alone) for one in checks.doubtful(recipe, reader)],
+        warnings=warnings
+        + [_as_written(one, reader.alone) for one in task_list.agreed([checks.doubtful(*part) for part in parts])],
     )
 
 

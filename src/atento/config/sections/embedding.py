@@ -74,7 +74,7 @@ class EmbeddingConfig:
 
 class EmbeddingOptions(TypedDict, total=False):
     """The options of `Model.embed`, for type checkers and completion: fields of `EmbeddingConfig`, the name of one of
-    its prompts, and how many numbers of each vector are kept."""
+    its prompts, how many numbers of each vector are kept, and the name of one of several heads."""
 
     layer: int
     pooling: str
@@ -85,6 +85,7 @@ class EmbeddingOptions(TypedDict, total=False):
     lowercase: bool
     prompt_name: str
     dimensions: int
+    head: str | None
 
 
 _FIELDS = ["text", "pair", "negative"]

@@ -5,9 +5,10 @@ from typing import Literal
 
 from atento.config.literals import check_choices, check_numbers
 from atento.errors import RecipeError
+from atento.metrics.tag_schemes import legal_transitions, scheme_of_labels
 
 HeadKind = Literal[
-    "vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection", "generator", "reconstruction"
+    "vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator", "reconstruction"
 ]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"]
 Pooling = Literal["pooler", "first", "last", "mean"]
@@ -19,6 +20,7 @@ HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "multi-label": "set",
     "regression": "number",
     "tagging": "tag",
+    "crf": "crf",
     "answer": "span",
     "span-boundary": "boundary",
     "replaced-token": "detection",
@@ -37,6 +39,7 @@ HeadName = Literal[
     "multi-label",
     "regression",
     "tagging",
+    "crf",
     "answer",
     "span-boundary",
     "replaced-token",
@@ -51,12 +54,14 @@ class HeadConfig:
 
     kind: HeadName
     """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
-    (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
-    end scores or the score of a replaced token at every position (tagging, answer, replaced-token); a hidden token
-    (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
+    (classification, next-sentence), several (multi-label) or a number (regression); at every position a class, start
+    and end scores or the score of a replaced token (tagging, answer, replaced-token); all classes of a sentence (crf);
+    a hidden token (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
     """
     labels: tuple[str, ...] = ()
-    """Names of the classes. [at least 2 for classification, multi-label and tagging]"""
+    """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; in a recipe, those of
+    tags may be empty: as in the training data]
+    """
     pooling: Pooling | None = None
     """Input of a head for the whole text: the pooler's vector, the first or the last real token's, or the mean over
     real tokens. [null: the pooler if there is one; else the first token of an encoder, the last of a network that
@@ -77,7 +82,8 @@ class HeadConfig:
     `activation` in a masked-language-model head, else tanh]
     """
     name: str = ""
-    """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
+    """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model,
+    tagging for crf]
     """
     window_query: bool = False
     """Give a head of the whole text a vector that weighs the windows of a long text (`data.windows: attention`)."""
@@ -105,8 +111,8 @@ class HeadConfig:
             )
         if self.hidden_norm and not self.hidden:
             raise RecipeError(f"`hidden_norm` needs `hidden`: got a {self.kind} head without it")
-        fewest = {"classification": 2, "tagging": 2, "multi-label": 1}.get(self.kind, 0)
-        if len(self.labels) < fewest:
+        fewest = {"classification": 2, "tagging": 2, "crf": 2, "multi-label": 1}.get(self.kind, 0)
+        if len(self.labels) < fewest and (self.labels or self.role != "tagging"):
             many = "two" if fewest == 2 else "one"
             raise RecipeError(f"`labels` must name at least {many} for a {self.kind} head: got {list(self.labels)}")
         if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number", "span"):
@@ -119,9 +125,24 @@ class HeadConfig:
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
         check_numbers(self, dropout="lie in [0, 1)")
         if not self.name:
-            object.__setattr__(self, "name", "vocabulary" if self.kind == "masked-language-model" else self.kind)
+            object.__setattr__(self, "name", "vocabulary" if self.kind == "masked-language-model" else self.role)
         if "." in self.name:  # it is part of the names of tensors
             raise RecipeError(f"`name` of a head must hold no dot: got {self.name!r}")
+
+    @property
+    def role(self) -> HeadName:
+        """The kind of head that it stands for: a CRF is one way to give tags."""
+        return "tagging" if self.kind == "crf" else self.kind
+
+    @property
+    def scheme(self) -> str | None:
+        """The scheme that the labels suggest (`scheme_of_labels`); None: they are plain tags."""
+        return scheme_of_labels(self.labels)
+
+    @property
+    def legal_transitions(self) -> list[list[bool]]:
+        """As the function of that name, by that scheme."""
+        return legal_transitions(self.labels, self.scheme)
 
     @property
     def outputs(self) -> int:

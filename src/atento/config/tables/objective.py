@@ -133,7 +133,7 @@ class ObjectiveConfig:
     """What the network predicts. causal: the next token. prefix: a text after its beginning. masked: masked tokens;
     next-sentence, span-boundary: more too. replaced-token: tokens of a generator. span-corruption: hidden spans.
     denoising: a text from a noisy copy; tsdae: from its vector. bidirectional, window: words from neighbours.
-    sequence-to-sequence: a target. The others: labels, answers, scores or pairs of texts.
+    sequence-to-sequence: a target. The others: labels, answers or scores.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""

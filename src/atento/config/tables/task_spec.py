@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from atento.config.tables.head_kinds import HeadName
+from atento.config.tables.head_kinds import HEAD_KINDS, HeadName
 from atento.config.tables.verbs import VERBS
 from atento.metrics.score import Outputs
 
@@ -60,6 +60,11 @@ class TaskSpec:
     def writes(self) -> bool:
         """Whether a model of it writes texts."""
         return self.verb is not None and VERBS[self.verb].writes
+
+    @property
+    def joins_others(self) -> bool:
+        """Whether it can be one of several tasks over one encoder: it labels or rates texts, or tags words."""
+        return bool(self.heads) and self.grouped_by is None and HEAD_KINDS[self.heads[0]] != "span"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -244,6 +244,7 @@ _OF_HEAD = {
     "multi-label": "multi-label-classification",
     "regression": "regression",
     "tagging": "tagging",
+    "crf": "tagging",
     "answer": "question-answering",
 }
 

@@ -61,7 +61,7 @@ class Mixture:
         members: Sequence[Callable[[int], Batches]],
         shares: Callable[[Sequence[Batches]], Shares],
         *,
-        budget: int,
+        budget: int | None,
         seed: int,
         sources: int = 1,
     ) -> None:
@@ -70,26 +70,28 @@ class Mixture:
         Args:
             members: for each member a function from a budget of real targets to its batches.
             shares: a function from the members to their shares of the targets, which may depend on their sizes.
-            budget: real targets of an update.
+            budget: real targets of an update. None: an update is one of a member, which has its own budget, and the
+                shares are of updates.
             seed: seed of the choice of members.
             sources: sources of data that the members read, an equal number of members each, one after another.
         """
         self.sources = sources
         least = min(_MIN_SLOTS, len(members))  # few: a part costs time of its own
-        slots = max(least, part_count(budget))  # as many as an update has parts
-        slot = max(1, budget // slots)  # targets of a slot
+        slots = max(least, part_count(budget or 0))  # as many as an update has parts
+        slot = max(1, (budget or 0) // slots)  # targets of a slot
         self.members = [make(slot) for make in members]
         self.targets = sum(member.targets for member in self.members)
         self.shares = shares(self.members)
         self.seed = seed
         each = np.array([member.targets / member.updates_per_epoch for member in self.members])  # of a member's update
-        each = np.maximum(each, 1.0)  # an update of a member has a target
+        each = np.ones(len(each)) if budget is None else np.maximum(each, 1.0)  # an update of a member has a target
         self._updates_per_slot = np.maximum(1, np.rint(slot / each)).astype(np.int64)  # (members,)
         self._slot_targets = each * self._updates_per_slot
         mean = self.shares.mean(round(self.shares.updates[-1]) + 1)
         mean_targets = 1 / (mean / self._slot_targets).sum()  # of the slots as they are drawn
-        self.slots = max(least, round(budget / mean_targets))
-        passes = mean / np.array([max(1, member.targets) for member in self.members])  # over a source, a target read
+        self.slots = 1 if budget is None else max(least, round(budget / mean_targets))
+        sizes = [member.updates_per_epoch if budget is None else max(1, member.targets) for member in self.members]
+        passes = mean / np.array(sizes)  # over a source, a target or an update read
         of_source, passes_of_source = (each.reshape(sources, -1).sum(axis=1) for each in (mean, passes))
         is_read = of_source > 0
         once = float((of_source[is_read] / passes_of_source[is_read]).sum())  # targets that read each source once

@@ -71,11 +71,12 @@ class Labels(OneText):
 
 
 def network_head(network: NetworkConfig, kind: str = KIND, so: str = "") -> HeadConfig:
-    """Return the head of that kind. Raises CapabilityError: the network has none; `so` is the end of the message."""
-    head = next((head for head in network.heads if head.kind == kind), None)
-    if head is None:
-        raise CapabilityError(f"this model has no {kind} head{so}")
-    return head
+    """Return the head for that kind. Raises CapabilityError: the network has none; `so` is the end of the message."""
+    heads = [head for head in network.heads if head.role == kind]
+    if len(heads) != 1:
+        several = f"several {kind} heads, {', '.join(head.name for head in heads)}: name one"
+        raise CapabilityError(f"this model has {several if heads else f'no {kind} head'}{so}")
+    return heads[0]
 
 
 def inputs_of(

@@ -4,7 +4,7 @@ words "O gato pulou"   ids "[CLS] O ga ##to pulou [SEP]"   labels "- DET NOUN - 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from atento.data.objectives.labels import cut_warning, inputs_of, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.errors import DataError, counted, nearest
+from atento.metrics.tag_schemes import legalized
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -59,8 +60,8 @@ class Window:
 class Tags(OneText):
     """Batches of tagged sentences.
 
-    Columns "ids" and "segments"; "words", the number of the word that begins at each id, else -1; and "tags", the
-    number of its tag, else -1.
+    Columns "ids" and "segments"; "words", the number of the word that begins at each id, else -1; "tags", the number of
+    its tag, else -1; and "whole", whether the sentence is not cut.
     """
 
     network: NetworkConfig  # configuration of the network
@@ -77,7 +78,12 @@ class Tags(OneText):
         inputs = inputs_of(store, rows, self.network, self.head, length)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        return Batch(inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, lengths=known)
+        extras = {}
+        if self.head.kind != KIND:  # a CRF, which scores the end of a sentence
+            extras[f"{self.head.name} whole"] = store["whole"].padded(rows, 0, length=1).squeeze(1) > 0
+        return Batch(
+            inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, extras=extras, lengths=known
+        )
 
 
 def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: Iterable[Sequence[str]]) -> list[Pieces]:
@@ -157,6 +163,13 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """
     network, split = preparation.network, preparation.split
     head, template = network_head(network, KIND, NO_TAGS), preparation.text_template()
+    if head.kind != KIND:  # a CRF, to which an illegal sequence is impossible
+        legal = legalized(split["tags"], head.scheme)
+        wrong = sum(tags != tuple(given) for tags, given in zip(legal, split["tags"]))
+        if wrong:
+            examples = f"warning: the tags of {counted(wrong, 'example')} break {head.scheme}"
+            preparation.report(f"{examples}: the crf head learns their entities as {head.scheme} writes them")
+        split = replace(split, columns={**split.columns, "tags": legal})
     numbers = tag_numbers(split, head.labels)
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
     room = room_for(preparation.longest, template)
@@ -168,6 +181,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         warning = cut_warning(len(cut), counted(len(sentences), "example"), preparation)
         preparation.report(f"{warning}; {counted(lost, 'word')} left out")
     store = windows_as_store(sentences, windows, template, network)
+    store.columns["whole"] = Ragged([[int(window.end == len(sentences[window.sentence].ids))] for window in windows])
     words = store["words"]  # the number of the word that begins at a piece, else -1
     store.columns["tags"] = Ragged(
         [

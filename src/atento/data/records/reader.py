@@ -25,9 +25,9 @@ from atento.data.files.several_files import labelled_files, two_files
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import Row, header_notes, note_of_quotes, rows_in
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
+from atento.data.records.read_tags import normalized
 from atento.data.records.values import Converter, canonical, counted_with
 from atento.errors import DataError, RecipeError, counted
-from atento.metrics.tag_schemes import normalized
 
 SOURCE_AND_TARGET = (Field("source"), Field("target"))
 TEXT = (Field("text"),)

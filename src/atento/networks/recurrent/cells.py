@@ -190,7 +190,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
 
     Embeddings are normal with deviation 1/√D; recurrent matrices orthogonal gate by gate, so that a state neither
     grows nor fades at first (Saxe et al. 2014; Bahdanau et al. 2015, B.1); other matrices uniform within ±1/√D; biases
-    zero, but 1 for an LSTM's forget gate (Jozefowicz et al. 2015).
+    and transitions between tags zero, but 1 for an LSTM's forget gate (Jozefowicz et al. 2015).
     """
     for name, parameter in network.named_parameters():
         if "embedding" in name or name == "heads.vocabulary.output.weight":
@@ -198,7 +198,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
         elif ".weight_hh_" in name:
             for gate in parameter.split(parameter.shape[1]):  # a gate each
                 nn.init.orthogonal_(gate)
-        elif parameter.dim() > 1:
+        elif parameter.dim() > 1 and not name.endswith(".transitions"):
             nn.init.uniform_(parameter, -(d_model**-0.5), d_model**-0.5)
         else:
             nn.init.zeros_(parameter)

@@ -119,7 +119,7 @@ def _plan(
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={scalar_text(as_node(value, '').bare())}" for key, value in overrides.items()]
     texts = list(overrides)
-    loaded = load_recipe(recipe, texts)
+    loaded = load_recipe(recipe, texts).one_task("atento search")
     if not loaded.recipe.data.valid and not loaded.recipe.data.held_out:
         raise RecipeError(
             f"recipe {loaded.recipe.name} has no data.valid (and no data.held_out): a search compares trials by their "

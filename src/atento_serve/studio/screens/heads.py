@@ -11,11 +11,10 @@ from atento.inspection.attributions import rolled_out
 from atento.inspection.maps import Head
 from atento.inspection.page import attention_page
 from atento.inspection.word_groups import Matrix, merge_words
-from atento.tasks.classification import classify_texts
+from atento.tasks.classification import classifications
 from atento.tasks.model_outputs import network_for, writing_task
 from atento.tasks.scoring import score_texts
 from atento.tasks.task_model import prompt_template, tokenizer_of
-from atento.tasks.text_outputs import texts_of_model
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import bounded
@@ -190,9 +189,7 @@ def _ablated(shelf: Shelf, fields: MapFields) -> Values:
     def measured() -> dict[str, float]:
         network, tokenizer = model.network, tokenizer_of(model)
         if "classify" in verbs_of(model):
-            first, second = texts_of_model(model, [fields.text])
-            labels = classify_texts(network, tokenizer, first, second, template=model.config.get("template"))
-            return {one.name: one.probability for one in labels[0]}
+            return {one.name: one.probability for one in classifications(model, [fields.text])[0]}
         if why_no_text(model) is not None:
             raise CapabilityError("a head is switched off where the model classifies or writes: this one does neither")
         # of an encoder-decoder the target, else the text itself
