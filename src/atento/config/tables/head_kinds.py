@@ -53,10 +53,10 @@ class HeadConfig:
     """A head of a network, besides its hidden vectors and its output."""
 
     kind: HeadName
-    """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
-    (classification, next-sentence), several (multi-label) or a number (regression); at every position a class, start
+    """Output of the head: logits over the vocabulary at each position (masked-language-model); a class of the text
+    (classification, next-sentence), several (multi-label) or a number (regression); at each position a class, start
     and end scores or the score of a replaced token (tagging, answer, replaced-token); all classes of a sentence (crf);
-    a hidden token (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
+    a token (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; in a recipe, those of
