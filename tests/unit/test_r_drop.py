@@ -296,5 +296,5 @@ def test_a_network_without_dropout_is_refused_when_the_recipe_is_read() -> None:
 
 def test_every_objective_has_a_loss_with_it_or_is_refused() -> None:
     refused = {"replaced-token", "bidirectional", "window", "numbers", "multiple-negatives", "cosine", "cosent"}
-    refused |= {"triplet", "pointwise", "ranknet", "listnet", "lambda-loss"}
+    refused |= {"simcse", "tsdae", "triplet", "pointwise", "ranknet", "listnet", "lambda-loss"}
     assert {kind for kind, row in OBJECTIVES.items() if not row.gives_probabilities} == refused

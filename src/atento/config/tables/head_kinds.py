@@ -52,11 +52,10 @@ class HeadConfig:
     """A head of a network, besides its hidden vectors and its output."""
 
     kind: HeadName
-    """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
-    (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
-    end scores or the score of a replaced token at every position (tagging, answer, replaced-token); the classes of all
-    words as one sequence, with learned transitions (crf, for the task tagging); a hidden token (span-boundary;
-    generator: by layers of its own); the text of a vector (reconstruction). [some kinds are for encoders]
+    """Output of the head: logits over the vocabulary at each position (masked-language-model); a class of the text
+    (classification, next-sentence), several (multi-label) or a number (regression); at each position a class, start
+    and end scores or the score of a replaced token (tagging, answer, replaced-token); all classes of a sentence (crf);
+    a token (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; in a recipe, those of

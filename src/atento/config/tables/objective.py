@@ -131,10 +131,9 @@ class ObjectiveConfig:
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
     """What the network predicts. causal: the next token. prefix: a text after its beginning. masked: masked tokens;
-    next-sentence and span-boundary: more beside them. replaced-token: tokens of a generator. span-corruption: hidden
-    spans. denoising: a text from a noisy copy. bidirectional, window: words from neighbours. sequence-to-sequence: a
-    target. simcse: which text of the update is this one, read again with other dropout. tsdae: a text from the vector
-    of a copy without most words. The others: labels, answers or scores of texts.
+    next-sentence, span-boundary: more too. replaced-token: tokens of a generator. span-corruption: hidden spans.
+    denoising: a text from a noisy copy; tsdae: from its vector. bidirectional, window: words from neighbours.
+    sequence-to-sequence: a target. The others: labels, answers or scores.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
