@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import atento
+from atento.inspection import palette
 from atento.inspection.figures import svg
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -35,7 +36,7 @@ def drawn(table: list[tuple[str, str, float]]) -> str:
     """Return the chart of a table: a bar for each row, as long as its score."""
     foot = TOP + ROW * len(table)
     parts = [svg.text(16, 26, "Scores, the whole width is the best possible one", font_size=14, font_weight="600")]
-    parts.append(svg.path(f"M{LEFT + WIDE} {TOP - 12}V{foot - 8}", stroke=svg.ZERO))
+    parts.append(svg.path(f"M{LEFT + WIDE} {TOP - 12}V{foot - 8}", stroke=palette.ZERO))
     for number, (name, said, share) in enumerate(table):
         y = float(TOP + ROW * number)
         short = name if len(name) < 44 else name[:42].rsplit(" ", 1)[0] + " …"
@@ -43,8 +44,8 @@ def drawn(table: list[tuple[str, str, float]]) -> str:
         parts.append(
             svg.rect(LEFT, y - 7, WIDE * share, 14.0, svg.tooltip(f"{name}: {said}"), fill=svg.ramp_colour(0.6))
         )
-        parts.append(svg.text(LEFT + WIDE + 8, y + 4, said.split(",")[0], fill=svg.SOFT))
-    return svg.drawing(LEFT + WIDE + 130, foot + 8, "Scores", parts, font_size=12, fill=svg.INK)
+        parts.append(svg.text(LEFT + WIDE + 8, y + 4, said.split(",")[0], fill=palette.SOFT))
+    return svg.drawing(LEFT + WIDE + 130, foot + 8, "Scores", parts, font_size=12, fill=palette.INK)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from atento.inspection import palette
 from atento.inspection.figures import svg
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -41,8 +42,8 @@ def drawn(page: str) -> str:
     parts = [svg.text(16, 26, "Times as fast as another library", font_size=15, font_weight="600")]
     for tick in TICKS:
         at = place(tick)
-        parts.append(svg.path(f"M{at:.1f} {TOP - 12}V{foot}", stroke=svg.INK if tick == 1 else svg.ZERO))
-        parts.append(svg.text(at, foot + 16, f"{tick:g}", text_anchor="middle", fill=svg.SOFT))
+        parts.append(svg.path(f"M{at:.1f} {TOP - 12}V{foot}", stroke=palette.INK if tick == 1 else palette.ZERO))
+        parts.append(svg.text(at, foot + 16, f"{tick:g}", text_anchor="middle", fill=palette.SOFT))
     for number, (name, ratios) in enumerate(found):
         y = float(TOP + ROW * number)
         low, high = place(ratios[0]), place(ratios[-1])
@@ -51,9 +52,9 @@ def drawn(page: str) -> str:
         title = svg.tooltip(f"{name}: {said}")
         parts.append(svg.text(LEFT - 12, y + 4, short, text_anchor="end"))
         parts.append(svg.rect(low - 3, y - 4, high - low + 6, 8.0, title, rx=4, fill=svg.ramp_colour(0.7)))
-        parts.append(svg.text(high + 10, y + 4, said, fill=svg.SOFT))
+        parts.append(svg.text(high + 10, y + 4, said, fill=palette.SOFT))
     return svg.drawing(
-        LEFT + WIDE + 80, foot + 30, "Times as fast as another library", parts, font_size=12, fill=svg.INK
+        LEFT + WIDE + 80, foot + 30, "Times as fast as another library", parts, font_size=12, fill=palette.INK
     )
 
 

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages of public modules, files beside docs/ that pages link to, and llms.txt (`make docs`).
+"""Hooks of MkDocs: pages of public modules, files beside docs/ that pages link to, the look, llms.txt (`make docs`).
 
 A link from docs/ to a file outside it (`../CHANGELOG.md`) leads to the file on the repository's page. In the site it
 leads to a page with the text of that file, under repository/.
@@ -15,6 +15,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
+
+from atento.inspection.palette import palette_sheet
+from atento.inspection.standalone import part
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -132,8 +135,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         names = [*([module] if module != "atento" else []), *(f"{module}.{name}" for name in late)]
         pages[f"reference/{module}.md"] = f"# `{module}`\n\n" + "".join(f"::: {name}\n\n" for name in names)
     language = config.plugins["i18n"].current_language  # type: ignore[attr-defined]
-    for name, text in pages.items():
-        address = re.sub(r"README\.html$", "index.html", name.removesuffix(".md") + ".html")
+    look = {"assets/palette.css": palette_sheet(), "assets/mark.svg": part("mark.svg")}
+    for name, text in (pages | look).items():
+        address = re.sub(r"README\.html$", "index.html", re.sub(r"\.md$", ".html", name))
         files.append(
             File.generated(config, name, content=text) if language == "en" else elsewhere(config, name, address)
         )
@@ -150,6 +154,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Lead links out of docs/ to the pages of those files, and a page's link to its English self to that."""
     if page.file.generated_by:
         return markdown
+    if page.file.src_uri.startswith("README."):
+        page.meta["hide"] = ["navigation", "toc"]
     name = page.file.src_uri.removesuffix(".pt-BR.md")
     if name != page.file.src_uri:
         markdown = with_english_places(markdown, (DOCS / f"{name}.md").read_text("utf-8"))

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
+from atento.inspection.standalone import mark, sheet
+
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -13,13 +15,13 @@ POLICY = (
 """The `Content-Security-Policy` of the page."""
 
 _STYLE = """
-body {font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; color-scheme: light dark}
-summary {cursor: pointer; padding: .3rem 0} code, pre, textarea {font: 14px/1.4 ui-monospace, monospace}
-.method {display: inline-block; min-width: 3.5rem; font-weight: bold} table {border-collapse: collapse; margin: .5rem 0}
-td, th {text-align: left; vertical-align: top; padding: .15rem .8rem .15rem 0} .what {opacity: .75}
-textarea {width: 100%; box-sizing: border-box} pre {white-space: pre-wrap; overflow: auto; max-height: 24rem}
-pre, code {overflow-wrap: anywhere}
-@media (width < 36rem) {td {display: block; padding: 0} tr {display: block; margin: .4rem 0}}
+body {max-width: 60rem; margin: 0 auto; padding: 16px}
+summary {padding: 5px 0} textarea {font: var(--small)/1.4 var(--mono)}
+.method {display: inline-block; min-width: 56px; font-weight: bold} table {margin: 8px 0}
+td, th {border: 0; padding: 2px 13px 2px 0} .what {color: var(--muted)}
+textarea {width: 100%; background: var(--field); border: 1px solid var(--edge)}
+pre {white-space: pre-wrap; overflow: auto; max-height: 24rem}
+@media (width < 36rem) {td {display: block; padding: 0} tr {display: block; margin: 6px 0}}
 """
 _SCRIPT = """
 document.addEventListener("submit", (event) => event.preventDefault());
@@ -74,7 +76,8 @@ def routes_page(document: Mapping[str, Any], models: list[str]) -> str:
     names = f"Models: {names}. " if models else ""
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}: routes</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>\n<h1>{title}</h1>\n'
+        f'<meta name="viewport" content="width=device-width"><style>{sheet("document.css")}{_STYLE}</style>\n'
+        f"<header>{mark()}<h1>{title}</h1></header>\n"
         f'<p>{names}The routes as a document for programs: <a href="openapi.json">openapi.json</a>.</p>\n'
         '<form><label>API key, if the service has keys: <input id="key" type="password" autocomplete="off"></label>'
         "</form>\n"

@@ -390,11 +390,3 @@ def test_axe_finds_nothing_in_any_part(browser: Any, studio: Served, scheme: str
     for part in ("head-cross-0-1", "forward-decoder-0", "end"):
         assert seen.go("one", model="en-pt", target="o gato", part=part).axe() == [], part
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, part
-
-
-def test_the_attention_page_has_the_colours_of_studio() -> None:
-    package = Path(atento.__file__).parents[1]
-    sheets = ("atento_serve/studio/static/studio.css", "atento/inspection/page.css")
-    ours, page = ((package / sheet).read_text(encoding="utf-8") for sheet in sheets)
-    named = [re.findall(r"(--[\w-]+): (#\w+);", sheet) for sheet in (page, ours)]
-    assert len(set(named[0])) > 20 and set(named[0]) <= set(named[1])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,41 @@ def test_links_out_of_docs_lead_to_pages_of_those_files() -> None:
     pages = site_hooks.beside()
     assert {"repository/CHANGELOG.md", "repository/CONTRIBUTING.md"} <= set(pages)
     assert "](../compatibility.md#" in pages["repository/CHANGELOG.md"]
+
+
+def test_the_readme_begins_as_the_site_does() -> None:
+    """One sentence, the picture, three commands, four doors, what was measured, the notes; in both languages."""
+    for name in ("README.md", "README.pt-BR.md"):
+        site, readme = (DOCS / name).read_text("utf-8"), (ROOT / name).read_text("utf-8").replace("](docs/", "](")
+        sentence, picture = site.split("\n\n")[1:3]
+        doors = re.findall(r"^- \[\*\*.+$", site, flags=re.M)
+        told = re.findall(r"^\*\*(?:Measured|Medido|The lecture notes|As notas de aula)\..+$", site, flags=re.M)
+        commands = FENCE.findall(site)[0]
+        assert len(doors) == 4 and len(told) == 2 and commands.count("\n$ ") == 3
+        assert readme.split("\n\n")[1].startswith(sentence) and commands in FENCE.findall(readme)
+        assert all(part in readme.partition("\n## ")[0] for part in (*doors, *told))
+        alt, file = re.findall(r"\[!\[(.+)\]\((.+)\)\]", picture)[0]
+        assert f'<img src="docs/{file}" alt="{alt}">' in readme
+        for named in re.findall(r'src(?:set)?="(.+?)"', readme):
+            assert 10_000 < (ROOT / named).stat().st_size < 1_500_000
+
+
+def test_what_the_first_page_measures_stands_in_the_benchmarks() -> None:
+    known = "".join((DOCS / name).read_text("utf-8") for name in ("benchmarks.md", "portuguese.md"))
+    for name, told in (("README.md", "Measured"), ("README.pt-BR.md", "Medido")):
+        text = re.findall(rf"^\*\*{told}\..+$", (DOCS / name).read_text("utf-8"), flags=re.M)[0]
+        numbers = [one.replace(",", ".") for one in re.findall(r"\d+[.,]\d+", text)]
+        assert len(numbers) >= 7 and all(re.search(rf"\b{re.escape(one)}\b", known) for one in numbers), numbers
+
+
+@pytest.mark.parametrize("name", ["one-sentence", "one-sentence-narrow", "one-sentence.pt-BR"])
+def test_the_picture_is_of_the_real_translator(name: str) -> None:
+    """Its steps write what the model writes, and stand still where the reader asks for it."""
+    drawn = (DOCS / f"{name}.svg").read_text("utf-8")
+    written = [
+        "".join(re.findall(r'class="(?:behind|now)">([^<]*)', head))
+        for head in re.findall(r'<g class="step .*?</text>', drawn)
+    ]
+    assert len(written) > 8 and all(after.startswith(before) for before, after in pairwise(written))
+    assert written[-1] == "O gato branco dorme na casa velha." and "prefers-reduced-motion" in drawn
+    assert "<script" not in drawn and "http" not in drawn.replace("http://www.w3.org/2000/svg", "")

@@ -8,6 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import pytest
 
 from atento.errors import UsageError
 from atento.inspection import AttentionRecord, attention_page, attention_png, attention_svg, mask_text
-from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP, ramp_colour
+from atento.inspection.figures.svg import ramp_colour
 from atento.inspection.page import EXACT_LIMIT, LIMIT
+from atento.inspection.palette import DARK_RAMP, LIGHT_RAMP
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -100,7 +102,7 @@ def test_the_policy_allows_this_script_and_style_and_nothing_else() -> None:
 
 
 def test_nothing_in_the_page_acts_outside_its_script_or_names_an_address() -> None:
-    text = attention_page(hostile())
+    text = attention_page(hostile()).replace("url(#atento-mark)", "")  # the one reference, within the page
     for _, attributes in Page(text).tags:
         assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
     for forbidden in ("http://", "https://", "innerHTML", "eval(", "fetch(", "XMLHttpRequest", "@import", "url("):
@@ -194,14 +196,33 @@ def test_more_weight_is_always_darker_or_in_the_dark_lighter() -> None:
 
 def test_text_contrast_is_at_least_wcag_aa_in_both_themes() -> None:
     style = Page(attention_page(hostile())).texts["style"][0]
-    themes = re.findall(r"--ground:[^}]*", style)
-    assert len(themes) == 2
-    for theme in themes:
-        colour = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", theme))
+    pairs_of = {
+        name: (light, dark) for name, light, dark in re.findall(r"--([a-z-]+): light-dark\((.+?), (.+?)\)", style)
+    }
+    assert len(pairs_of) > 15
+    for theme in (0, 1):
+        colour = {name: pair[theme] for name, pair in pairs_of.items()}
         pairs = [("ink", "ground"), ("ink", "surface"), ("muted", "ground"), ("muted", "surface"), ("mark", "surface")]
         for ink, paper in [*pairs, ("ink", "tint"), ("ink", "field"), ("on-accent", "accent"), ("surface", "ink")]:
             high, low = sorted((luminance(colour[ink]), luminance(colour[paper])), reverse=True)
             assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)
+
+
+def test_colours_and_sizes_of_type_stand_in_the_palette_alone() -> None:
+    """In no script, sheet or figure of a page; but for white paper, and the letters on a cell of a map."""
+    root = Path(__file__).parents[2]
+    sources = [
+        file
+        for folder in ("src/atento/inspection", "src/atento_serve", "src/atento_lab", "docs/assets", "tools")
+        for file in (root / folder).rglob("*")
+        if file.suffix in (".css", ".js", ".html", ".py") and file.name != "palette.py"
+    ]
+    assert len(sources) > 100
+    for file in sources:
+        text = file.read_text(encoding="utf-8")
+        assert set(re.findall(r"#[0-9a-f]{6}\b", text)) <= {"#ffffff", "#10202f"}, file.name
+        if file.suffix == ".css":
+            assert not re.findall(r"font(?:-size)?: *\d+px", text), file.name
 
 
 def test_png_is_a_picture_even_of_tokens_that_look_like_formulas(tmp_path: Any) -> None:

@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from atento.errors import UsageError
+from atento.inspection import palette
 from atento_lab.notes.command import register
 from atento_lab.notes.drawing import arrow, colour, heat, labelled, links, shaded, sheet, wave
 from atento_lab.notes.finding import AtLeast, AtMost, agrees, compare, grid, one_line, plain
@@ -118,7 +119,7 @@ def test_parts_of_a_drawing():
     assert "<b>" not in text and "&lt;x&gt;" in text and "&amp;" in text
     assert text.count("<rect") == 4 and "−∞" in text and ">0.00<" in text and "-0.00" not in text
     assert panel.width > 2 * 38 and panel.height > 2 * 38
-    assert colour(float("-inf"), 1.0) == "#eceef1"
+    assert colour(float("-inf"), 1.0) == palette.ZERO
     blue, brown = (tuple(int(colour(x, 2.0)[i : i + 2], 16) for i in (1, 3, 5)) for x in (2.0, -2.0))
     assert blue[2] > blue[0] and brown[0] > brown[2]
     assert colour(0.0, 0.0) == colour(0.0, 1.0) and colour(3.0, 1.0) == colour(1.0, 1.0)

@@ -6,7 +6,7 @@ from html import escape
 from atento.decoding.trace import Trace
 from atento.errors import UsageError
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
-from atento.inspection.standalone import embedded, framed, part, plain, policy
+from atento.inspection.standalone import embedded, framed, inline, mark, part, plain, policy, sheet
 from atento.inspection.token_display import visible
 
 LIMIT = 4000  # steps of a sentence in all runs together; browsers are slow with more
@@ -36,25 +36,21 @@ def decoding_page(
         raise UsageError(f"a page holds at most {LIMIT:,} steps: got {count:,}")
     token_name = name or trace.name or str
     trees = [
-        f'<div class="tree" data-run="{number}">{_inline(beam_svg(run, row, name=token_name, dropped=dropped))}</div>'
+        f'<div class="tree" data-run="{number}">{inline(beam_svg(run, row, name=token_name, dropped=dropped))}</div>'
         for number, run in enumerate(trace.runs)
     ]
-    style, script = part("page.css") + part("decoding_page.css"), '"use strict";\n' + part("decoding_page.js")
+    style, script = sheet("page.css", "decoding_page.css"), '"use strict";\n' + part("decoding_page.js")
     heading = visible(title) if title else "Decoding"
     return part("decoding_page.html").format(
         policy=policy(style, script),
         title=escape(heading),
+        mark=mark(),
         style=style,
-        outputs=_inline(outputs_svg(trace.runs, row, name=token_name)),
+        outputs=inline(outputs_svg(trace.runs, row, name=token_name)),
         trees="\n".join(trees),
         data=embedded(_data(trace, row, token_name)),
         script=script,
     )
-
-
-def _inline(svg: str) -> str:
-    """An SVG drawing as an element of the page."""
-    return svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
 
 
 def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, object]:

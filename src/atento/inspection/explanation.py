@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import UsageError
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.standalone import framed, page
 from atento.inspection.token_display import display_width, shorten, visible
@@ -16,19 +17,15 @@ from atento.storage.whole_file import write_output
 ENDINGS = (".html", ".svg", ".json")
 _BAR = 24  # columns of the longest bar in a terminal
 _NAMED = 5  # words of the line of a part in a terminal
-# From white to a green and to a purple that all kinds of colour vision tell apart, light enough for dark letters.
-_PAPER, _RAISES, _LOWERS = (255, 255, 255), (116, 196, 150), (203, 160, 220)
 CELLS = 40_000  # of the tables of a page
 _LABEL_COLUMNS = 24
 _ROW, _HALF = 22, 150  # of a drawing: a word's height, a bar's greatest length
 _STYLE = (
-    "body { background: #fff } p { max-width: 45rem } "
-    ".words { display: flex; flex-wrap: wrap; gap: 0.25rem; padding: 0; list-style: none } "
-    ".words li { padding: 0.15rem 0.4rem; border: 1px solid #8b96a3; border-radius: 0.25rem; text-align: center } "
+    "main > section > p { max-width: 45rem } "
+    ".words { display: flex; flex-wrap: wrap; gap: 4px; padding: 0; list-style: none } "
+    ".words li { padding: 2px 6px; border: 1px solid var(--zero-sign); border-radius: 4px; text-align: center } "
     ".words .special { border-style: dashed } .words .side { border: 0; align-self: center } "
-    "h2 { font-size: 1.1rem } small { display: block; font-size: 0.75rem } "
-    "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #d6dde5; "
-    "text-align: right } th { text-align: left; background: #eef1f4 }"
+    ".words small { display: block; color: inherit } td, tr:first-child th + th { text-align: right }"
 )
 
 
@@ -115,9 +112,12 @@ def _padded(word: str, width: int) -> str:
 
 
 def colour(share: float) -> str:
-    """The colour of a score, given as a share (-1 to 1) of the largest: green raises the number, purple lowers it."""
-    end, part = (_RAISES if share > 0 else _LOWERS), min(abs(share), 1.0)  # colours end at a share of 1
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_PAPER, end))
+    """The colour of a score, given as a share (-1 to 1) of the largest: green raises the number, purple lowers it.
+
+    It is as far from the page as the share, and light enough for letters.
+    """
+    end = "raises" if share > 0 else "lowers"
+    return f"color-mix(in srgb, var(--{end}) {45 * min(abs(share), 1):.3g}%, transparent)"
 
 
 def explanation_page(explanations: Sequence[Explanation]) -> str:
@@ -184,13 +184,13 @@ def explanation_svg(one: Explanation) -> str:
     parts = [
         svg.text(16, 26, shorten(visible(one.title or one.target), 70), font_size=15, font_weight="600"),
         svg.text(16, 46, shorten(visible(one.target), 70)),
-        svg.text(16, 64, caption, fill=svg.SOFT),
-        svg.path(f"M{middle:.1f} {above - 6}v{_ROW * len(labels) + 8}", stroke=svg.SOFT),
+        svg.text(16, 64, caption, fill=palette.SOFT),
+        svg.path(f"M{middle:.1f} {above - 6}v{_ROW * len(labels) + 8}", stroke=palette.SOFT),
     ]
     for number, (label, score) in enumerate(zip(labels, one.scores)):
         y, length = float(above + number * _ROW), _HALF * abs(score) / top  # pixels
         begin = middle if score > 0 else middle - length  # bars begin in the middle
-        fill = colour(1.0 if score > 0 else -1.0)
+        fill = palette.RAISES if score > 0 else palette.LOWERS
         parts.append(svg.text(left, y + 13, label, text_anchor="end"))
         parts.append(svg.rect(begin, y + 2, length, 15.0, svg.tooltip(f"{label}: {score:+.6f}"), fill=fill))
         x, anchor = (middle + length + 6, "start") if score > 0 else (middle - length - 6, "end")

@@ -173,8 +173,7 @@ function layHeads() {
 }
 
 function drawLegend() {
-  const colours = PAGE.ramps[isDark() ? "dark" : "light"];
-  $("ramp").style.background = `linear-gradient(to right, ${colours.join(", ")})`;
+  $("ramp").style.background = `linear-gradient(to right, ${rampStops().join(", ")})`;
   $("ramp-top").textContent = state.view === "overview" && state.scale === "largest" ? "each head's largest" : view.top === 1 ? "1" : view.top.toFixed(view.top < 0.1 ? 3 : 2);
   $("zero-sign").hidden = !view.zeros || state.view !== "heat";
 }

@@ -8,9 +8,8 @@ import numpy as np
 
 from atento.errors import UsageError
 from atento.inspection.figures.attention_map import kind_name
-from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP
 from atento.inspection.maps import AttentionMaps, Head, Side
-from atento.inspection.standalone import embedded, part, policy
+from atento.inspection.standalone import embedded, mark, part, policy, sheet
 from atento.inspection.token_display import visible
 from atento.inspection.word_groups import Matrix
 
@@ -65,15 +64,13 @@ def attention_page(
         "merge": words,
     }
     exact = count <= EXACT_LIMIT  # in four bytes each, or in two
-    data = {
-        "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
-        "sentences": [_sentence(attention_maps, start, exact=exact) for attention_maps in records],
-    }
-    style, script = part("page.css"), '"use strict";\n' + "\n".join(part(name) for name in SCRIPTS)
+    data = {"sentences": [_sentence(attention_maps, start, exact=exact) for attention_maps in records]}
+    style, script = sheet("page.css"), '"use strict";\n' + "\n".join(part(name) for name in SCRIPTS)
     first = records[0].title
     return part("page.html").format(
         policy=policy(style, script),
         title=escape(visible(first) if first else "Attention"),
+        mark=mark(),
         style=style,
         data=embedded(data),
         script=script,

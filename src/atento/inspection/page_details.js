@@ -20,9 +20,9 @@ function linkList(pairs, top) {
     bar.style.width = `${Math.min(100, (100 * weight) / top)}%`;
     const name = element("span", "name", label);
     name.title = label;
-    list.append(element("li", "", name, element("span", "bar", bar), element("span", "value", number(weight))));
+    list.append(element("li", "", name, element("span", "track", bar), element("span", "value", number(weight))));
   }
-  return pairs.length ? list : element("p", "note", "nothing");
+  return pairs.length ? list : element("p", "muted", "nothing");
 }
 
 function renderDetails() {
@@ -30,17 +30,17 @@ function renderDetails() {
   box.replaceChildren();
   if (place < 0) {
     box.append(element("h2", "", "Strongest links"), linkList(strongestLinks(view, 8), view.largest || 1));
-    box.append(element("p", "note", "Choose a token, by click or with the → key, to see where it looks."));
+    box.append(element("p", "muted", "Choose a token, by click or with the → key, to see where it looks."));
   } else {
     const token = row >= 0 ? view.rows[row] : view.columns[column];
     const free = element("button", "", "Unpin");
     free.type = "button";
     free.addEventListener("click", () => change({ pin: null }));
-    box.append(element("div", "head", element("h2", "pin", token.label), free));
+    box.append(element("div", "pinned", element("h2", "", token.label), free));
     const reads = () => {
       const pairs = view.columns.map((other, c) => [other.label, view.at(place, c)]);
       box.append(element("h3", "", view.writes ? "While it is written, most is read from" : "reads most from"), linkList(largest(pairs, 10), 1));
-      if (view.hidden[place] > 0.00005) box.append(element("p", "note", `Hidden special tokens hold ${number(view.hidden[place])} of this row.`));
+      if (view.hidden[place] > 0.00005) box.append(element("p", "muted", `Hidden special tokens hold ${number(view.hidden[place])} of this row.`));
     };
     const isRead = () => {
       const pairs = view.rows.map((other, r) => [other.label, view.at(r, place)]);
@@ -51,14 +51,14 @@ function renderDetails() {
   }
   const { entropy, special } = mapSummary(view);
   const even = Math.log(Math.max(1, view.columns.length));
-  box.append(element("p", "note",
+  box.append(element("p", "muted",
     `Spread of this map: ${entropy.toFixed(2)} nats a row (0: one token is read; ${even.toFixed(2)}: all alike).`));
-  if (special > 0) box.append(element("p", "note", `On special tokens: ${number(special)} of the weight.`));
+  if (special > 0) box.append(element("p", "muted", `On special tokens: ${number(special)} of the weight.`));
 }
 
 function renderTable() {
   if (!$("numbers").open) return;
-  const table = element("table"), body = element("tbody"), head = element("tr");
+  const table = element("table", "numbers"), body = element("tbody"), head = element("tr");
   const small = view.rows.length * view.columns.length <= 20000;
   const cell = (tag, text, scope) => {
     const made = element(tag, "", text);

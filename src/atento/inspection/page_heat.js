@@ -2,14 +2,19 @@
 const ANGLE = (55 * Math.PI) / 180;
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 
-function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+// A colour of the palette, in the present theme.
+function css(name) {
+  const value = getComputedStyle(document.documentElement).getPropertyValue(name).trim(), pair = value.match(/#\w+/g) ?? [];
+  return value.startsWith("light-dark") ? pair[isDark() ? 1 : 0] : value;
+}
 
 function isDark() { return matchMedia("(prefers-color-scheme: dark)").matches; }
 
+function rampStops() { return Array.from({ length: 9 }, (_, at) => css(`--ramp-${at}`)); }
+
 // 256 colours along the ramp of the present theme, and whether dark ink reads on each.
 function rampColours() {
-  const stops = PAGE.ramps[isDark() ? "dark" : "light"].map((hex) =>
-    [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+  const stops = rampStops().map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
   return Array.from({ length: 256 }, (_, step) => {
     const place = (step / 255) * (stops.length - 1);
     const low = Math.min(Math.floor(place), stops.length - 2);

@@ -1,11 +1,5 @@
 // The lines view: tokens that read on the left, tokens that are read on the right, one line a link.
-// Heads told apart by every kind of colour vision (Okabe & Ito 2008), brighter on a dark ground.
-const HEAD_COLOURS = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#7a3db8", "#3c4b5c"],
-  dark: ["#4fa8e0", "#ff8a3d", "#2ecc9b", "#e79bc4", "#e0c040", "#8ed0f7", "#b98af0", "#a9b8c6"],
-};
-
-function headColour(head) { return HEAD_COLOURS[isDark() ? "dark" : "light"][head % 8]; }
+function headColour(head) { return css(`--series-${head % 8}`); }
 
 function fillTokens(list, tokens, side, pinned, onPin, onNear) {
   const items = tokens.map((token, at) => {

@@ -27,10 +27,10 @@ function layOverview(box, state, open) {
   const heads = Math.max(...layers.map((layer) => layer.length));
   const grid = element("div", "thumbs");
   grid.style.setProperty("--heads", heads);
-  grid.append(element("span", "corner", "layer"));
-  for (let head = 0; head < heads; head++) grid.append(element("span", "over", `head ${head}`));
+  grid.append(element("span", "", "layer"));
+  for (let head = 0; head < heads; head++) grid.append(element("span", "", `head ${head}`));
   const rows = layers.map((layer, at) => {
-    grid.append(element("span", "beside", String(at)));
+    grid.append(element("span", "", String(at)));
     return Array.from({ length: heads }, (_, head) => {
       if (head >= layer.length) { grid.append(element("span")); return null; }
       const canvas = document.createElement("canvas"), button = element("button", "thumb", canvas);

@@ -6,6 +6,7 @@ import json
 from html import escape
 from importlib.resources import files
 
+from atento.inspection.palette import palette_sheet
 from atento.inspection.token_display import visible
 
 # Characters that could end the element or break a line of JavaScript are written as JSON escapes.
@@ -39,6 +40,21 @@ def plain(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
+def inline(svg: str) -> str:
+    """An SVG drawing as an element of a page."""
+    return svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
+
+
+def mark() -> str:
+    """The mark of the project, as an element of a page."""
+    return inline(part("mark.svg"))
+
+
+def sheet(*names: str) -> str:
+    """The style sheet of a page: the palette, what all pages share, and files of this folder on top of them."""
+    return palette_sheet() + "".join(map(part, ("base.css", *names)))
+
+
 def page(title: str, width: int, style: str, body: str) -> str:
     """A page of at most `width` rem, with a heading and without scripts and external resources."""
     heading = escape(visible(title))
@@ -46,10 +62,8 @@ def page(title: str, width: int, style: str, body: str) -> str:
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
         f"content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{heading}</title>\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>body {{ max-width: {width}rem; margin: 1rem auto; padding: 0 1rem; "
-        "color: #16202c; font: 15px/1.5 system-ui, sans-serif } "
-        f"h1 {{ font-size: 1.3rem; overflow-wrap: anywhere }} div {{ overflow-x: auto }} {style}</style>\n"
-        f"<main>\n<h1>{heading}</h1>\n{body}</main>\n</html>\n"
+        f"<style>{sheet('document.css')}main {{ max-width: {width}rem }} {style}</style>\n"
+        f"<main>\n<header>{mark()}<h1>{heading}</h1></header>\n{body}</main>\n</html>\n"
     )
 
 

@@ -5,11 +5,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, visible
 from atento_lab.notes.finding import plain
 
-WARM = (179, 84, 30)  # the colour of negative numbers
 SHADES = "·░▒▓█"
 
 
@@ -25,14 +25,14 @@ class Panel:
 def colour(value: float, top: float) -> str:
     """Return blue for positive, brown for negative and grey for infinite numbers, darker for larger ones."""
     if math.isinf(value):
-        return svg.ZERO
+        return palette.ZERO
     share = value / top if top else 0.0
     if share >= 0:
         return svg.ramp_colour(share)
-    return "#" + "".join(f"{round(250 + (end - 250) * min(1.0, -share)):02x}" for end in WARM)
+    return svg.mixed(palette.LIGHT_RAMP[0], palette.MARK, min(1.0, -share))
 
 
-def text_at(x: float, y: float, text: str, size: int = 11, fill: str = svg.SOFT, anchor: str = "start") -> str:
+def text_at(x: float, y: float, text: str, size: int = 11, fill: str = palette.SOFT, anchor: str = "start") -> str:
     """Return one line of text as an SVG element."""
     return svg.text(float(x), float(y), visible(text), font_size=size, fill=fill, text_anchor=anchor)
 
@@ -52,7 +52,7 @@ def heat(
     top = max((abs(value) for value in numbers if not math.isinf(value)), default=0.0)
     left = 8 + (7 * max(map(display_width, rows)) + 6 if rows else 0)
     above = 22 + (16 if columns else 0)
-    parts = [text_at(0, 12, title, 12, svg.INK)]
+    parts = [text_at(0, 12, title, 12, palette.INK)]
     parts += [text_at(left + (n + 0.5) * cell, above - 4, name, anchor="middle") for n, name in enumerate(columns)]
     parts += [text_at(left - 6, above + (n + 0.6) * cell, name, anchor="end") for n, name in enumerate(rows)]
     for index, value in enumerate(map(float, numbers)):
@@ -63,7 +63,7 @@ def heat(
             masked = math.isinf(value)
             # + 0.0 makes 0 of -0
             label = ("−∞" if value < 0 else "∞") if masked else f"{round(value, digits) + 0.0:.{digits}f}"
-            ink = "#ffffff" if not masked and top and (value / top > 0.55 or value / top < -0.7) else svg.INK
+            ink = palette.PAPER if not masked and top and (value / top > 0.55 or value / top < -0.7) else palette.INK
             parts.append(text_at(x + (cell - 1) / 2, y + cell / 2 + 4, label, 10, ink, "middle"))
     width = max(left + len(table[0]) * cell, 7 * display_width(title))
     return Panel(width, above + len(table) * cell, parts)
@@ -73,7 +73,7 @@ def links(weights: object, names: Sequence[str], title: str, readers: Sequence[s
     """Draw attention links from inputs (below) to outputs (above), thicker for larger weights."""
     table, step, high = plain(weights), 92, 150
     readers = readers or names
-    parts = [text_at(0, 12, title, 12, svg.INK)]
+    parts = [text_at(0, 12, title, 12, palette.INK)]
 
     def middle(index: int) -> float:
         return step * (index + 0.5)
@@ -88,7 +88,7 @@ def links(weights: object, names: Sequence[str], title: str, readers: Sequence[s
     for y, labels in ((28, readers), (high + 1, names)):
         for index, name in enumerate(labels):
             parts.append(_box(middle(index) - 36, y, 72))
-            parts.append(text_at(middle(index), y + 14, name, 11, svg.INK, "middle"))
+            parts.append(text_at(middle(index), y + 14, name, 11, palette.INK, "middle"))
     return Panel(max(step * len(names), 7 * display_width(title)), high + 22, parts)
 
 
@@ -96,14 +96,14 @@ def wave(values: object, title: str) -> Panel:
     """Draw numbers between -1 and 1 as bars from a middle line, each with its value."""
     numbers, step, middle = [float(value) for value in plain(values)], 44, 70
     parts = [
-        text_at(0, 12, title, 12, svg.INK),
-        svg.path(f"M0 {middle}h{step * len(numbers)}", stroke=svg.SOFT),
+        text_at(0, 12, title, 12, palette.INK),
+        svg.path(f"M0 {middle}h{step * len(numbers)}", stroke=palette.SOFT),
     ]
     for index, value in enumerate(numbers):
         x, y = index * step + 8, middle - max(0.0, value) * 40
         size = step - 16, abs(value) * 40 + 0.5  # 0 is a thin line
-        parts.append(svg.rect(x, y, *size, fill=colour(value, 1.0), stroke=svg.SOFT, stroke_width=0.5))
-        parts.append(text_at(x + (step - 16) / 2, middle + 54, f"{value:.3f}", 10, svg.INK, "middle"))
+        parts.append(svg.rect(x, y, *size, fill=colour(value, 1.0), stroke=palette.SOFT, stroke_width=0.5))
+        parts.append(text_at(x + (step - 16) / 2, middle + 54, f"{value:.3f}", 10, palette.INK, "middle"))
     return Panel(max(step * len(numbers), 7 * display_width(title)), middle + 60, parts)
 
 
@@ -111,20 +111,20 @@ def boxes(table: Sequence[Sequence[str]], title: str, rows: Sequence[str] = ()) 
     """Draw rows of texts, each in a box; the boxes of a column have the width of its longest text."""
     left = 7 * max(map(display_width, rows), default=0) + 6 if rows else 0
     widths = [7 * max(map(display_width, column)) + 12 for column in zip(*table, strict=True)]
-    parts = [text_at(0, 12, title, 12, svg.INK)]
+    parts = [text_at(0, 12, title, 12, palette.INK)]
     for number, row in enumerate(table):
         y, x = 22 + 26 * number, left
         parts += [text_at(left - 6, y + 14, rows[number], anchor="end")] if rows else []
         for width, text in zip(widths, row):
             parts.append(_box(x, y, width - 4))
-            parts.append(text_at(x + width / 2 - 2, y + 14, text, 11, svg.INK, "middle"))
+            parts.append(text_at(x + width / 2 - 2, y + 14, text, 11, palette.INK, "middle"))
             x += width
     return Panel(max(left + sum(widths), 7 * display_width(title)), 22 + 26 * len(table), parts)
 
 
 def _box(x: float, y: float, width: float) -> str:
     """The box of a text."""
-    return svg.rect(x, y, width, 20, rx=4, fill="#eef3f9", stroke="#94a3b5")
+    return svg.rect(x, y, width, 20, rx=4, fill=palette.ZERO, stroke=palette.ZERO_SIGN)
 
 
 def inside(drawn: str) -> Panel:
@@ -136,7 +136,7 @@ def inside(drawn: str) -> Panel:
 def arrow(y: int = 76) -> Panel:
     """Draw an arrow from the panel on its left to the panel on its right, `y` pixels below their top."""
     d = f"M0 {y}h16m-5 -5l5 5l-5 5"
-    return Panel(18, 0, [svg.path(d, fill="none", stroke=svg.SOFT, stroke_width=1.5)])
+    return Panel(18, 0, [svg.path(d, fill="none", stroke=palette.SOFT, stroke_width=1.5)])
 
 
 def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
@@ -148,7 +148,7 @@ def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
             parts.append(svg.moved(left, top, panel.parts))
             left += panel.width + gap
         width, top = max(width, left), top + max(panel.height for panel in row) + gap
-    return svg.drawing(width, top, title, [text_at(16, 26, title, 15, svg.INK), *parts])
+    return svg.drawing(width, top, title, [text_at(16, 26, title, 15, palette.INK), *parts])
 
 
 # As text --------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from atento.inspection.standalone import mark, sheet
 from atento.storage.whole_file import write_output
 from atento.version import __version__
 from atento_lab.notes.errata import ERRATA, errata_of
@@ -61,23 +62,16 @@ def five_notes() -> tuple[Note, ...]:
 
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1b2430; --soft: #4c5a6b; --paper: #ffffff; --line: #c3ccd6; --shade: #f1f4f8;
-  --link: #0b57a4; --good: #17663a; --bad: #a3201a }
-@media (prefers-color-scheme: dark) { :root { --ink: #e7ecf2; --soft: #aab6c4; --paper: #14181d; --line: #46525f;
-  --shade: #1f262e; --link: #8ec2ff; --good: #7fd6a2; --bad: #ff9d94 } }
-body { margin: 0 auto; max-width: 64rem; padding: 1rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 system-ui, sans-serif }
-a { color: var(--link) } h1 { line-height: 1.2 } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line) }
-h3 { margin: 2rem 0 .3rem } h1, h2, h3, h4, p, li { overflow-wrap: anywhere } .short { white-space: nowrap }
-table { border-collapse: collapse; font-size: .9rem } caption { text-align: left; color: var(--soft) }
-th, td { border: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top }
-thead th { background: var(--shade) } tbody th { font-weight: 500 }
-pre, code { font: .85rem/1.35 ui-monospace, monospace } td pre { margin: 0 }
-.wide { overflow-x: auto; margin: .6rem 0 } .wide pre { margin: 0; padding: .5rem; background: var(--shade) }
-figure { margin: .8rem 0 } svg { max-width: 100%; height: auto; background: #ffffff; color: #1b2430 }
-.ok, .failed { font-size: .85rem; font-weight: 700 } .ok { color: var(--good) } .failed { color: var(--bad) }
-.time, footer { color: var(--soft); font-size: .9rem }
-.reason { border-left: 3px solid var(--line); padding-left: .8rem }
+body { margin: 0 auto; max-width: 64rem; padding: 16px 20px 64px } main { padding: 0 } ol, ul { padding-left: 20px }
+h2 { font-size: var(--lead); margin-top: 40px; border-bottom: 1px solid var(--edge) } .short { white-space: nowrap }
+h3 { font-size: var(--text); color: inherit; margin: 32px 0 5px } h3, h4, p, li { overflow-wrap: anywhere }
+table { font-size: var(--small) } caption { text-align: left; color: var(--muted) } tbody th { font-weight: 500 }
+td pre { margin: 0 } .wide { overflow-x: auto; margin: 10px 0 }
+.wide pre { margin: 0; padding: 8px; background: var(--zero) }
+figure { margin: 13px 0 } .paper svg { max-width: 100%; height: auto }
+.ok, .failed { font-size: var(--small); font-weight: 700 } .ok { color: var(--raises) } .failed { color: var(--mark) }
+.time, footer { color: var(--muted); font-size: var(--small) }
+.reason { border-left: 3px solid var(--edge); padding-left: 13px }
 @media print { body { max-width: none; font-size: 10pt } a { color: inherit } svg, tr { break-inside: avoid }
   h2, h3 { break-after: avoid } .wide { overflow: visible } pre { white-space: pre-wrap } }
 """
@@ -164,7 +158,8 @@ def _page(title: str, head: str, body: str, words: Wording) -> str:
         f'<!doctype html>\n<html lang="{words.tag}">\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n<header><h1>{escape(title)}</h1>{head}</header>\n"
+        f"<style>{sheet('document.css')}{_STYLE}</style>\n</head>\n<body>\n"
+        f"<header>{mark()}<h1>{escape(title)}</h1>{head}</header>\n"
         f"<main>\n{body}\n</main>\n<footer><p>{escape(words.text(CREDIT))}</p><p>{escape(made)}</p></footer>\n"
         "</body>\n</html>\n"
     )
@@ -220,7 +215,7 @@ def _drawn(finding: Finding, note: Note, name: str, words: Wording) -> Iterator[
 def _figure(svg: str, name: str, words: Wording) -> str:
     """Return a drawing, whose ids begin with the name of its row, so that they are unique in the page."""
     unique = re.sub(r'(\bid="|url\(#)', rf"\g<1>{name}-", words.figure(svg))
-    return f'<figure class="wide" tabindex="0">{unique.strip()}</figure>' if svg else ""
+    return f'<figure class="wide paper" tabindex="0">{unique.strip()}</figure>' if svg else ""
 
 
 def _numbers(value: object, expected: object, of_notes: object, words: Wording) -> str:

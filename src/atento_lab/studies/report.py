@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.inspection import AttentionRecord, attention_svg
+from atento.inspection import AttentionRecord, attention_svg, palette
 from atento.inspection.figures import svg
 from atento_lab.studies.tasks import ADJECTIVES, NOUNS
 
@@ -136,7 +136,7 @@ def grid_svg(
     flat = [value for line in values for value in line]
     low, top = min(flat), max(flat)
     width, height = max(left + cell * len(columns) + 16, 24 + 7.4 * len(title)), above + high * len(rows) + 16
-    parts = [svg.text(16, 26, title, font_weight="600"), svg.text(16, 46, caption, fill=svg.SOFT)]
+    parts = [svg.text(16, 26, title, font_weight="600"), svg.text(16, 46, caption, fill=palette.SOFT)]
     for number, column in enumerate(columns):
         parts.append(svg.text(left + (number + 0.5) * cell, above - 8, column, text_anchor="middle"))
     for row_number, (name, line) in enumerate(zip(rows, values, strict=True)):
@@ -145,9 +145,9 @@ def grid_svg(
         for number, value in enumerate(line):
             share = (value - low) / (top - low) if top > low else 1.0  # 1: all are equal
             share = share if more_is_better else 1 - share
-            x, ink = left + number * cell, svg.PAPER if share > 0.5 else svg.INK
+            x, ink = left + number * cell, palette.PAPER if share > 0.5 else palette.INK
             parts.append(
                 svg.rect(x, y, cell - 1, high - 1, fill=svg.ramp_colour(share))
                 + svg.text(x + cell / 2, y + 18, f"{value:.2f}", text_anchor="middle", fill=ink)
             )
-    return svg.drawing(width, height, title, parts, font_size=13, fill=svg.INK)
+    return svg.drawing(width, height, title, parts, font_size=13, fill=palette.INK)

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
-from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP
+from atento.inspection.palette import palette_sheet
 from atento.version import __version__
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError
@@ -32,8 +32,8 @@ POLICY = (
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """The `Content-Security-Policy`: nothing from another address, no script or style in the markup, no text as markup."""
-SHARED = ("page_heat.js", "page_lines.js")
-"""The drawings of the attention page, which the page uses as they are."""
+SHARED = ("base.css", "mark.svg", "page_heat.js", "page_lines.js")
+"""The look of all pages and the drawings of the attention page, which the page uses as they are."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def static_files() -> dict[str, StaticFile]:
     """The files by their path below the page's; "" is the page."""
     found = dict(_inside(files("atento_serve.studio").joinpath("static"), ""))
     found |= {name: _read(files("atento.inspection").joinpath(name)) for name in SHARED}
+    found["palette.css"] = _file("palette.css", palette_sheet().encode("ascii"))
     return {"": found["index.html"], **found}
 
 
@@ -75,8 +76,11 @@ def _inside(folder: Traversable, path: str) -> list[tuple[str, StaticFile]]:
 
 
 def _read(entry: Traversable) -> StaticFile:
-    content = entry.read_bytes()
-    return StaticFile(content, KINDS[entry.name.rpartition(".")[2]], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return _file(entry.name, entry.read_bytes())
+
+
+def _file(name: str, content: bytes) -> StaticFile:
+    return StaticFile(content, KINDS[name.rpartition(".")[2]], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
 
 
 PAUSE = 1.0
@@ -154,7 +158,6 @@ def add_routes(app: FastAPI, service: Service, studio: Studio) -> None:
                 "models": models,
                 "reasons": {} if runs else {"training": NO_RUNS},
                 "limits": {"tokens": service.limits.input_tokens, "bytes": service.limits.body_bytes},
-                "ramps": {"light": LIGHT_RAMP, "dark": DARK_RAMP},
             }
         )
 

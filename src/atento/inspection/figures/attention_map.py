@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atento.errors import counted
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.maps import AttentionMaps, Head
 from atento.inspection.token_display import display_width, shorten, visible
@@ -78,7 +79,7 @@ def attention_svg(
     height = above + n_rows * cell + 58
     parts = [
         svg.text(16, 26, shorten(drawn.title, int(width / 9)), font_size=15, font_weight="600"),
-        svg.text(16, 46, drawn.caption, font_size=13, fill=svg.SOFT),
+        svg.text(16, 46, drawn.caption, font_size=13, fill=palette.SOFT),
     ]
     for row, label in enumerate(drawn.rows):
         parts.append(svg.text(left - 8, above + (row + 0.5) * cell + size * 0.36, label, text_anchor="end"))
@@ -87,7 +88,7 @@ def attention_svg(
         parts.append(svg.turned_text(x, above - 7, -55, label, text_anchor="start"))
     parts += [*_cells(drawn, left, above, cell), _legend(drawn.top, left, above + n_rows * cell + 20)]
     title = drawn.title or drawn.caption
-    return svg.drawing(width, height, title, parts, font_size=size, fill=svg.INK, shape_rendering="crispEdges")
+    return svg.drawing(width, height, title, parts, font_size=size, fill=palette.INK, shape_rendering="crispEdges")
 
 
 def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
@@ -99,11 +100,11 @@ def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
             x, y = left + column * cell, above + row * cell
             title = svg.tooltip(f"{label} reads {read}: {weight:.4f}") if titled else ""
             share = weight / drawn.top  # of the largest: the darkest colour
-            yield svg.rect(x, y, side, side, title, fill=svg.ramp_colour(share) if weight else svg.ZERO)
+            yield svg.rect(x, y, side, side, title, fill=svg.ramp_colour(share) if weight else palette.ZERO)
             if not weight:
-                yield svg.circle(x + side / 2, y + side / 2, 1, fill=svg.ZERO_SIGN)
+                yield svg.circle(x + side / 2, y + side / 2, 1, fill=palette.ZERO_SIGN)
             elif cell >= 42:  # room for a number
-                ink = svg.PAPER if share > 0.5 else svg.INK
+                ink = palette.PAPER if share > 0.5 else palette.INK
                 look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
                 yield svg.text(x + side / 2, y + side / 2 + 4, f"{weight:.2f}", font_size=11, **look)
 
@@ -113,10 +114,10 @@ def _legend(top: float, x: float, y: float) -> str:
     parts = [svg.text(x, y + 24, "0")]
     parts += [svg.rect(x + step * 4, y, 4.2, 10, fill=svg.ramp_colour((step + 0.5) / steps)) for step in range(steps)]
     parts.append(svg.text(end, y + 24, f"{top:.3g}", text_anchor="end"))
-    parts.append(svg.rect(end + 16, y, 10, 10, fill=svg.ZERO))
-    parts.append(svg.circle(end + 21, y + 5, 1, fill=svg.ZERO_SIGN))
+    parts.append(svg.rect(end + 16, y, 10, 10, fill=palette.ZERO))
+    parts.append(svg.circle(end + 21, y + 5, 1, fill=palette.ZERO_SIGN))
     parts.append(svg.text(end + 32, y + 9, "exactly 0"))
-    return svg.element("g", "\n".join(parts), font_size=11, fill=svg.SOFT)
+    return svg.element("g", "\n".join(parts), font_size=11, fill=palette.SOFT)
 
 
 def attention_png(
@@ -129,7 +130,7 @@ def attention_png(
     from matplotlib.colors import LinearSegmentedColormap
 
     axes = figure.add_subplot()
-    colours = LinearSegmentedColormap.from_list("weights", list(svg.LIGHT_RAMP)).with_extremes(bad=svg.ZERO)
+    colours = LinearSegmentedColormap.from_list("weights", list(palette.LIGHT_RAMP)).with_extremes(bad=palette.ZERO)
     picture = axes.imshow(
         np.ma.masked_equal(drawn.weights, 0), cmap=colours, vmin=0, vmax=drawn.top, interpolation="nearest"
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import ceil, sqrt
 
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, shorten, visible
 
@@ -29,7 +30,7 @@ def confusion_svg(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     height = above + len(names) * cell + 20
     parts = [
         svg.text(16, 26, shorten(visible(title), int(width / 9)), font_size=15, font_weight="600"),
-        svg.text(16, 46, "rows: right label; columns: predicted label", fill=svg.SOFT),
+        svg.text(16, 46, "rows: right label; columns: predicted label", fill=palette.SOFT),
     ]
     for number, name in enumerate(names):
         x, y = left + (number + 0.5) * cell, above + (number + 0.5) * cell
@@ -38,14 +39,17 @@ def confusion_svg(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     for row, (right, values) in enumerate(zip(names, counts)):
         for column, (predicted, count) in enumerate(zip(names, values)):
             x, y, share = left + column * cell, above + row * cell, count / (sum(values) or 1)
-            fill, ink = (svg.ramp_colour(share) if count else svg.ZERO), (svg.PAPER if share > 0.5 else svg.INK)
+            fill, ink = (
+                (svg.ramp_colour(share) if count else palette.ZERO),
+                (palette.PAPER if share > 0.5 else palette.INK),
+            )
             hover = svg.tooltip(f"{right} predicted as {predicted}: {count} ({share:.1%})")
             look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
             parts.append(
                 svg.rect(x, y, cell - 1, cell - 1, hover, fill=fill)
                 + svg.text(x + cell / 2, y + cell / 2 + 4, str(count), **look)
             )
-    return svg.drawing(width, height, visible(title) or "confusion matrix", parts, font_size=size, fill=svg.INK)
+    return svg.drawing(width, height, visible(title) or "confusion matrix", parts, font_size=size, fill=palette.INK)
 
 
 def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str = "") -> bytes:
@@ -57,10 +61,10 @@ def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
 
     axes = figure.add_subplot()
     shares = [[count / (sum(values) or 1) for count in values] for values in counts]  # of each right label
-    axes.imshow(shares, cmap=LinearSegmentedColormap.from_list("shares", list(svg.LIGHT_RAMP)), vmin=0, vmax=1)
+    axes.imshow(shares, cmap=LinearSegmentedColormap.from_list("shares", list(palette.LIGHT_RAMP)), vmin=0, vmax=1)
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
-            ink = svg.PAPER if shares[row][column] > 0.5 else svg.INK
+            ink = palette.PAPER if shares[row][column] > 0.5 else palette.INK
             axes.text(column, row, str(count), ha="center", va="center", color=ink, fontsize=9)
     axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor", fontsize=9)
     axes.set_yticks(range(len(names)), names, fontsize=9)
@@ -95,19 +99,21 @@ def reliability_svg(answers: Sequence[float], right: Sequence[bool], error: str,
     heading = visible(title) or "reliability"
     parts = [
         svg.text(16, 26, shorten(heading, 46), font_size=15, font_weight="600"),
-        svg.text(16, 46, visible(error), fill=svg.SOFT),
-        svg.rect(_LEFT, _ABOVE, _SIDE, _SIDE, fill=svg.ZERO),
+        svg.text(16, 46, visible(error), fill=palette.SOFT),
+        svg.rect(_LEFT, _ABOVE, _SIDE, _SIDE, fill=palette.ZERO),
     ]
     for place, (count, of_right) in enumerate(zip(counts, rights)):
         if count:
             parts += _bar(place, count, of_right, count / max(counts))
-    parts.append(svg.path(f"M{_x(0):.1f} {_y(0):.1f}L{_x(1):.1f} {_y(1):.1f}", stroke=svg.INK, stroke_dasharray="4 4"))
+    parts.append(
+        svg.path(f"M{_x(0):.1f} {_y(0):.1f}L{_x(1):.1f} {_y(1):.1f}", stroke=palette.INK, stroke_dasharray="4 4")
+    )
     for tick in (0.0, 0.5, 1.0):
         parts.append(svg.text(_x(tick), _y(0) + 18, f"{tick:g}", text_anchor="middle"))
         parts.append(svg.text(_LEFT - 8, _y(tick) + 5, f"{tick:g}", text_anchor="end"))
-    parts.append(svg.text(_x(0.5), _y(0) + 38, "probability of the label", text_anchor="middle", fill=svg.SOFT))
-    parts.append(svg.turned_text(20, _y(0.5) + 60, -90, "share of right labels", fill=svg.SOFT))
-    return svg.drawing(_LEFT + _SIDE + 24, _ABOVE + _SIDE + 52, heading, parts, font_size=13, fill=svg.INK)
+    parts.append(svg.text(_x(0.5), _y(0) + 38, "probability of the label", text_anchor="middle", fill=palette.SOFT))
+    parts.append(svg.turned_text(20, _y(0.5) + 60, -90, "share of right labels", fill=palette.SOFT))
+    return svg.drawing(_LEFT + _SIDE + 24, _ABOVE + _SIDE + 52, heading, parts, font_size=13, fill=palette.INK)
 
 
 def _bar(place: int, count: int, of_right: int, share: float) -> list[str]:
@@ -118,7 +124,7 @@ def _bar(place: int, count: int, of_right: int, share: float) -> list[str]:
     hover = svg.tooltip(f"{place / _BINS:g} to {(place + 1) / _BINS:g}: {of_right} of {count} right ({accuracy:.1%})")
     fill = svg.ramp_colour(0.25 + 0.6 * share)
     bar = svg.rect(middle - width / 2 + 1, _y(accuracy), width - 2, _y(0) - _y(accuracy), hover, fill=fill)
-    return [bar, svg.path(f"M{middle:.1f} {_y(low):.1f}V{_y(high):.1f}", stroke=svg.INK, stroke_width="2")]
+    return [bar, svg.path(f"M{middle:.1f} {_y(low):.1f}V{_y(high):.1f}", stroke=palette.INK, stroke_width="2")]
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:

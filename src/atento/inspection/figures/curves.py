@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.standalone import page
 from atento.inspection.token_display import visible
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-# The colours of Okabe & Ito, which all kinds of colour vision distinguish, without yellow.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _STYLES = ("-", "--", ":", "-.")  # for further lines, after the colours
 _MARKED = 40  # lines of at most this many points have markers
 
@@ -51,7 +50,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
                 if drawn is not None:
                     labels.setdefault(line.label, drawn)
             axes.set_ylabel(panel.name, parse_math=False)
-            axes.grid(color="#e3e6ea", linewidth=0.8)
+            axes.grid(color=palette.GRID, linewidth=0.8)
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
             if number == len(panels) - 1:
@@ -73,13 +72,10 @@ def curves_page(panels: Sequence[Panel], title: str, axis: str = "step", table: 
     """The same as a standalone HTML page, without scripts and external resources; `table` is HTML above the picture.
     Raises MissingPartError: matplotlib is not installed.
     """
-    svg = curves_picture(panels, "svg", axis).decode("utf-8")
-    drawing = svg[svg.index("<svg") :]
-    style = (
-        "svg { width: 100%; min-width: 40rem; height: auto } td, th { padding: 0.2rem 0.6rem; text-align: right } "
-        "th:first-child { text-align: left }"
-    )
-    return page(title, 60, style, f"{table}<div>{drawing}</div>").encode("utf-8")
+    picture = curves_picture(panels, "svg", axis).decode("utf-8")
+    drawing = picture[picture.index("<svg") :]
+    style = ".paper svg { width: 100%; min-width: 40rem; height: auto } td, th:not(:first-child) { text-align: right }"
+    return page(title, 60, style, f'{table}<div class="paper">{drawing}</div>').encode("utf-8")
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
@@ -100,8 +96,8 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 def _style(line: Line) -> dict[str, object]:
     return {
-        "color": COLOURS[line.number % len(COLOURS)],
-        "linestyle": "--" if line.dashed else _STYLES[line.number // len(COLOURS) % len(_STYLES)],
+        "color": palette.SERIES[line.number % len(palette.SERIES)],
+        "linestyle": "--" if line.dashed else _STYLES[line.number // len(palette.SERIES) % len(_STYLES)],
         "linewidth": 1.6,
         "marker": "o" if len(line.points) <= _MARKED else None,
         "markersize": 3.5,

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from atento.errors import UsageError
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, shorten, visible
 
-_KEPT, _LEFT_OUT = "#2f6db5", "#c9d0d9"
+_KEPT, _LEFT_OUT = palette.SERIES[0], palette.GRID
 _BAR, _HIGH, _GAP = 18, 130, 40
 _LABEL_COLUMNS = 12
 
@@ -58,7 +59,7 @@ def distribution_svg(panels: Sequence[NextToken], *, title: str = "", max_tokens
     for panel, wide in zip(drawn, widths):
         parts.append(svg.moved(left, 50, _bars(panel, top, below)))
         left += wide + _GAP
-    return svg.drawing(width, height, title or drawn[0].title, parts, font_size=11, fill=svg.INK)
+    return svg.drawing(width, height, title or drawn[0].title, parts, font_size=11, fill=palette.INK)
 
 
 def distribution_text(panels: Sequence[NextToken], *, max_tokens: int = 10) -> str:
@@ -111,14 +112,14 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
 def _bars(panel: _Panel, top: float, below: float) -> Iterator[str]:
     foot = 28 + _HIGH
     yield svg.text(0, 0, panel.title, font_size=13)
-    yield svg.text(0, 16, panel.caption, fill=svg.SOFT)
-    yield svg.path(f"M0 {foot}h{_BAR * len(panel.names)}", stroke=svg.SOFT)
+    yield svg.text(0, 16, panel.caption, fill=palette.SOFT)
+    yield svg.path(f"M0 {foot}h{_BAR * len(panel.names)}", stroke=palette.SOFT)
     for position, (name, share, kept) in enumerate(zip(panel.names, panel.shares, panel.kept)):
         x, high = position * _BAR, share / top * (_HIGH - 4)
         title = svg.tooltip(f"{name}: {share:.4f}{'' if kept else ', left out'}")
         y, fill = f"{foot - high:.2f}", _KEPT if kept else _LEFT_OUT
         yield svg.element("rect", title, x=x + 1, y=y, width=_BAR - 3, height=f"{high:.2f}", fill=fill)
-        look = {"text_anchor": "end", "fill": svg.INK if kept else svg.SOFT}
+        look = {"text_anchor": "end", "fill": palette.INK if kept else palette.SOFT}
         yield svg.turned_text(x + _BAR / 2 + 2, foot + 8, -90, name, **look)
     if panel.more:
-        yield svg.text(0, foot + below + 18, panel.more, fill=svg.SOFT)
+        yield svg.text(0, foot + below + 18, panel.more, fill=palette.SOFT)

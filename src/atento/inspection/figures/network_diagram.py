@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from atento.inspection import palette
 from atento.inspection.figures import svg
 
 _WIDE, _HIGH, _GAP, _EDGE = 236, 34, 12, 16
 _END = "url(#end)"
-_FILL = {"self-attention": "#fde3cf", "cross-attention": "#fde3cf", "feed-forward": "#d6e8fa", "norm": "#f7f3c6"}
+_FILL = {
+    "self-attention": svg.mixed(palette.PAPER, palette.READS, 0.2),
+    "cross-attention": svg.mixed(palette.PAPER, palette.WRITES, 0.2),
+    "feed-forward": svg.mixed(palette.PAPER, palette.INK, 0.14),
+    "norm": palette.ZERO,
+}
 
 
 class Box(Protocol):
@@ -50,7 +56,7 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
     for number, column in enumerate(drawn):
         bottom = high - 20
         parts += column.drawn(x, bottom)
-        parts.append(_text(x + column.width / 2, bottom - column.height - 10, column.name, 13, "middle", svg.INK))
+        parts.append(_text(x + column.width / 2, bottom - column.height - 10, column.name, 13, "middle", palette.INK))
         if number:
             targets += [(x + _EDGE, bottom - y) for y in column.attention_heights]
         x += column.width + 90
@@ -59,14 +65,14 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
         top = high - 20 - drawn[0].height + _HIGH / 2
         for to, y in targets:
             d = f"M{start:.0f} {top:.0f} H{start + 45:.0f} V{y:.0f} H{to:.0f}"
-            parts.append(svg.path(d, fill="none", stroke="#b3541e", stroke_width=1.6, marker_end=_END))
+            parts.append(svg.path(d, fill="none", stroke=palette.WRITES, stroke_width=1.6, marker_end=_END))
     wide = x - 50
-    end = svg.path("M0 0 L8 4 L0 8 z", fill=svg.SOFT)
+    end = svg.path("M0 0 L8 4 L0 8 z", fill=palette.SOFT)
     size = {"markerWidth": 7, "markerHeight": 7}
     marker = svg.element("marker", end, id="end", viewBox="0 0 8 8", refX=7, refY=4, **size, orient="auto")
     return svg.root(
-        svg.element("defs", marker) + svg.element("rect", width="100%", height="100%", fill=svg.PAPER),
-        _text(12, 18, title, 13, "start", svg.INK),
+        svg.element("defs", marker) + svg.element("rect", width="100%", height="100%", fill=palette.PAPER),
+        _text(12, 18, title, 13, "start", palette.INK),
         *parts,
         viewBox=f"0 0 {wide:.0f} {high:.0f}",
         width=round(wide),
@@ -106,29 +112,29 @@ class _Column:
         parts = []
         for low, high, box in self._frames:
             place = round(x), round(bottom - high), self.width, round(high - low)
-            parts.append(svg.rect(*place, rx=9, fill="#f4f6f9", stroke="#8a97a8", stroke_dasharray="4 3"))
+            parts.append(svg.rect(*place, rx=9, fill="none", stroke=palette.ZERO_SIGN, stroke_dasharray="4 3"))
             label = f"× {box.repeats}" + (f", {box.detail}" if box.detail else "")
             parts.append(_text(x + self.width - 6, bottom - high + 12, label, 11, "end"))
         left = x + _EDGE
         for position, (y, box, _) in enumerate(self._rows):
             top = bottom - y - _HIGH
-            fill = _FILL.get(box.name, svg.PAPER)
-            parts.append(svg.rect(round(left), round(top), _WIDE, _HIGH, rx=5, fill=fill, stroke=svg.SOFT))
+            fill = _FILL.get(box.name, palette.PAPER)
+            parts.append(svg.rect(round(left), round(top), _WIDE, _HIGH, rx=5, fill=fill, stroke=palette.SOFT))
             number = "" if not box.parameters else f"{box.parameters:,}"
             middle = left + _WIDE / 2
-            parts.append(_text(middle, top + 14, box.name, 12, "middle", svg.INK))
+            parts.append(_text(middle, top + 14, box.name, 12, "middle", palette.INK))
             parts.append(_text(middle, top + 28, "; ".join(filter(None, (box.detail, number))), 10, "middle"))
             if position:
                 below = bottom - self._rows[position - 1][0] - _HIGH
                 ends = {"x1": round(middle), "y1": round(below), "x2": round(middle), "y2": round(top + _HIGH)}
-                parts.append(svg.element("line", **ends, stroke=svg.SOFT, marker_end=_END))
+                parts.append(svg.element("line", **ends, stroke=palette.SOFT, marker_end=_END))
             if box.skips:  # a residual connection begins below the first of these boxes and ends here
                 leaves = bottom - self._rows[position - box.skips][0] + _GAP / 2
                 back = top + _HIGH / 2
                 d = f"M{middle:.0f} {leaves:.0f} H{left - 9:.0f} V{back:.0f} H{left:.0f}"
-                parts.append(svg.path(d, fill="none", stroke="#2a6fb5", stroke_width=1.4, marker_end=_END))
+                parts.append(svg.path(d, fill="none", stroke=palette.READS, stroke_width=1.4, marker_end=_END))
         return parts
 
 
-def _text(x: float, y: float, text: str, size: int, anchor: str, fill: str = svg.SOFT) -> str:
+def _text(x: float, y: float, text: str, size: int, anchor: str, fill: str = palette.SOFT) -> str:
     return svg.text(round(x), round(y), text, font_size=size, text_anchor=anchor, fill=fill)

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.standalone import page
 from atento.inspection.token_display import shorten, visible
 
-_DOT, _MEAN, _GRID = "#0072b2", "#d55e00", "#e3e6ea"
+_DOT, _MEAN = palette.SERIES[:2]
 _WIDE, _HIGH = 250, 150  # of the area of a panel
 _LEFT, _TOP, _GAP_X, _GAP_Y = 62, 74, 84, 104
 _COLUMNS = 3
@@ -53,7 +54,7 @@ def scores_svg(panels: Sequence[Panel], metric: str) -> str:
         top = _TOP - 20 + number // columns * (_HIGH + _GAP_Y)
         parts.append(svg.moved(left, top, _panel(panel, metric, ticks)))
     title = f"{visible(metric)} over the values of each key"
-    return svg.drawing(width, height, title, parts, font_size=11, fill=svg.INK)
+    return svg.drawing(width, height, title, parts, font_size=11, fill=palette.INK)
 
 
 def scores_page(drawing: str, rows: Sequence[Sequence[str]], title: str) -> str:
@@ -61,14 +62,13 @@ def scores_page(drawing: str, rows: Sequence[Sequence[str]], title: str) -> str:
     cells = ["".join(f"<td>{escape(visible(cell) if cell else '')}</td>" for cell in row) for row in rows[1:]]
     heading = "".join(f'<th scope="col">{escape(visible(cell))}</th>' for cell in rows[0])
     body = "\n".join(f"<tr>{row}</tr>" for row in cells)
-    style = "svg { max-width: 100%; height: auto } td, th { padding: 0.15rem 0.8rem 0.15rem 0; text-align: left }"
     return page(
         title,
         66,
-        style,
+        "",
         "<p>Each point is a trial. The percentage is the share of the variance of the scores that the key explains "
-        f"alone.</p>\n<div>{drawing}</div>\n<div><table><thead><tr>{heading}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-        "</table></div>",
+        f'alone.</p>\n<div class="paper">{drawing}</div>\n<div><table><thead><tr>{heading}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>",
     )
 
 
@@ -79,11 +79,11 @@ def _panel(panel: Panel, metric: str, ticks: Sequence[float]) -> Iterator[str]:
         return _HIGH * (1 - (score - low) / span)  # the y of SVG grows downwards
 
     yield svg.text(0, -26, visible(panel.key), font_size=12, font_weight="600")
-    yield svg.text(0, -11, panel.share, fill=svg.SOFT)
-    yield svg.turned_text(-46, _HIGH / 2, -90, visible(metric), text_anchor="middle", fill=svg.SOFT)
+    yield svg.text(0, -11, panel.share, fill=palette.SOFT)
+    yield svg.turned_text(-46, _HIGH / 2, -90, visible(metric), text_anchor="middle", fill=palette.SOFT)
     for tick in ticks:
-        yield svg.path(f"M0 {y_of(tick):.1f}h{_WIDE}", stroke=_GRID)
-        yield svg.text(-6, y_of(tick) + 4, f"{tick:g}", text_anchor="end", fill=svg.SOFT)
+        yield svg.path(f"M0 {y_of(tick):.1f}h{_WIDE}", stroke=palette.GRID)
+        yield svg.text(-6, y_of(tick) + 4, f"{tick:g}", text_anchor="end", fill=palette.SOFT)
     points = [point for point in panel.points if math.isfinite(point.score)]
     if any(isinstance(point.value, str) for point in points):  # choices have no scale
         positions, labels = _choices(points)

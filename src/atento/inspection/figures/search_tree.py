@@ -9,14 +9,15 @@ from math import inf
 
 from atento.decoding.trace import CUT, FINISHED, KEPT, Run
 from atento.errors import UsageError
+from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, shorten, visible
 
-_FAINT = "#9aa5b1"
-_FILL = {KEPT: ("#d6e8fa", "#1f66a5"), FINISHED: ("#d9f0dc", "#2e7d4f"), CUT: ("#fbe9c8", "#a86a12")}
-_DROPPED = ("#f3f4f6", "#b6bec8")
-# Distinguished by all kinds of colour vision (Okabe & Ito 2008).
-_LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8a6d00", "#3c4b5c")
+_FILL = {
+    fate: (svg.mixed(palette.PAPER, colour, 0.16), colour)
+    for fate, colour in {KEPT: palette.READS, FINISHED: palette.RAISES, CUT: palette.MARK}.items()
+}
+_DROPPED = (palette.ZERO, palette.ZERO_SIGN)
 _HIGH, _GAP, _WORD, _REASON = 34, 14, 16, 14  # _REASON: room below a box for why it was dropped
 _ROOT = "start"
 _DASHES = "4 3"
@@ -145,7 +146,7 @@ def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float
         for node in root.all()
     )
     width = max(right, 8.5 * display_width(title) + 32)
-    return svg.drawing(width, bottom + 8, title, [_text(16, 26, title, 15, svg.INK), *parts])
+    return svg.drawing(width, bottom + 8, title, [_text(16, 26, title, 15, palette.INK), *parts])
 
 
 def _layout(node: _Node, depth: int, across: float, top: float) -> float:
@@ -169,12 +170,14 @@ def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> str:
         off = 4 * (line_number - (len(child.lines) - 1) / 2) if child.lines else 0.0
         begin, end = f"{y + off:.1f}", f"{to_y + off:.1f}"
         d = f"M{x:.0f} {begin} C{middle:.0f} {begin} {middle:.0f} {end} {to_x:.0f} {end}"
-        colour = _LINES[line % len(_LINES)] if line >= 0 else svg.SOFT if child.alive else _DROPPED[1]
+        colour = (
+            palette.SERIES[line % len(palette.SERIES)] if line >= 0 else palette.SOFT if child.alive else _DROPPED[1]
+        )
         dashes, heavy = None if child.alive else _DASHES, 3.2 if bold or line >= 0 else 1.4
         parts.append(svg.path(d, fill="none", stroke=colour, stroke_width=heavy, stroke_dasharray=dashes))
     if not child.lines:
         beside = to_y + (13 if child.y > node.y else -5)  # beside the line
-        colour = svg.SOFT if child.alive else _FAINT
+        colour = palette.SOFT if child.alive else palette.ZERO_SIGN
         parts.append(_text(to_x - 5, beside, f"{child.log_prob:.2f}", 10, colour, "end"))
     return svg.group(parts, class_=f"step-{child.step}")
 
@@ -187,12 +190,12 @@ def _tree_node(node: _Node, wide: float) -> list[str]:
     heavy, dashes = 2.2 if node.fate == FINISHED else 1.3, None if node.alive else _DASHES
     parts = [
         _box(node, wide, hover, fill=fill, stroke=stroke, stroke_width=heavy, stroke_dasharray=dashes),
-        _text(node.x + wide / 2, node.y + 15, node.label, 13, svg.INK if node.alive else svg.SOFT, "middle"),
+        _text(node.x + wide / 2, node.y + 15, node.label, 13, palette.INK if node.alive else palette.SOFT, "middle"),
     ]
     if node.step:
-        parts.append(_text(node.x + wide / 2, node.y + 28, total, 10, svg.SOFT, "middle"))
+        parts.append(_text(node.x + wide / 2, node.y + 28, total, 10, palette.SOFT, "middle"))
     if not node.alive:
-        parts.append(_text(node.x, node.y + _HIGH + 11, visible(shorten(node.fate, 44)), 9, svg.SOFT))
+        parts.append(_text(node.x, node.y + _HIGH + 11, visible(shorten(node.fate, 44)), 9, palette.SOFT))
     elif node.fate == CUT:
         parts.append(_text(node.x + wide + 6, node.y + 21, node.fate, 10, _FILL[CUT][1]))
     return parts
@@ -201,12 +204,12 @@ def _tree_node(node: _Node, wide: float) -> list[str]:
 def _output_node(node: _Node, wide: float) -> list[str]:
     """A box with its word, and the strategies whose output ends with it."""
     parts = [
-        _box(node, wide, fill=svg.PAPER, stroke=svg.SOFT, stroke_width=1.3),
-        _text(node.x + wide / 2, node.y + 21, node.label, 13, svg.INK, "middle"),
+        _box(node, wide, fill=palette.PAPER, stroke=palette.SOFT, stroke_width=1.3),
+        _text(node.x + wide / 2, node.y + 21, node.label, 13, palette.INK, "middle"),
     ]
     if node.note:
         x, y = (node.x, node.y - 4) if node.children else (node.x + wide + 8, node.y + 21)
-        parts.append(_text(x, y, node.note, 11, svg.INK))
+        parts.append(_text(x, y, node.note, 11, palette.INK))
     return parts
 
 

@@ -7,13 +7,9 @@ from html import escape
 from typing import Any
 
 from atento.errors import MissingPartError, install_hint
+from atento.inspection.palette import LIGHT_RAMP, PAPER
 
-# One hue from light to dark: lightness alone shows the magnitude, for all kinds of colour vision.
-LIGHT_RAMP = ("#f4f9fe", "#dceafa", "#bdd9f2", "#94c3e6", "#64a6d6", "#3a85c0", "#1f66a5", "#0f4881", "#082c57")
-DARK_RAMP = ("#16212e", "#1a3049", "#1f456b", "#265f93", "#3580ba", "#58a3d8", "#8cc4ec", "#c0e0f8", "#f0f8ff")
-INK, SOFT, PAPER = "#1b2430", "#4c5a6b", "#ffffff"
 FONT = "system-ui, sans-serif"
-ZERO, ZERO_SIGN = "#eceef1", "#8b96a3"
 
 Value = str | float | None
 
@@ -88,12 +84,17 @@ def drawing(width: float, height: float, title: str, parts: Iterable[str], **att
     return root("\n".join(lines), **size, font_family=FONT, **attributes, role="img") + "\n"
 
 
+def mixed(low: str, high: str, share: float) -> str:
+    """The colour between two, at a share (0 to 1) of the way."""
+    ends = [[int(one[i : i + 2], 16) for i in (1, 3, 5)] for one in (low, high)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(*ends, strict=True))
+
+
 def ramp_colour(share: float) -> str:
     """The colour of a weight, given as a share (0 to 1) of the largest weight."""
     position = min(max(share, 0.0), 1.0) * (len(LIGHT_RAMP) - 1)  # a place between two of the colours
     low = min(int(position), len(LIGHT_RAMP) - 2)  # the last one has no next
-    pair = [[int(LIGHT_RAMP[at][i : i + 2], 16) for i in (1, 3, 5)] for at in (low, low + 1)]
-    return "#" + "".join(f"{round(a + (b - a) * (position - low)):02x}" for a, b in zip(*pair, strict=True))
+    return mixed(LIGHT_RAMP[low], LIGHT_RAMP[low + 1], position - low)
 
 
 def axis_ticks(low: float, high: float, count: int = 4) -> list[float]:

@@ -1,5 +1,6 @@
 // Lists of values as bars, and the words of a text, which several screens share.
 import { button, make, number, svg } from "./dom.js";
+import { css } from "./maps.js";
 
 // A list of [name, share from 0 to 1, value as text, what a press does, attributes].
 export function bars(title, rows) {
@@ -75,14 +76,13 @@ export function slider(studio, name, text, { min, max, step, off }) {
 
 // What "Save" saves of a screen of bars: rows of [name, value from -1 to 1, value as text].
 export function barFigure(name, title, rows, data, tables) {
-  const look = getComputedStyle(document.documentElement), colour = (key) => look.getPropertyValue(key).trim();
-  const height = 34 + 22 * rows.length, words = { "font-family": "sans-serif", "font-size": 13, fill: colour("--ink") };
+  const height = 34 + 22 * rows.length, words = { "font-family": "sans-serif", "font-size": 13, fill: css("--ink") };
   const drawing = svg("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 640 ${height}`, width: 640, height },
-    svg("rect", { width: 640, height, fill: colour("--surface") }), svg("text", { ...words, x: 10, y: 20, "font-weight": 600 }, title),
+    svg("rect", { width: 640, height, fill: css("--surface") }), svg("text", { ...words, x: 10, y: 20, "font-weight": 600 }, title),
     rows.flatMap(([label, value, text], at) => {
       const y = 34 + 22 * at, size = 130 * Math.min(1, Math.abs(value));
       return [svg("text", { ...words, x: 10, y: y + 13 }, label.slice(0, 28)), svg("text", { ...words, x: 520, y: y + 13 }, text),
-        svg("rect", { x: value < 0 ? 370 - size : 370, y: y + 3, width: size, height: 12, fill: colour(value < 0 ? "--low" : "--high") })];
+        svg("rect", { x: value < 0 ? 370 - size : 370, y: y + 3, width: size, height: 12, fill: css(value < 0 ? "--low" : "--high") })];
     }));
   return { name, title, svgText: new XMLSerializer().serializeToString(drawing), data, tables };
 }

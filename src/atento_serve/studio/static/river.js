@@ -249,7 +249,7 @@ export class River {
   say(place, rows, places = [place]) {
     const step = this.narrow ? Math.min(74, (this.width - 10) / Math.max(1, rows.length)) : 31, span = step * (rows.length - 1);
     const middle = places.length > 1 || this.narrow ? (this.narrow ? this.width / 2 : this.from + this.lane * this.most / 2) : this.across(places[0] ?? 0);
-    const first = Math.max(this.narrow ? step / 2 + 4 : 18, Math.min(this.room - span - (this.narrow ? step / 2 + 4 : 18), middle - span / 2));
+    const first = Math.max(this.narrow ? step / 2 + 4 : 36, Math.min(this.room - span - (this.narrow ? step / 2 + 4 : 18), middle - span / 2));
     const knot = this.tip + (places.length > 1 ? 34 : 0), source = places.length > 1 ? middle : this.across(places[0] ?? 0);
     const joined = places.length > 1 ? places.map((one) => svg("path", { d: this.curve(this.stacks.at(-1).at.at(-1), this.across(one), knot, middle), class: "ray", "stroke-width": Math.max(0.5, Math.min(2, 40 / places.length)), "stroke-opacity": 0.3 })) : [];
     const end = knot + (this.narrow ? 58 : 52);

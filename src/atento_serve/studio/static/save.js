@@ -1,5 +1,6 @@
 // A drawing as a file: a picture, a page that needs nothing else, or its numbers.
 import { make } from "./dom.js";
+import { css } from "./maps.js";
 
 const LOOK = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-family", "font-weight", "text-anchor",
   "opacity", "fill-opacity", "stroke-opacity", "stop-color", "image-rendering", "paint-order"];
@@ -38,7 +39,7 @@ async function drawn(address) {
   await image.decode();
   const canvas = make("canvas", { width: 2 * image.naturalWidth, height: 2 * image.naturalHeight });
   const ctx = canvas.getContext("2d");
-  ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--surface");
+  ctx.fillStyle = css("--surface");
   ctx.fillRect(0, 0, canvas.width, canvas.height);
   ctx.drawImage(image, 0, 0, canvas.width, canvas.height);
   return canvas;

@@ -77,7 +77,7 @@ class Studio {
     this.place = make("div", { id: "screen" });
     this.live = make("p", { class: "unseen", role: "status" });
     this.help = this.helpDialog();
-    const bar = make("header", { class: "bar" }, this.opener, make("strong", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), make("span", {}, "Atento Studio")), this.models,
+    const bar = make("header", { class: "bar" }, this.opener, make("strong", { class: "brand" }, make("img", { class: "mark", src: "mark.svg", alt: "" }), make("span", {}, "Atento Studio")), this.models,
       make("span", { class: "right" }, this.finder(), languages, this.more));
     const main = make("main", { id: "main" }, this.heading, this.purpose, this.strip.element, this.problem, this.place, this.honesty);
     document.body.replaceChildren(make("a", { class: "skip", href: "#main", on: { click: (event) => {
@@ -148,10 +148,7 @@ class Studio {
     document.documentElement.dataset.theme = state.get("theme");
     const busy = setTimeout(() => this.place.setAttribute("aria-busy", "true"), 150);
     try {
-      if (!this.known) {
-        this.known = await about();
-        globalThis.PAGE = { ramps: this.known.ramps };
-      }
+      this.known ??= await about();
       fillMenu(this.models.querySelector("select"), this.known.models.map((name) => [name, name]), this.model);
       fillMenu(this.second.querySelector("select"), [["", t("bar.none")], ...this.known.models.map((name) => [name, name])], state.get("b"));
       const row = SCREENS.find(({ name }) => name === state.get("screen"));

@@ -18,7 +18,7 @@ class Models {
     this.studio = studio;
     this.list = make("ul", { class: "cards", "aria-label": t("models.all") });
     this.facts = make("dl", { class: "facts" });
-    this.picture = make("img", { class: "diagram" });
+    this.picture = make("img", { class: "diagram paper" });
     this.text = make("pre", {});
     this.equivalent = folded(t("models.as_text"), () => this.text);
     this.element = make("div", {}, this.list, make("div", { class: "panels" },

@@ -4,7 +4,7 @@ import { slider } from "../bars.js";
 import { plot } from "../charts.js";
 import { button, check, folded, make, menu, numberField, svg, table } from "../dom.js";
 import { has, refused, t, whole } from "../i18n.js";
-import { headColour } from "../maps.js";
+import { css, headColour } from "../maps.js";
 import { svgText } from "../save.js";
 
 const AXES = ["steps", "tokens", "time"], MOST = 16, TOGETHER = { "train.loss": "loss", "valid.nll": "loss" };  // curves of one drawing
@@ -173,8 +173,8 @@ class Training {
 
   figure() {
     if (!this.charts?.length) return null;
-    const wide = this.charts[0].viewBox.baseVal.width, look = getComputedStyle(document.documentElement), words = `font-family="sans-serif" font-size="13" fill="${look.getPropertyValue("--ink").trim()}"`, high = 330 * this.charts.length;
-    const frame = new XMLSerializer().serializeToString(svg("rect", { width: wide, height: high, fill: look.getPropertyValue("--surface").trim() }));
+    const wide = this.charts[0].viewBox.baseVal.width, words = `font-family="sans-serif" font-size="13" fill="${css("--ink")}"`, high = 330 * this.charts.length;
+    const frame = new XMLSerializer().serializeToString(svg("rect", { width: wide, height: high, fill: css("--surface") }));
     const label = (text) => new XMLSerializer().serializeToString(document.createTextNode(text));
     const parts = this.charts.map((chart, at) => `<text x="10" y="${330 * at + 20}" ${words}>${label(this.drawn[at][0])}</text>${svgText(chart).replace("<svg", `<svg y="${330 * at + 28}"`)}`);
     return { name: "training", title: t("screen.training"), svgText: `<svg xmlns="http://www.w3.org/2000/svg" width="${wide}" height="${high}" viewBox="0 0 ${wide} ${high}">${frame}${parts.join("")}</svg>`,
