@@ -3,8 +3,9 @@
     python -m models.prepare PAIRS       after `models.pairs --out PAIRS` and `models.pivot --out PAIRS/spanish.tsv`
 
 PAIRS gets tatoeba.tsv, phrases.tsv of `models/phrases`, spanish.tsv's clean pairs as pivot.tsv, the same behind
-`<rules>` as rules.tsv, texts.tsv, words.tsv of dictionaries, and world.tsv, which the micro-world's grammar writes. Their
-columns are source and target; what `atento data clean` dropped is in *.dropped.tsv. A file that is there stays.
+`<rules>` as rules.tsv, texts.tsv, words.tsv of dictionaries, and world.tsv, which the micro-world's grammar writes,
+all with the columns source and target; what `atento data clean` dropped is in *.dropped.tsv. A file that is there
+stays.
 """
 
 import argparse
