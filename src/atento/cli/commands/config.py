@@ -159,7 +159,8 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
             yield from (f"data.{split}: no such file here: {path}" for path in absent)
             if absent or not paths or source.world is not None or source.dataset is not None:
                 continue
-            fields, first = TASKS[recipe.task_of(split)].fields, min(source.count or _FIRST, _FIRST)
+            spec, first = TASKS[recipe.task_of(split)], min(source.count or _FIRST, _FIRST)
+            fields = spec.partly_labelled if recipe.head else spec.fields
             files = [None] if source.file is None else source_files(source, loaded.folder, fields)[:_FILES]
             for file in files:
                 part = replace(source, file=file, count=first)

@@ -1,0 +1,396 @@
+"""Several tasks over one encoder (`tasks` of a recipe): trained, stopped and resumed, used by head, served, exported."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.data.files.source_lines import read_lines
+from atento.errors import CapabilityError, DataError, ModelError, RecipeError, UsageError
+from atento.runs.train import TrainedRun
+from conftest import ForkServer, refused
+from http_service import Served, error_of, served
+from runs import differences, events
+
+pytestmark = pytest.mark.integration
+
+KINDS = {"animal": ["gato", "cão", "coelho"], "fruta": ["maçã", "pera", "uva"], "país": ["Brasil", "Chile", "Peru"]}
+MOODS = {"afirma": "eu vejo {}", "nega": "não vejo {}", "pede": "mostra {} já"}
+NETWORK = {"architecture": "encoder", "d_model": 24, "d_ff": 48, "n_heads": 2, "n_layers": 1, "dropout": 0.1}
+TRAINING = {
+    "steps": 12,
+    "learning_rate": 5e-3,
+    "warmup": 2,
+    "precision": "float32",
+    "validate_every": 6,
+    "checkpoint_every": 6,
+    "log_every": 6,
+    "schedule": "constant",
+    "baseline": False,
+}
+
+
+def rows() -> list[dict[str, Any]]:
+    """Texts with a kind, a mood, a size and tags; each lacks one of them now and then."""
+    draw, found = random.Random(1), list[dict[str, Any]]()
+    for number in range(90):
+        kind, mood = draw.choice([*KINDS]), draw.choice([*MOODS])
+        text = f"{MOODS[mood].format(draw.choice(KINDS[kind]))} {number}"
+        size: float | None = 0.0 if kind == "fruta" else len(kind)
+        tags = ["NOME" if word in sum(KINDS.values(), []) else "OUTRO" for word in text.split()]
+        row = {"text": text, "kind": kind, "mood": mood, "size": size, "words": text.split(), "tags": tags}
+        lacking = [("kind",), ("mood",), ("size",), ("tags",), (), ()][number % 6]
+        found.append(row | dict.fromkeys(lacking))
+    return found
+
+
+def task(name: str, kind: str, held_out: int = 6, **fields: str) -> dict[str, Any]:
+    return {"name": name, "task": kind, "data": {"train": {"file": "rows.jsonl", **fields}, "held_out": held_out}}
+
+
+def recipe(**changes: Any) -> dict[str, Any]:
+    tasks = [
+        task("kind", "classification", text="text", label="kind"),
+        task("mood", "classification", text="text", label="mood") | {"share": 2, "weight": 0.5},
+        task("words", "tagging", tokens="words", tags="tags") | {"batch_tokens": 64},
+        task("size", "regression", text="text", score="size"),
+    ]
+    tokenizer = {"kind": "word", "vocab_size": 200}
+    return {"tasks": tasks, "network": NETWORK, "tokenizer": tokenizer, "training": TRAINING} | changes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("several")
+    (here / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows()), encoding="utf-8")
+    keys = ("text", "kind", "mood", "size")
+    table = "".join(",".join("" if row[key] is None else str(row[key]) for key in keys) + "\n" for row in rows())
+    (here / "rows.csv").write_text(f"{','.join(keys)}\n{table}", encoding="utf-8")
+    (here / "recipe.yaml").write_text(json.dumps(recipe()), encoding="utf-8")
+    return here
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> TrainedRun:
+    return atento.train(
+        folder / "recipe.yaml",
+        ["training.steps=240", "training.learning_rate=1e-2", "training.validate_every=60"],
+        out=folder / "run",
+        threads=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(run: TrainedRun) -> atento.Model:
+    return atento.load(run.folder, engine="torch")
+
+
+def test_every_head_learns_and_validation_shows_each_and_their_mean(run: TrainedRun, model: atento.Model) -> None:
+    valid = events(run.folder, "valid")[-1]
+    firsts = [valid[f"{name}"] for name in ("accuracy[kind]", "accuracy[mood]", "tag-accuracy[words]", "pearson[size]")]
+    assert valid["mean"] == pytest.approx(sum(firsts) / 4) and min(firsts) > 0.6 and run.best is not None
+    assert valid["nll"] == pytest.approx(sum(valid[f"nll[{name}]"] for name in ("kind", "mood", "words", "size")))
+    assert run.best == max(event["mean"] for event in events(run.folder, "valid"))
+    assert [head.name for head in model.network.config.heads] == ["kind", "mood", "words", "size"]
+    assert model.classify("eu vejo uva 3", head="kind").name == "fruta"
+    assert model.classify(["não vejo gato 4"], head="mood")[0].name == "nega"
+    assert {one.name for one in model.classifications(["x"], head="kind")[0]} == {*KINDS}
+    words = model.tag("mostra Chile já")  # the only head that tags
+    assert [word.label for word in words] == ["OUTRO", "NOME", "OUTRO"]
+    assert words == model.tag("mostra Chile já", head="words") == model.tag_words("mostra Chile já", head="words")
+    assert isinstance(model.similarity(["eu vejo uva 3"]), list)  # the only head that gives numbers
+    assert model.embed(["uva", "gato"]).shape == model.embed(["uva", "gato"], head="kind").shape == (2, 24)
+    assert model.explain("eu vejo uva 3", head="kind").target == "fruta"
+
+
+def test_records_without_a_label_count_for_the_other_heads(folder: Path, run: TrainedRun) -> None:
+    log = (run.folder / "train.log").read_text(encoding="utf-8")
+    for name in ("kind", "mood", "words", "size"):
+        assert f"warning: {name}: rows.jsonl: 15 examples without a text or a label left out" in log
+    tables = [
+        one | {"data": one["data"] | {"train": one["data"]["train"] | {"file": "rows.csv"}}}
+        for one in recipe()["tasks"]
+    ]
+    both = recipe(tasks=[tables[0], tables[3]])
+    both["data"] = {"folder": str(folder)}
+    one = atento.train(both, ["training.steps=2"], out=folder / "csv", threads=1)
+    assert "size: rows.csv: 15 examples without" in (one.folder / "train.log").read_text(encoding="utf-8")
+
+
+def test_texts_that_one_task_is_validated_on_train_no_other(run: TrainedRun, folder: Path, tmp_path: Path) -> None:
+    log = (run.folder / "train.log").read_text(encoding="utf-8")
+    assert log.count("training examples left out, whose texts are held out for another task") == 4
+    pairs = [("a b", "x", "1"), ("c d", "y", "2"), ("e f", "x", "1"), ("g h", "y", "2")]
+    (tmp_path / "t.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs), encoding="utf-8")
+    (tmp_path / "v.tsv").write_text("a b\t1\nc d\t2\ni j\t1\n", encoding="utf-8")
+    train = {"file": "t.tsv", "text": 0}
+    tasks = [
+        {"name": "one", "task": "classification", "data": {"train": train | {"label": 1}}},
+        {
+            "name": "two",
+            "task": "classification",
+            "data": {"train": train | {"label": 2}, "valid": {"file": "v.tsv", "text": 0, "label": 1}},
+        },
+    ]
+    made = recipe(tasks=tasks, data={"folder": str(tmp_path)})
+    done = atento.train(made, ["training.steps=2"], out=tmp_path / "run", threads=1)
+    log = (done.folder / "train.log").read_text(encoding="utf-8")
+    assert "one: 2 training examples left out, whose texts are held out" in log
+    assert "two: 4 training" not in log and "warning: two: 2 of 3 validation examples of v.tsv are also" in log
+
+
+def test_a_run_that_is_stopped_goes_on_bit_for_bit(server: ForkServer, folder: Path) -> None:
+    command = ["train", "recipe.yaml", "--threads", "1"]
+    for steps, out in ((12, "whole"), (6, "parts"), (12, "parts")):
+        done = server.run(*command, f"training.steps={steps}", "--out", out, cwd=folder)
+        assert done.status == 0, done.stderr
+    assert differences(folder / "whole", folder / "parts") == []
+    again = server.run(*command, "--out", "parts", cwd=folder)
+    assert again.status == 0 and "already finished" in again.stderr
+    other = server.run(*command, "tasks.1.share=3", "--out", "parts", cwd=folder)
+    refused(other, "parts is a run of another recipe: tasks.1.share: 2.0 -> 3.0")
+    moved = folder / "moved"
+    moved.mkdir()
+    (moved / "rows.jsonl").write_bytes((folder / "rows.jsonl").read_bytes())
+    assert server.run(*command, f"data.folder={moved}", "--out", "parts", cwd=folder).status == 0
+
+
+def test_a_saved_model_and_each_head_alone_give_the_same(model: atento.Model, tmp_path: Path) -> None:
+    texts = ["eu vejo uva 3", "não vejo gato 4", "mostra Chile já"]
+    wanted = {head: model.classifications(texts, head=head) for head in ("kind", "mood")}
+    saved = atento.load(model.save(tmp_path / "all"), engine="torch")
+    assert {head: saved.classifications(texts, head=head) for head in wanted} == wanted
+    assert (
+        "Heads: kind (classification), mood (classification), words (tagging)"
+        in (tmp_path / "all" / "README.md").read_text()
+    )
+    assert "model.classify('Olá.', head='kind')" in (tmp_path / "all" / "README.md").read_text(encoding="utf-8")
+    for head in wanted:
+        alone = atento.load(model.head(head).save(tmp_path / head), engine="torch")
+        assert alone.classifications(texts) == wanted[head] and "tasks" not in alone.config
+        assert [one.name for one in alone.network.config.heads] == ["classification"]
+        assert len(alone.network.state_dict()) < len(model.network.state_dict())
+    view = model.head("words")
+    assert view.tag("mostra Chile já") == model.tag("mostra Chile já") and view.network.stack is model.network.stack
+    with torch.no_grad():
+        model.network.heads["kind"].out.bias += 1  # type: ignore[union-attr,operator]
+        assert model.classifications(texts, head="kind") != wanted["kind"]  # a view is no copy
+        model.network.heads["kind"].out.bias -= 1  # type: ignore[union-attr,operator]
+
+
+def test_evaluation_scores_a_head_as_validation_did(folder: Path, run: TrainedRun, server: ForkServer) -> None:
+    path = str(folder / "rows.jsonl")
+    scores = {head: atento.evaluate(run.folder, path, head=head) for head in ("kind", "mood", "words", "size")}
+    assert [next(iter(of)) for of in scores.values()] == ["accuracy", "accuracy", "tag-accuracy", "pearson"]
+    assert scores["words"] == scores["words"] and all(next(iter(of.values())).value > 0.6 for of in scores.values())
+    assert atento.evaluate(run.folder, path, "tagging")["tag-accuracy"].value == scores["words"]["tag-accuracy"].value
+    done = server.run("evaluate", "run", "rows.jsonl", "--head", "mood", "--json", cwd=folder)
+    assert json.loads(done.stdout)["accuracy"]["value"] == scores["mood"]["accuracy"].value
+    refused(
+        server.run("evaluate", "run", "rows.jsonl", cwd=folder), "must name one of the heads: this model has kind, mood"
+    )
+    refused(
+        server.run("evaluate", "run", "rows.jsonl", "--head", "mod", cwd=folder), "no head 'mod'; did you mean 'mood'?"
+    )
+    refused(
+        server.run("evaluate", "run", "rows.jsonl", "--head", "mood", "--calibrate", cwd=folder), "a model of one head"
+    )
+
+
+def test_commands_take_the_head_by_its_name(
+    folder: Path, run: TrainedRun, model: atento.Model, server: ForkServer
+) -> None:
+    texts = "eu vejo uva 3\n\nnão vejo gato 4\n"
+    done = server.run("classify", "run", "--head", "kind", "--engine", "torch", cwd=folder, stdin=texts)
+    wanted = model.classify(["eu vejo uva 3", "não vejo gato 4"], head="kind")
+    lines = [f"{one.name}\t{one.probability:.4f}" for one in wanted]
+    assert done.stdout == f"{lines[0]}\n\n{lines[1]}\n", done.stderr
+    refused(
+        server.run("classify", "run", cwd=folder, stdin="a\n"),
+        "`head` (--head NAME) must name one of the heads that classify: this model has kind, mood",
+    )
+    tagged = server.run("tag", "run", cwd=folder, stdin="mostra Chile já\n")
+    assert tagged.stdout == "mostra/OUTRO Chile/NOME já/OUTRO\n", tagged.stderr
+    refused(
+        server.run("tag", "run", "--head", "kind", cwd=folder, stdin="a\n"),
+        "trained for classification and has no tagging head",
+    )
+    explained = server.run(
+        "classify", "run", "--head", "mood", "--explain", "--json", cwd=folder, stdin="não vejo uva\n"
+    )
+    assert json.loads(explained.stdout)["target"] in MOODS, explained.stderr
+    vectors = server.run("embed", "run", "--head", "kind", cwd=folder, stdin="uva\n")
+    assert len(vectors.stdout.split()) == 24
+    (folder / "lines.txt").write_text(texts, encoding="utf-8")
+    parts = server.run(
+        "classify",
+        "run",
+        "lines.txt",
+        "--head",
+        "kind",
+        "--cluster",
+        "local",
+        "--workers",
+        "1",
+        "--out",
+        "cluster",
+        cwd=folder,
+    )
+    assert parts.status == 0, parts.stderr
+    joined = server.run("collect", "cluster", cwd=folder)
+    assert joined.stdout == done.stdout, joined.stderr
+    one = server.run("convert", "run", "--to", "atento", "--out", "one", "--head", "mood", cwd=folder)
+    assert one.status == 0, one.stderr
+    assert atento.load(folder / "one").classify("não vejo uva").name == model.classify("não vejo uva", head="mood").name
+    refused(
+        server.run("convert", "run", "--to", "huggingface", "--out", "two", cwd=folder),
+        "holds one head of kind, mood, words, size: --head NAME",
+    )
+
+
+@pytest.fixture(scope="module")
+def service(run: TrainedRun) -> Iterator[Served]:
+    with served([f"several={run.folder}", "--max-wait-ms", "1"]) as running:
+        yield running
+
+
+def test_the_service_takes_the_head_by_its_name(service: Served, model: atento.Model) -> None:
+    text = "não vejo uva 3"
+    assert service.get("/info").json()["models"]["several"]["heads"] == {
+        "kind": "classification",
+        "mood": "classification",
+        "words": "tagging",
+        "size": "regression",
+    }
+    for head in ("kind", "mood"):
+        wanted = [(one.name, one.probability) for one in model.classifications([text], head=head)[0]]
+        for body in ({"inputs": text, "parameters": {"head": head}}, {"inputs": text, "head": head}):
+            (labels,) = service.post("/models/several", body).json()
+            assert [one["label"] for one in labels] == [name for name, _ in wanted]
+            assert [one["score"] for one in labels] == pytest.approx([share for _, share in wanted], abs=1e-5)
+    tags = service.post("/models/several", {"inputs": "mostra Chile já", "parameters": {"head": "words"}}).json()
+    assert [one["entity_group"] for one in tags] == ["OUTRO", "NOME", "OUTRO"]
+    assert service.post("/token-classification", {"inputs": "mostra Chile já"}).json() == tags
+    assert service.post("/text-classification", {"inputs": text, "head": "mood"}).status_code == 200
+    for body, message, pointer in (
+        ({"inputs": text}, "must name one of the heads that classify: this model has kind, mood", ""),
+        ({"inputs": text, "head": "mod"}, "no head the text 'mod'; did you mean 'mood'?", "/parameters/head"),
+        ({"inputs": text, "head": ["mood"]}, "the model has no head a list of 1", "/parameters/head"),
+        (
+            {"inputs": text, "head": "kind", "function_to_apply": "sigmoid"},
+            "must be softmax",
+            "/parameters/function_to_apply",
+        ),
+    ):
+        answer = service.post("/models/several", body)
+        assert answer.status_code == 422 and message in answer.text, answer.text
+        assert error_of(answer.json())["param"] == pointer
+    assert service.post("/text-classification", {"inputs": text, "head": "words"}).status_code == 422
+
+
+A = task("a", "classification", text="text", label="kind")
+B = task("b", "classification", text="text", label="mood")
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"task": "classification"}, r"recipe: task is for a recipe of one task, and tasks beside it has several"),
+    ({"metrics": ["f1"]}, r"metrics is for a recipe of one task"),
+    ({"tasks": [A]}, r"tasks must list two or more, each with `name`, `task` and `data`: got a list of 1"),
+    ({"tasks": "a"}, r"tasks must list two or more"),
+    ({"tasks": [A, A]}, r"tasks must have different names: got 'a' twice"),
+    ({"tasks": [A, B | {"share": 0}]}, r"`share` must be finite and above 0: got 0"),
+    ({"tasks": [A, {"name": "b", "task": "classification"}]}, r"data.train is missing: .* \(task 'b'\)"),
+    (
+        {"tasks": [A, B | {"task": "translation"}]},
+        r"tasks.1.task must label or rate texts or tag words: got 'translation'",
+    ),
+    ({"tasks": [A, B | {"task": "clasification"}]}, r"got 'clasification'; did you mean 'classification'\?"),
+    (
+        {"tasks": [A, B | {"metrics": ["entity-f1"]}]},
+        r"metrics?:? ?unknown metric 'entity-f1'.*\(task 'b'\)|unknown metric 'entity-f1'",
+    ),
+    ({"tasks": [A, B | {"weigth": 1}]}, r"unknown key 'weigth' in tasks.1; did you mean 'weight'\?"),
+    ({"tasks": [A, B | {"name": "b.c"}]}, r"`name` of a task must have letters, digits, - and _"),
+    ({"tasks": [A, B | {"name": "keys"}]}, r"`name` of a head cannot be 'keys'"),
+    ({"teacher": "other"}, r"teacher is for a recipe of one task"),
+    ({"init": {"model": "m", "train": "head", "classifier": {}}}, r"init.classifier is for one task"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSALS)
+def test_what_is_wrong_is_refused_in_one_sentence(
+    folder: Path, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    made = recipe(tasks=[A, B], data={"folder": str(folder)}) | changes
+    with pytest.raises(RecipeError, match=message):
+        atento.train(made, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_wrong_records_name_the_task_file_and_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("a\tx\nb\tx\n", encoding="utf-8")
+    same = {
+        "name": "b",
+        "task": "classification",
+        "data": {"train": {"file": str(tmp_path / "one.tsv"), "text": 0, "label": 1}},
+    }
+    with pytest.raises(DataError, match=r"the training data has only one label, 'x'.*\(task 'b'\)"):
+        atento.train(recipe(tasks=[A, same], data={"folder": str(folder)}), out=tmp_path / "run")
+    broken = A | {"name": "c", "data": {"train": {"file": "rows.jsonl", "text": "text", "label": "kindd"}}}
+    with pytest.raises(DataError, match=r"rows.jsonl:1: .*kindd.*\(task 'c'\)"):
+        atento.train(recipe(tasks=[A, broken], data={"folder": str(folder)}), out=tmp_path / "run")
+
+
+def test_heads_that_do_not_fit_are_named(model: atento.Model) -> None:
+    for call in (model.classify, model.classifications):
+        with pytest.raises(UsageError, match=r"must name one of the heads that classify: this model has kind, mood"):
+            call(["a"])
+        with pytest.raises(
+            UsageError, match=r"the model has no head 'kin'; did you mean 'kind'\? Known: kind, mood, size, words"
+        ):
+            call(["a"], head="kin")
+    with pytest.raises(CapabilityError, match="trained for tagging and has no classification head"):
+        model.classify("a", head="words")
+    with pytest.raises(CapabilityError, match="holds one head of kind, mood, words, size"):
+        model.save("nowhere", layout="huggingface")
+
+
+def test_commands_of_one_task_say_so(server: ForkServer, folder: Path) -> None:
+    for words in (("data", "stats"), ("data", "peek"), ("plan",), ("baseline",)):
+        refused(
+            server.run(*words, "recipe.yaml", cwd=folder),
+            "takes a recipe with `task`: recipe has the tasks kind, mood, words, size",
+        )
+    checked = server.run("config", "check", "recipe.yaml", cwd=folder)
+    assert checked.stdout == "ok\n", checked.stderr
+    shown = server.run("config", "show", "recipe.yaml", cwd=folder)
+    (folder / "shown.yaml").write_text(shown.stdout, encoding="utf-8")
+    assert server.run("config", "show", "shown.yaml", cwd=folder).stdout == shown.stdout.replace(
+        "name: recipe", "name: recipe"
+    )
+    assert "\ntask:" not in shown.stdout and "\ndata:" not in shown.stdout
+
+
+def test_a_folder_whose_tasks_are_no_heads_is_refused(model: atento.Model, tmp_path: Path) -> None:
+    path = model.save(tmp_path / "all")
+    (path / "MANIFEST.json").unlink()
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    for tasks in (
+        [],
+        {"kind": 1},
+        {"kind": {"task": "no such"}},
+        {"other": {"task": "tagging"}},
+        {"kind": {"task": []}},
+    ):
+        (path / "config.json").write_text(json.dumps(config | {"tasks": tasks}), encoding="utf-8")
+        with pytest.raises(ModelError, match="`tasks` must have the task of each head by its name"):
+            atento.load(path)
+
+
+def test_the_log_says_what_each_task_gets(run: TrainedRun) -> None:
+    lines = [line for line in read_lines(run.folder / "train.log") if " of the updates, " in line]
+    assert [line.partition(": ")[0].split()[-1] for line in lines] == ["kind", "mood", "words", "size"]
+    assert "mood: 40.0% of the updates, each of about 32 texts" in lines[1] and "about 64 words" in lines[2]
