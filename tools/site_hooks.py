@@ -28,7 +28,7 @@ NAMED = re.compile(r"\bdocs/([\w/-]+)\.md(#[\w-]+)?")
 MODULES: dict[str, tuple[str, ...]] = {
     "atento": (
         *("model.load", "runs.train.train", "evaluation.evaluate", "runs.search.run_search.search"),
-        *("suites.run_suite.glue", "model.Model", "errors.AtentoError"),
+        *("suites.run_suite.glue", "model.Model", "retrieval.text_index.Index", "errors.AtentoError"),
     ),
     "atento.attention": ("observe.observe", "prove.prove"),
     "atento.attention.masks": (),
