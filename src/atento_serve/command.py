@@ -92,7 +92,7 @@ Host = Annotated[str, typer.Option(metavar="H", help="The address to listen on."
 MaxInput = Annotated[int | None, _number("Maximum tokens of a text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that fail.")]
 StudioCache = Annotated[
-    int, typer.Option(metavar="MB", min=1, help="Megabytes for what Studio computed, of 20 texts at most.")
+    int, typer.Option(metavar="MB", min=1, help="Megabytes for what Studio computed, of 200 texts at most.")
 ]
 
 

@@ -42,6 +42,8 @@ def test_the_keys_turn_through_ten_chapters(browser: Any, small: Served, languag
         text = str(seen.page.locator(".tour > p").first.text_content())
         assert 3 <= len(re.findall(r"[.:?!](?: |$)", text.replace(": ", " "))) <= 6, text
         assert seen.page.locator(".tour figure").is_visible() and len(shown(seen)) > 2
+        assert seen.page.locator(".tour .river").is_visible()  # it goes along One sentence, whose part is marked
+        assert seen.page.locator(".river [data-part][aria-pressed=true]").count() == 1
         seen.page.locator("#question summary").click()
         assert seen.page.locator("#question p").is_visible()
         for box in seen.page.locator(".source").all():
@@ -73,6 +75,76 @@ def test_the_figures_are_of_the_package_s_models(browser: Any, small: Served) ->
     for chapter in range(1, 11):
         seen.go("tour", chapter=chapter).page.locator("#try").click()
         assert seen.wait().problem == "" and seen.state["screen"] != "tour", chapter
+
+
+READ = (11, 4, 0.31, 6, None, None, None, None, None, None)  # what is known beforehand of the answers
+
+
+def test_a_number_that_is_read_off_is_checked(browser: Any, small: Served) -> None:
+    """Right with a point or a comma and a sign of per cent; what is too small or too large is told."""
+    seen = StudioPage(browser, small)
+    page, told = seen.page, seen.page.locator(".quiz output")
+    for chapter, known in enumerate(READ, start=1):
+        seen.go("tour", chapter=chapter)
+        answer = page.evaluate("studio.screen.answer")
+        assert answer is not None and (known is None or round(answer, 2) == known), chapter
+        box, digits = page.locator("#reading"), page.evaluate("studio.screen.chapter.digits")
+        given = f"{answer:.{digits}f}"
+        for typed, said in (
+            ("", "Give a number"),
+            ("about three", "Give a number"),
+            (str(answer - 40), "it is more"),
+            (str(answer + 40), "it is less"),
+            (given.replace(".", ",") + " %", f"Right: {given}"),
+        ):
+            box.fill(typed)
+            page.locator("#check").click() if typed else box.press("Enter")
+            assert said in str(told.text_content()), (chapter, typed)
+    assert seen.complaints == []
+
+
+def test_a_link_opens_a_chapter_with_a_sentence_and_a_model(browser: Any, small: Served) -> None:
+    """The numbers are those of that model; the next chapter has them too where it can, and says where it cannot."""
+    text = "The white cat sleeps in the old house."
+    seen = StudioPage(browser, small, fresh=True).go("tour", chapter=8, model="atento-en-pt", text=text)
+    model: Any = atento.load("atento-en-pt")
+    weights = model.attend(text, model.translate(text)).word_weights(0, "mean", "cross")
+    rows = shown(seen)
+    assert [row[0] for row in rows] == [group.label for group in weights.columns]
+    assert np.allclose([float(row[1].split(" ")[0]) for row in rows], weights.weights[1], atol=1e-5)
+    assert weights.rows[1].label in str(seen.page.locator(".quiz label").text_content())
+    assert seen.page.locator("#line [aria-pressed=true]").text_content() == " gato"
+    seen.page.locator("#after").click()
+    assert seen.wait().state == {"screen": "tour", "chapter": "9", "model": "atento-en-pt", "text": text}
+    assert shown(seen)[0][0] == model.translate(text, beam=4)
+    seen.go("tour", chapter=6, model="atento-en-pt", text=text)
+    assert seen.state["model"] == "micro-world-mlm"
+    assert seen.page.locator("textarea").first.input_value() == "O gato vê a casa velha."
+    assert "atento-en-pt cannot be shown" in str(seen.page.locator("#instead").text_content())
+    seen.page.locator("#before").click()
+    assert seen.wait().state["model"] == "micro-world-lm"
+    seen.go("tour", chapter=3, text="O menino dorme.")
+    assert seen.state["model"] == "micro-world-lm" and seen.page.locator(".river").is_visible()
+    assert seen.page.locator("textarea").first.input_value() == "O menino dorme." and seen.complaints == []
+    seen.go("tour", chapter=1, model="micro-world-lm", text="<img src=x> </b>")
+    assert seen.problem == "" and seen.page.locator("#screen img, #screen b").count() == 0
+
+
+def test_a_chapter_is_printed_on_one_page(browser: Any, small: Served) -> None:
+    """In light colours, with the picture, the figure, room for answers; without what is only for a screen."""
+    seen = StudioPage(browser, small, color_scheme="dark", fresh=True)
+    for chapter in (2, 3, 8):
+        seen.go("tour", chapter=chapter)
+        file = seen.page.pdf(prefer_css_page_size=True)
+        assert len(re.findall(rb"/Type ?/Page\b", file)) == 1, chapter
+    seen.page.set_viewport_size({"width": 680, "height": 900})
+    seen.page.emulate_media(media="print", color_scheme="dark")
+    hidden = seen.page.locator(".bar, .rail, .strip, .controls, #try, #check, .equivalent")
+    assert not any(hidden.evaluate_all("all => all.map((one) => one.checkVisibility())"))
+    for part in ("#chapter-title", ".tour .river", ".tour figure", ".quiz label", "#question summary"):
+        assert seen.page.locator(part).first.is_visible(), part
+    paper = seen.page.evaluate("getComputedStyle(document.querySelector('.river .ground')).fill")
+    assert paper == "rgb(255, 255, 255)" and seen.complaints == []
 
 
 def test_without_the_small_models_a_chapter_says_how_to_see_its_figure(browser: Any, studio: Served) -> None:

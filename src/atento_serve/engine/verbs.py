@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from atento.config.tables.tasks import TASKS, verb_of
 from atento.config.tables.verbs import WRITING
@@ -325,12 +326,17 @@ def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) ->
     )
 
 
+_VERBS: WeakKeyDictionary[Model, list[str]] = WeakKeyDictionary()  # trying them takes 20 ms
+
+
 def verbs_of(model: Model) -> list[str]:
     """The verbs that the model can do, that of its task first."""
-    own = verb_of(model.config.get("task"))
-    known = dict.fromkeys([*(spec.verb for spec in TASKS.values()), *_CALLS])
-    able = [verb for verb in known if verb is not None and _can(model, verb)]
-    return sorted(able, key=lambda verb: verb != own)
+    if model not in _VERBS:
+        own = verb_of(model.config.get("task"))
+        known = dict.fromkeys([*(spec.verb for spec in TASKS.values()), *_CALLS])
+        able = [verb for verb in known if verb is not None and _can(model, verb)]
+        _VERBS[model] = sorted(able, key=lambda verb: verb != own)
+    return _VERBS[model]
 
 
 def _can(model: Model, verb: str) -> bool:

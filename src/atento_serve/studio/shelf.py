@@ -14,7 +14,7 @@ from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields
 from atento_serve.settings import Limits, ModelSettings
 
-MOST_MODELS, MOST_TOKENIZERS, MOST_RESULTS = 4, 8, 20
+MOST_MODELS, MOST_TOKENIZERS, MOST_RESULTS = 4, 8, 200
 T = TypeVar("T")
 Values = dict[str, object]
 """What an answer says, as plain data."""

@@ -11,6 +11,8 @@ from atento_serve.http.errors import ServiceError, busy
 from atento_serve.settings import Limits, StudioSettings
 from atento_serve.studio.process_loop import Answered
 
+_PER_REQUEST = 8  # short ones of a page for one of the service: a browser sends six at once, a class thirty times that
+
 
 class Studio:
     """What Studio shows, and its two processes: one holds the models and computes, one reads the runs.
@@ -60,8 +62,8 @@ class StudioProcess:
         """
         limits = self._limits
         with self._lock:
-            if self._under_way >= limits.queue:
-                raise busy(f"Studio has all the {limits.queue:,} requests that it takes", 1)
+            if self._under_way >= (most := limits.queue * _PER_REQUEST):
+                raise busy(f"Studio has all the {most:,} requests that it takes", 1)
             self._under_way += 1
         work = self._thread.submit(self._exchange, function, arguments)
         work.add_done_callback(self._ended)  # also of work that nobody waits for any more

@@ -120,7 +120,12 @@ def trace_of(shelf: Shelf, fields: TextFields) -> Trace:
         trace = _trace(model, fields)
         return trace, trace.size
 
-    return shelf.kept(make, "trace", fields.model, fields.text, fields.target, fields.second, fields.spans)
+    def named(target: str | None) -> tuple[object, ...]:
+        return "trace", fields.model, fields.text, target, fields.second, fields.spans
+
+    trace = shelf.kept(make, *named(fields.target))
+    # a page that was told what the model writes gives it back as the target
+    return trace if trace.target == fields.target else shelf.kept(lambda: (trace, 0), *named(trace.target))
 
 
 def masked_text(model: Model, text: str, spans: list[list[int]]) -> str:

@@ -66,7 +66,7 @@ export class River {
     const { narrow, stacks, width } = this, gates = stacks.reduce((sum, { norms }) => sum + norms.length - 1, 0), two = stacks.length > 1;
     this.lane = narrow ? Math.min(40, (width - 12) / this.most) : Math.min(27, 430 / this.most);
     const cells = narrow ? 20 : 34, out = this.written ? (narrow ? 34 : 64) : 8, end = narrow ? 150 : 264;
-    const room = ({ labels }) => (narrow ? 48 : this.lane < 11 ? 14 : 20 + 7.4 * Math.min(9, Math.max(4, ...labels.map((one) => clean(one).length))));
+    const room = ({ labels }) => (narrow ? 56 : this.lane < 11 ? 14 : 20 + 7.4 * Math.min(9, Math.max(4, ...labels.map((one) => clean(one).length))));
     const fixed = stacks.reduce((sum, stack) => sum + room(stack) + cells, 0) + (two ? 134 : 0) + out + end;
     this.gap = narrow ? 0 : Math.max(48, Math.min(280, (width - fixed) / gates));
     const most = (maps) => Math.max(1, ...maps.flatMap(({ heads }) => heads)), own = most(Object.entries(this.maps).flatMap(([kind, one]) => (kind === "cross" ? [] : [one])));
@@ -196,7 +196,7 @@ export class River {
         const { columns: across, size, tall } = this.grids[kind === "cross" ? "cross" : "own"], step = size + 3, start = kind === "cross" ? reader.bridge[0] : reader.at[layer];
         const room = kind === "cross" && !this.narrow ? 132 : this.gap, wide = Math.min(count, across) * step;
         const left = this.narrow ? (this.width - wide) / 2 : start + (room - 10 - wide) / 2 + 2, top = (this.narrow ? start : 0) + 22 + (kind === "cross" ? layer * tall : 0);
-        const title = kind === "cross" ? this.texts.cross : this.gap < 96 && !this.narrow ? String(layer) : `${this.texts[kind]} ${layer}`;
+        const whole = `${this.texts[kind]} ${layer}`, title = kind === "cross" ? this.texts.cross : this.gap < 8 * whole.length && !this.narrow ? String(layer) : whole;
         const named = kind === "cross" && layer ? [] : [svg("text", { class: "title", x: this.narrow ? this.width / 2 : start + room / 2 - 3, y: top - 8, "text-anchor": "middle" }, title)];
         return [...named, ...Array.from({ length: count }, (_, head) => {
           const x = left + (head % across) * step, y = top + Math.floor(head / across) * step;

@@ -26,6 +26,7 @@ class Studio {
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("click", ({ target }) => this.close(target));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.update(new Set(["theme"])));
+    matchMedia("print").addEventListener("change", () => this.screen?.paint?.());  // in light colours on paper
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.screen?.resize?.(); } });
     globalThis.isDark = () => this.dark;  // of the drawings that the attention page shares
@@ -35,6 +36,7 @@ class Studio {
 
   get dark() {
     const theme = this.state.get("theme");
+    if (matchMedia("print").matches) return false;
     return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   }
 
@@ -194,7 +196,7 @@ class Studio {
     if (!given) Object.assign(this.state.defaults, { second, question });
     if (text !== this.state.defaults.text) {  // a text that the model reads, where none was given
       this.state.defaults.text = text;
-      if (SCREENS.find(({ name }) => name === this.shown)?.text === "only") this.update(new Set(["text"]));
+      if (!given && SCREENS.find(({ name }) => name === this.shown)?.text === "only") this.update(new Set(["text"]));
     }
     this.badge.textContent = card ? `${card.device} · ${card.precision}` : "";
     this.drawRail();

@@ -24,7 +24,7 @@ const maps = remembering(12, async (fields) => {
   return { ...about, data: new Uint8Array(data) };
 });
 
-class One {
+export class One {
   constructor(studio) {
     this.studio = studio;
     this.second = secondText(studio, t("one.second"), () => (beside(studio.card) === "question" ? "question" : "second"));
@@ -59,11 +59,11 @@ class One {
     return { ...input, ...(wanted.length ? { spans: wanted.map((at) => spans[at].map((place) => points(text, place))) } : {}) };
   }
 
-  // The place of the token that is looked at among those of the last stack.
+  // The place of the token that is looked at among those of the last stack; `home`: where nothing was chosen.
   get at() {
     const { length } = this.river?.stacks.at(-1).labels ?? [];
     if (this.ends === "fill") return Math.max(0, this.flow.sides.source.tokens.findIndex(([,,, special], at) => special && at > 0 && at < length - 1));
-    const home = this.ends === "next" ? Math.floor((length - 1) / 2) : length - 1;
+    const home = this.home ?? (this.ends === "next" ? Math.floor((length - 1) / 2) : length - 1);
     return Math.max(0, Math.min(length - 1, this.studio.state.get("at") === "" ? home : this.studio.state.number("at")));
   }
 
@@ -76,7 +76,7 @@ class One {
     if (!current()) return;
     const key = JSON.stringify([full, dark, document.documentElement.lang, this.window.clientWidth]);
     if (this.key !== key) {
-      Object.assign(this, { key, flow, full, threads, maps: Object.fromEntries(small) });
+      Object.assign(this, { key, flow, full, threads, maps: Object.fromEntries(small), wide: this.window.clientWidth });
       this.build();
     }
     await this.look(current);
@@ -101,6 +101,14 @@ class One {
       point: (side, place) => { this.light(side, place); this.tell(side, place); },
       choose: (side, place) => this.studio.state.set(side === given.at(-1).side && this.ends === "next" ? { at: place, pin: "" } : { pin: `${side}-${place}` }) }, this.window.clientWidth - 2);
     this.window.replaceChildren(this.river.element);
+  }
+
+  // Draws again what is shown, in the colours of now.
+  paint() {
+    if (!this.said) return;
+    this.build();
+    this.river.say(this.at, this.said.rows.slice(0, SHOWN), this.said.places);
+    this.light(null);
   }
 
   // The first numbers of each token's vector, a row a token.
@@ -305,10 +313,7 @@ class One {
   }
 
   resize() {
-    if (this.key && this.window.clientWidth && this.window.clientWidth !== this.wide) {
-      this.wide = this.window.clientWidth;
-      this.studio.update(new Set(["width"]));
-    }
+    if (this.key && this.window.clientWidth && this.window.clientWidth !== this.wide) this.studio.update(new Set(["width"]));
   }
 
   close() {
