@@ -1,4 +1,4 @@
-"""Several tasks over one encoder (`tasks` of a recipe): trained, stopped and resumed, used by head, served, exported."""
+"""Several tasks over one encoder (`tasks` of a recipe): trained, resumed, used by head, served, exported."""
 
 import json
 import random
@@ -42,7 +42,7 @@ def rows() -> list[dict[str, Any]]:
         kind, mood = draw.choice([*KINDS]), draw.choice([*MOODS])
         text = f"{MOODS[mood].format(draw.choice(KINDS[kind]))} {number}"
         size: float | None = 0.0 if kind == "fruta" else len(kind)
-        tags = ["NOME" if word in sum(KINDS.values(), []) else "OUTRO" for word in text.split()]
+        tags = ["NOME" if any(word in words for words in KINDS.values()) else "OUTRO" for word in text.split()]
         row = {"text": text, "kind": kind, "mood": mood, "size": size, "words": text.split(), "tags": tags}
         lacking = [("kind",), ("mood",), ("size",), ("tags",), (), ()][number % 6]
         found.append(row | dict.fromkeys(lacking))

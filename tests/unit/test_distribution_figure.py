@@ -35,7 +35,7 @@ def test_j6_bars_are_as_high_as_tokens_are_probable_and_dark_where_kept() -> Non
     highest = max(height for height, _ in found)
     shares = [height / highest * 0.9 for height, _ in found]  # one scale for both
     assert shares == pytest.approx([*sorted(FLAT, reverse=True), *sorted(PEAKED, reverse=True)], abs=1e-3)
-    assert [colour == "#2f6db5" for _, colour in found] == [True, True, False, False, False] * 2
+    assert [colour == "#0072b2" for _, colour in found] == [True, True, False, False, False] * 2
     assert "keeps 2 of 5 tokens, 50.0% of the mass" in texts(drawing)
     assert "keeps 2 of 5 tokens, 94.0% of the mass" in texts(drawing)
 
@@ -43,7 +43,7 @@ def test_j6_bars_are_as_high_as_tokens_are_probable_and_dark_where_kept() -> Non
 def test_names_are_escaped_and_shown_in_order() -> None:
     drawing = distribution_svg([NextToken("a < b", PEAKED, names=NAMES)], title="A & B")
     assert texts(drawing) == ["A & B", "a < b", "5 tokens", "pulou & caiu", "alto", "\ufffd", "<gato>", "o"]
-    assert {colour for _, colour in bars(drawing)} == {"#2f6db5"}
+    assert {colour for _, colour in bars(drawing)} == {"#0072b2"}
 
 
 def test_what_finds_no_room_is_told() -> None:

@@ -23,7 +23,7 @@ from atento.models.model_folder import network_config
 from atento.networks import EncoderDecoder, build_network
 from atento.runs.fine_tuning import changed_heads, with_inherited
 from atento.runs.multilingual import network_of_run
-from atento.runs.prepare import with_objective_heads, with_task_heads
+from atento.runs.task_heads import with_objective_heads, with_task_heads
 from atento.text import Tokenizer
 
 

@@ -45,7 +45,7 @@ def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
     assert set(get_args(fields["mbr"])) < set(get_args(options["mbr"]))
     assert {options[name] for name in LISTS} == {str | Sequence[str]}
     options, fields = get_type_hints(EmbeddingOptions), get_type_hints(EmbeddingConfig)
-    assert options.keys() - fields.keys() == {"prompt_name", "dimensions"}
+    assert options.keys() - fields.keys() == {"prompt_name", "dimensions", "head"}
     assert fields.items() - options.items() == {(name, fields[name]) for name in PROMPTS}
 
 
@@ -56,7 +56,7 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert "split_sentences" in inspect.signature(Model.translate).parameters
     embedding = {*EmbeddingOptions.__annotations__}
     explain = {"explain", "explain_method", "explain_out"}  # a method of its own, `Model.explain`
-    loaded = {"engine"}  # `evaluate` takes a model that was loaded with one
+    loaded = {"engine", "head"}  # `evaluate` takes a model that was loaded with one, and its options the head
     # which file is read, how, and where results go is not Python's
     files = {"out", "file", "as_json", "report", "confusion", "cluster", "table", "reliability"}
     for command, functions, more in (

@@ -14,8 +14,9 @@ from atento.data.records.splits import Split
 from atento.errors import MissingPartError, RecipeError
 from atento.metrics import Score
 from atento.metrics.metric_table import quality, signed
-from atento.runs.prepare import Data, read_data, training_labels
+from atento.runs.prepare import Data, read_data
 from atento.runs.simple_learners import learners_of
+from atento.runs.task_heads import training_labels
 from atento.splitmix import permutation
 from atento.tasks.learned_metrics import load_learned
 from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of, usual_metrics

@@ -53,10 +53,11 @@ from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
 from atento.runs.plans.minutes import fix_updates
 from atento.runs.plans.run_plan import new_shapes
-from atento.runs.prepare import Data, fitted_to, model_of, network_for, training_batches, with_heads
+from atento.runs.prepare import Data, fitted_to, network_for, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.setup import Setup
 from atento.runs.simple_baseline import with_usual_metrics
+from atento.runs.task_heads import model_of, with_heads
 from atento.runs.task_parts import config_of, keep_metrics, mixed, read_parts
 from atento.runs.teachers import load_teachers
 from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config

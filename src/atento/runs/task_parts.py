@@ -17,8 +17,9 @@ from atento.data.records.splits import Split, subset
 from atento.data.records.values import as_text
 from atento.errors import counted
 from atento.runs.model_config import facts_of_data, model_config
-from atento.runs.prepare import Data, labels_by_record
+from atento.runs.prepare import Data
 from atento.runs.setup import Setup
+from atento.runs.task_heads import labels_by_record
 from atento.runs.token_data import data_of_run
 
 

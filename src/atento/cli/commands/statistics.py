@@ -21,7 +21,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
     from atento.data.records.splits import overlap, split_of
-    from atento.runs.prepare import labels_by_record, read_sources
+    from atento.runs.prepare import read_sources
+    from atento.runs.task_heads import labels_by_record
     from atento.runs.token_data import is_stored
 
     if is_stored(loaded):
