@@ -254,8 +254,9 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
                 options |= _scale(recipe, train, out_bias=options.get("out_bias", True))
             before = replace(before or HeadConfig(kind, names, **options), labels=names)
         if own is not None:
-            plain = own == HeadConfig(own.kind)  # nothing but its kind is written
-            before = replace(before, kind=own.kind) if plain else replace(own, labels=before.labels)
+            plain = own == HeadConfig(own.kind, name=own.name)  # nothing but its kind and name is written
+            named = before.name if own.name == own.role else own.name
+            before = replace(before, kind=own.kind, name=named) if plain else replace(own, labels=before.labels)
         heads.append(before)
     if any(head.kind == "crf" for head in heads):
         if classifier is not None:
