@@ -320,3 +320,31 @@ def test_a_classifier_that_is_fitted_at_once_is_none(run: TrainedRun, tmp_path: 
     with pytest.raises(RecipeError, match=r"`init\.classifier` fits a linear head at once, and a crf head is trained"):
         train(recipe({}) | {"network": CRF, "init": init}, names(), tmp_path / "run")
     refused(server.run("tag", str(run.folder), "--threads", "no", cwd=tmp_path, stdin="a\n"), "no")
+
+
+def test_one_of_several_heads_over_an_encoder_is_a_crf(tmp_path: Path) -> None:
+    """Its name is that of its task, and its transitions learn beside the loss of the other task."""
+    lines = [f"{' '.join(words)}\t{' '.join(tags)}" for words, tags in names()]
+    (tmp_path / "names.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    texts = [f"{' '.join(words)}\t{'ask' if words[-1] == '!' else 'say'}" for words, _ in names()]
+    (tmp_path / "texts.tsv").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    tags = {"file": str(tmp_path / "names.tsv"), "tokens": 0, "tags": 1}
+    labels = {"file": str(tmp_path / "texts.tsv"), "text": 0, "label": 1}
+    given = recipe({"heads": [{"kind": "crf", "name": "names"}]}, 200)
+    del given["task"], given["data"]
+    given["tasks"] = [
+        {"name": "names", "task": "tagging", "data": {"train": tags, "valid": tags}, "batch_tokens": 120},
+        {"name": "mood", "task": "classification", "data": {"train": labels, "valid": labels}},
+    ]
+    model = atento.load(atento.train(given, out=tmp_path / "run", threads=1).folder)
+    kinds = {head.name: head.kind for head in model.network.config.heads}
+    assert kinds == {"names": "crf", "mood": "classification"}
+    head = model.network.heads["names"]
+    assert isinstance(head, CRFHead) and bool(head.transitions.any())
+    found = model.tag("Em Porto Alegre Ana lê .")
+    assert [(entity.label, entity.text) for entity in found] == [("LOC", "Porto Alegre"), ("PER", "Ana")]
+    given["network"] = TINY | {"heads": [{"kind": "crf", "name": "mood"}]}
+    with pytest.raises(
+        RecipeError, match=r"network\.heads: a crf head gives a tag to each word: got task classification"
+    ):
+        atento.train(given, out=tmp_path / "wrong", threads=1)

@@ -13,8 +13,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Teaching
 from atento.errors import RecipeError
 from atento.metrics.tag_schemes import illegal, legal_transitions
-from atento.networks import build_network
-from atento.networks.crf import ILLEGAL, Chain, best_tags, illegal_scores, log_marginals, tag_log_probs
+from atento.networks import build_network, crf
+from atento.networks.crf import ILLEGAL, Chain, best_tags, forward_sums, illegal_scores
 from atento.networks.heads import CRFHead
 from atento.networks.interface import Network
 from atento.training.losses import Call, losses
@@ -30,6 +30,14 @@ def chain_of(labels: tuple[str, ...], scheme: str | None, seed: int, dtype: torc
     learned = (torch.randn(*shape, generator=generator) for shape in ((count,), (count, count), (count,)))
     fixed = illegal_scores(legal_transitions(labels, scheme))
     return Chain(*((part + torch.from_numpy(scores)).to(dtype) for part, scores in zip(learned, fixed)))
+
+
+def tag_log_probs(scores: Tensor, lengths: Tensor, tags: Tensor, chain: Chain) -> Tensor:
+    return crf.tag_log_probs(forward_sums(scores, chain.start, chain.transitions), lengths, tags, chain)
+
+
+def log_marginals(scores: Tensor, lengths: Tensor, chain: Chain) -> Tensor:
+    return crf.log_marginals(scores, forward_sums(scores, chain.start, chain.transitions), lengths, chain)
 
 
 def score(scores: Tensor, tags: tuple[int, ...], chain: Chain) -> Tensor:
@@ -72,7 +80,7 @@ def test_probabilities_are_those_of_all_sequences(
     for tags, share in zip(sequences, shares):
         expected[range(length), tags] += share
     torch.testing.assert_close(log_marginals(one, lengths, chain)[0].exp(), expected, rtol=0, atol=1e-12)
-    assert best_tags(one, lengths, chain)[0].tolist() == list(sequences[int(shares.argmax())])
+    assert best_tags(one, [length], chain)[0] == list(sequences[int(shares.argmax())])
 
 
 def test_the_factors_of_a_likelihood_are_conditional_probabilities() -> None:
@@ -99,7 +107,7 @@ def test_float32_agrees_with_brute_force_also_where_scores_are_large() -> None:
     assert float(found.sum()) == pytest.approx(float(shares.max().log()), abs=1e-5)
     long = 5 * torch.randn(1, 400, 5, generator=torch.Generator().manual_seed(2))  # log Z of some thousands
     exact = Chain(*(part.double() for part in chain))
-    best = best_tags(long, torch.tensor([400]), chain)
+    best = torch.tensor(best_tags(long, [400], chain))
     one, two = (
         float(tag_log_probs(part, torch.tensor([400]), best, own).sum())
         for part, own in ((long, chain), (long.double(), exact))
@@ -113,12 +121,15 @@ def test_rows_do_not_depend_on_their_company_or_on_padding(lengths: list[int], s
     chain, generator = chain_of(BIOES, "BIOES", seed), torch.Generator().manual_seed(seed)
     scores = torch.randn(len(lengths), max(lengths) + 2, 5, dtype=torch.float64, generator=generator)
     of_rows = torch.tensor(lengths)
-    tags = best_tags(scores, of_rows, chain)
+    found = best_tags(scores, lengths, chain)
+    tags = torch.zeros(len(lengths), max(lengths) + 2, dtype=torch.long)
+    for row, best in enumerate(found):
+        tags[row, : len(best)] = torch.tensor(best)
     marginals, factors = log_marginals(scores, of_rows, chain), tag_log_probs(scores, of_rows, tags, chain)
     for row, length in enumerate(lengths):
         alone, of_one = scores[row : row + 1, :length], torch.tensor([length])
-        assert tags[row, :length].tolist() == best_tags(alone, of_one, chain)[0].tolist()
-        assert not illegal([BIOES[tag] for tag in tags[row, :length]], "BIOES")
+        assert found[row] == best_tags(alone, [length], chain)[0] and len(found[row]) == length
+        assert not illegal([BIOES[tag] for tag in found[row]], "BIOES")
         torch.testing.assert_close(marginals[row, :length], log_marginals(alone, of_one, chain)[0])
         torch.testing.assert_close(
             factors[row, :length], tag_log_probs(alone, of_one, tags[row : row + 1, :length], chain)[0]

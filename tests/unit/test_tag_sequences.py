@@ -44,8 +44,7 @@ def is_legal(tags: Sequence[int], chain: Chain) -> bool:
 
 def best_sequence(scores: NDArray[np.float64], chain: Chain) -> list[int]:
     """The best sequence of one sentence."""
-    found: list[int] = best_tags(torch.from_numpy(scores).unsqueeze(0), torch.tensor([len(scores)]), chain)[0].tolist()
-    return found
+    return best_tags(torch.from_numpy(scores).unsqueeze(0), [len(scores)], chain)[0]
 
 
 def test_legal_sequences_are_those_of_the_strict_reading() -> None:

@@ -35,48 +35,59 @@ def illegal_scores(legal: Sequence[Sequence[bool]]) -> tuple[NDArray[np.float64]
     return scores[0, 1:], scores[1:, 1:], scores[1:, 0]
 
 
-def _forward(scores: Tensor, start: Tensor, transitions: Tensor, *, best: bool = False) -> Tensor:
+def forward_sums(scores: Tensor, start: Tensor, transitions: Tensor) -> Tensor:
     """The forward algorithm: log Σ exp of the scores of all sequences up to each word that end in each tag, (B,N,C).
 
-    It is known up to a number for each word. `best`: the score of the best sequence instead (Viterbi 1967).
+    They are known up to a number for each word.
     """
-    over_tags = torch.amax if best else torch.logsumexp
-    # a number that all tags of a word share changes no probability, and this one keeps sums over many words small
-    first, *others = scores.log_softmax(dim=-1).unbind(1)
-    totals = [first + start]
+    first, *others = _without_common_part(scores)
+    sums = [first + start]
     for word in others:
-        totals.append(over_tags(totals[-1].unsqueeze(2) + transitions, 1) + word)
-    return torch.stack(totals, dim=1)
+        sums.append((sums[-1].unsqueeze(2) + transitions).logsumexp(dim=1) + word)
+    return torch.stack(sums, dim=1)
 
 
-def tag_log_probs(scores: Tensor, lengths: Tensor, tags: Tensor, chain: Chain) -> Tensor:
+def _without_common_part(scores: Tensor) -> tuple[Tensor, ...]:
+    """The scores (B,C) of each word; a number that all its tags share changes no probability, and makes sums large."""
+    return scores.log_softmax(dim=-1).unbind(1)
+
+
+def tag_log_probs(sums: Tensor, lengths: Tensor, tags: Tensor, chain: Chain) -> Tensor:
     """log p(tag | all words, the tag behind it) of the tags (B,N) of rows of `lengths` (B,) words, at least one: (B,N).
 
-    Their sum over the words of a row is log p(tags | words): each is a softmax over the sums of the forward algorithm,
-    so that log Z, a large number, is never subtracted from another one.
+    Their sum over the words of a row is log p(tags | words): each is a softmax over `sums`, those of the forward
+    algorithm, so that log Z, a large number, is never subtracted from another one.
     """
     behind = chain.transitions.T[tags[:, 1:]]  # (B,N-1,C), from each tag to the tag of the next word
-    behind = torch.cat([behind, behind.new_zeros(len(scores), 1, scores.shape[2])], dim=1)
-    is_last = torch.arange(scores.shape[1], device=scores.device) == lengths.unsqueeze(1) - 1  # (B,N)
-    behind = torch.where(is_last.unsqueeze(2), chain.end.expand(len(scores), -1).unsqueeze(1), behind)
-    log_probs = (_forward(scores, chain.start, chain.transitions) + behind).log_softmax(dim=-1)
-    return log_probs.gather(2, tags.unsqueeze(2)).squeeze(2)
+    behind = torch.cat([behind, behind.new_zeros(len(sums), 1, sums.shape[2])], dim=1)
+    is_last = torch.arange(sums.shape[1], device=sums.device) == lengths.unsqueeze(1) - 1  # (B,N)
+    behind = torch.where(is_last.unsqueeze(2), chain.end.expand(len(sums), -1).unsqueeze(1), behind)
+    return (sums + behind).log_softmax(dim=-1).gather(2, tags.unsqueeze(2)).squeeze(2)
 
 
-def log_marginals(scores: Tensor, lengths: Tensor, chain: Chain) -> Tensor:
-    """log p(tag of a word | all words), by the forward and the backward algorithm: (B,N,C)."""
+def log_marginals(scores: Tensor, sums: Tensor, lengths: Tensor, chain: Chain) -> Tensor:
+    """log p(tag of a word | all words), by the sums of the forward algorithm and by the backward one: (B,N,C)."""
     # the sequences from each word on are those up to it, in the reversed order
     order = (lengths.unsqueeze(1) - 1 - torch.arange(scores.shape[1], device=scores.device)).clamp(min=0)  # (B,N)
     index = order.unsqueeze(2).expand_as(scores)
-    backward = _forward(scores.gather(1, index), chain.end, chain.transitions.T).gather(1, index)
-    return (_forward(scores, chain.start, chain.transitions) + backward - scores).log_softmax(dim=-1)
+    backward = forward_sums(scores.gather(1, index), chain.end, chain.transitions.T).gather(1, index)
+    return (sums + backward - scores).log_softmax(dim=-1)
 
 
-def best_tags(scores: Tensor, lengths: Tensor, chain: Chain) -> Tensor:
-    """The tags (B,N) of the most probable sequence of each row (Viterbi 1967)."""
-    totals = _forward(scores, chain.start, chain.transitions, best=True)
-    tags = (totals + chain.end).argmax(dim=-1)  # as if each word were the last
-    for word in reversed(range(scores.shape[1] - 1)):
-        before = (totals[:, word] + chain.transitions.T[tags[:, word + 1]]).argmax(dim=-1)
-        tags[:, word] = torch.where(word < lengths - 1, before, tags[:, word])
-    return tags
+def best_tags(scores: Tensor, lengths: Sequence[int], chain: Chain) -> list[list[int]]:
+    """The tags of the most probable sequence of each row (Viterbi 1967)."""
+    first, *others = _without_common_part(scores)
+    bests, pointers = [first + chain.start], []
+    for word in others:
+        best, before = (bests[-1].unsqueeze(2) + chain.transitions).max(dim=1)  # over the tags before, (B,C)
+        bests.append(best + word)
+        pointers.append(before)
+    last = (torch.stack(bests, dim=1) + chain.end).argmax(dim=-1).tolist()  # (B,N), as if each word were the last
+    arrived = [pointer.tolist() for pointer in pointers]  # (N-1,B,C)
+    found = []
+    for row, length in enumerate(lengths):
+        tags = [last[row][length - 1]]
+        for place in reversed(range(length - 1)):
+            tags.append(arrived[place][row][tags[-1]])
+        found.append(tags[::-1])
+    return found

@@ -75,8 +75,10 @@ def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Ite
     for head in now.heads:
         named = sorted(was.heads, key=lambda one: one.name != head.name)
         own = next((one for one in named if one.role == head.role), None)
-        before = () if own is None else own.labels
-        if own is not None and own.kind != head.kind:
+        if own is None:
+            continue
+        before = own.labels
+        if own.kind != head.kind:
             begins = "its transitions begin at 0" if head.kind == "crf" else "its transitions are left out"
             yield f"the {own.kind} head of {recipe.init.model} becomes a {head.kind} head; {begins}"
         if not before or before == head.labels or recipe.init.classifier is not None:
@@ -87,7 +89,7 @@ def changed_heads(recipe: Recipe, was: NetworkConfig, now: NetworkConfig) -> Ite
         match = ", ".join(f"{other!r} for {label!r}" for label, other in pairs.items())
         way = f"data with {match} keep it" if all(pairs.values()) else "data with its labels alone keep it"
         yield (
-            f"the labels of the data are {ours}, those of the {head.kind} head of {recipe.init.model} {theirs}: its "
+            f"the labels of the data are {ours}, those of the {own.kind} head of {recipe.init.model} {theirs}: its "
             f"output begins with random weights; {way}"
         )
     names = {head.name for head in now.heads}

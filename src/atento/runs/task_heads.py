@@ -25,7 +25,9 @@ _FAR = 10.0  # deviations
 
 
 def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) -> NetworkConfig:
-    """Add the heads of tasks to a network, for their training data, and of their objectives; of several one each."""
+    """Add the heads of tasks, for their training data, and those that their objectives need; of several, one of each.
+    Raises as `with_task_heads` and `with_objective_heads`.
+    """
     made = []
     for recipe, train in tasks:
         own = tuple(head for head in network.heads if recipe.head in ("", head.name))
@@ -84,8 +86,9 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
                 options |= _scale(recipe, train, out_bias=options.get("out_bias", True))
             before = replace(before or HeadConfig(kind, names, **options), labels=names)
         if own is not None:
-            plain = own == HeadConfig(own.kind)  # nothing but its kind is written
-            before = replace(before, kind=own.kind) if plain else replace(own, labels=before.labels)
+            plain = own == HeadConfig(own.kind, name=own.name)  # nothing but its kind and name is written
+            named = before.name if own.name == own.role else own.name
+            before = replace(before, kind=own.kind, name=named) if plain else replace(own, labels=before.labels)
         heads.append(before)
     if any(head.kind == "crf" for head in heads):
         if classifier is not None:

@@ -26,7 +26,7 @@ from atento.data.objectives.tags import (
 from atento.data.records.splits import Split
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities, legal_transitions, scheme_of_labels
-from atento.networks.crf import Chain, best_tags, illegal_scores, log_marginals, tag_log_probs
+from atento.networks.crf import Chain, best_tags, forward_sums, illegal_scores, log_marginals, tag_log_probs
 from atento.networks.heads import CRFHead
 from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
@@ -210,15 +210,19 @@ def tag_sequences(scores: Sequence[Tensor], chain: Chain | None, learned: Chain 
     most = _SCORES // max((sentence.shape[1] for sentence in scores), default=1) ** 2  # words of a batch
     for rows in by_length([len(sentence) for sentence in scores], min(_TOKENS, most)):  # none without words
         padded = pad_sequence([scores[row] for row in rows], batch_first=True)  # (B,N,C)
-        lengths = torch.tensor([len(scores[row]) for row in rows])
-        log_probs = padded.log_softmax(-1) if learned is None else log_marginals(padded, lengths, learned)
-        tags = log_probs.argmax(-1) if chain is None else best_tags(padded, lengths, chain)
+        lengths = [len(scores[row]) for row in rows]
+        log_probs = padded.log_softmax(-1)
+        if learned is not None:
+            sums = forward_sums(padded, learned.start, learned.transitions)
+            log_probs = log_marginals(padded, sums, torch.tensor(lengths), learned)
+        best = log_probs.argmax(-1).tolist() if chain is None else best_tags(padded, lengths, chain)
+        tags = pad_sequence([torch.tensor(row[:length]) for row, length in zip(best, lengths)], batch_first=True)
         given = log_probs.gather(2, tags.unsqueeze(2)).squeeze(2)  # of independent tags
         if learned is not None:
-            given = tag_log_probs(padded, lengths, tags, learned)
-        for number, (row, length) in enumerate(zip(rows, lengths.tolist())):
-            of_row = (part[number, :length] for part in (tags, log_probs, given))
-            found[row] = TagSequence(next(of_row).tolist(), *(part.numpy() for part in of_row))
+            given = tag_log_probs(sums, torch.tensor(lengths), tags, learned)
+        for number, (row, length) in enumerate(zip(rows, lengths)):
+            parts = (part[number, :length].numpy() for part in (log_probs, given))
+            found[row] = TagSequence(best[number][:length], *parts)
     return found
 
 

@@ -15,7 +15,7 @@ from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError, RecipeError
-from atento.networks.crf import log_marginals, tag_log_probs
+from atento.networks.crf import forward_sums, log_marginals, tag_log_probs
 from atento.networks.frozen import current
 from atento.networks.heads import CRFHead, SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, mask_of, stacks_of, token_mask_of
@@ -170,11 +170,13 @@ def crf_loss(network: Network, head: str, forward: Forward, batch: Batch, call: 
     if (whole := batch.extras.get(f"{head} whole")) is not None:
         chain = chain._replace(end=chain.end * whole.unsqueeze(1))  # (B,C)
     passes = scores if call.r_drop else scores.unsqueeze(0)  # (P,B,N,C)
-    loss = -torch.stack([tag_log_probs(one, lengths, tags, chain)[real] for one in passes]).sum()
+    sums = [forward_sums(one, chain.start, chain.transitions) for one in passes]
+    loss = -torch.stack([tag_log_probs(one, lengths, tags, chain)[real] for one in sums]).sum()
     nll = loss.detach()
     if not call.r_drop and f"{head} teacher" not in batch.settings:
         return loss, nll
-    marginals = torch.stack([log_marginals(one, lengths, chain)[real] for one in passes]).clamp(min=_SMALLEST)
+    every = [log_marginals(one, own, lengths, chain)[real] for one, own in zip(passes, sums)]
+    marginals = torch.stack(every).clamp(min=_SMALLEST)
     outputs = marginals if call.r_drop else marginals[0]  # (2,n,C) or (n,C)
     loss, nll = _with_divergence(loss, nll, call, outputs, torch.exp)
     return with_teachers(loss, soft_classes, outputs, batch, head), nll
