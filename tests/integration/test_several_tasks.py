@@ -1,4 +1,4 @@
-"""Several tasks over one encoder (`tasks` of a recipe): trained, resumed, used by head, served, exported."""
+"""Several tasks over one encoder (`tasks` of a recipe): trained, stopped, resumed, used by head, served, exported."""
 
 import json
 import random
@@ -20,6 +20,7 @@ from runs import differences, events
 pytestmark = pytest.mark.integration
 
 KINDS = {"animal": ["gato", "cão", "coelho"], "fruta": ["maçã", "pera", "uva"], "país": ["Brasil", "Chile", "Peru"]}
+NAMES = [name for names in KINDS.values() for name in names]
 MOODS = {"afirma": "eu vejo {}", "nega": "não vejo {}", "pede": "mostra {} já"}
 NETWORK = {"architecture": "encoder", "d_model": 24, "d_ff": 48, "n_heads": 2, "n_layers": 1, "dropout": 0.1}
 TRAINING = {
@@ -42,7 +43,7 @@ def rows() -> list[dict[str, Any]]:
         kind, mood = draw.choice([*KINDS]), draw.choice([*MOODS])
         text = f"{MOODS[mood].format(draw.choice(KINDS[kind]))} {number}"
         size: float | None = 0.0 if kind == "fruta" else len(kind)
-        tags = ["NOME" if any(word in words for words in KINDS.values()) else "OUTRO" for word in text.split()]
+        tags = ["NOME" if word in NAMES else "OUTRO" for word in text.split()]
         row = {"text": text, "kind": kind, "mood": mood, "size": size, "words": text.split(), "tags": tags}
         lacking = [("kind",), ("mood",), ("size",), ("tags",), (), ()][number % 6]
         found.append(row | dict.fromkeys(lacking))
