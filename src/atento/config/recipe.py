@@ -13,7 +13,7 @@ from atento.config.sections.teacher import TeacherConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
-from atento.config.tables.tasks import TASKS, task_of_records
+from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
 from atento.metrics.metric_table import MEAN, options_by_name
 
@@ -378,20 +378,6 @@ class Recipe:
     """Metrics of validation and test, by name, or with options: `{bleu: {tokenize: zh}}`. The first one decides which
     checkpoint is best, of equal scores the next one, and at last the loss.
     """
-
-    @property
-    def own_tokenizer(self) -> bool:
-        """Whether the tokenizer is that of the section `tokenizer`, not that of an initial model."""
-        return self.init is None or self.init.tokenizer == "own"
-
-    def task_of(self, split: str) -> str:
-        """The task whose form the records of a split have (`task_of_records`)."""
-        return task_of_records(self.task, self.objective, split)
-
-    @property
-    def targets(self) -> str:
-        """What an update counts, in messages: the targets of the task, or texts where training reads these alone."""
-        return TASKS[self.task].targets if self.task_of("train") == self.task else "texts"
 
     @property
     def deciding(self) -> tuple[str, ...]:

@@ -1,20 +1,16 @@
 """Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.reading.record_forms import has_own_tokenizer, task_of_records
 from atento.config.reading.sizes_by_data import fitted
 from atento.config.reading.task_list import task_named
 from atento.config.recipe import Recipe, SourceConfig
-from atento.config.sections.initial import ClassifierConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
@@ -26,7 +22,6 @@ from atento.data.files.several_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
 from atento.data.records.held_out import held_out, held_out_lines
-from atento.data.records.judged_documents import judged_documents
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
@@ -37,6 +32,7 @@ from atento.models.vocabulary_exchange import begun
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, said_alike, without_difference
 from atento.runs.fine_tuning import with_inherited
+from atento.runs.head_options import head_options, number_scale
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
 from atento.tasks.model_outputs import same_vocabulary
@@ -44,7 +40,6 @@ from atento.text.read_tokenizer import spelled
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
-_FAR = 10.0  # deviations
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
     """Read the records of each source of a split. Raises DataError, RecipeError: names file, line and rule."""
-    spec, skip_bad = TASKS[recipe.task_of(split)], recipe.data.skip_bad
+    spec, skip_bad = TASKS[task_of_records(recipe, split)], recipe.data.skip_bad
     fields = spec.partly_labelled if recipe.head else spec.fields
     sources = _by_file(recipe, split, folder)
     read = [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
@@ -71,15 +66,16 @@ def read_sources(
 def files_by_source(recipe: Recipe, split: str, folder: Path) -> list[int]:
     """Return the number of files of each source of a split; 1 for what is no file."""
     sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
-    fields = TASKS[recipe.task_of(split)].fields
+    fields = TASKS[task_of_records(recipe, split)].fields
     return [1 if source.file is None else len(source_files(source, folder, fields)) for source in sources]
 
 
 def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
     """Return the sources of a split, one for each file of a folder or a pattern."""
     sources: list[SourceConfig] = []
+    fields = TASKS[task_of_records(recipe, split)].fields
     for source in getattr(recipe.data, split):
-        names = [None] if source.file is None else source_files(source, folder, TASKS[recipe.task_of(split)].fields)
+        names = [None] if source.file is None else source_files(source, folder, fields)
         if len(names) > 1 and source.count is not None:
             raise DataError(f"`count` is for one file: {source.file} has {len(names)}")
         sources += [replace(source, file=name) for name in names]
@@ -236,7 +232,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         heads = [head for head in heads if head is not own]  # one without labels says how tags are given
         before = next((head for head in network.heads if head.role == kind and head is not own), None)
         if HEAD_KINDS[kind] == "span":  # it has no labels
-            options = _head_options(network, kind, classifier) | {"dropout": 0.0}
+            options = head_options(network, kind, classifier) | {"dropout": 0.0}
             heads.append(before or HeadConfig("answer", **options))
             continue
         if classifier is not None:  # a linear head on a pooled vector, whatever the model had
@@ -249,9 +245,9 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         if HEAD_KINDS[kind] != "number" and not (known and names):
             check_labels(names, labels, sets=HEAD_KINDS[kind] == "set")
         if before is None or not known:
-            options = _head_options(network, kind, classifier)
+            options = head_options(network, kind, classifier)
             if HEAD_KINDS[kind] == "number":
-                options |= _scale(recipe, train, out_bias=options.get("out_bias", True))
+                options |= number_scale(recipe, train, out_bias=options.get("out_bias", True))
             before = replace(before or HeadConfig(kind, names, **options), labels=names)
         if own is not None:
             plain = own == HeadConfig(own.kind)  # nothing but its kind is written
@@ -290,41 +286,6 @@ def labels_by_record(recipe: Recipe, split: Split) -> list[tuple[str, ...]]:
     return []
 
 
-def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfig | None) -> dict[str, Any]:
-    """Return the options of a new head of that kind: those of the published models of the network's family.
-
-    That of a linear classifier has no dropout; of a text it reads a pooled vector.
-    """
-    if classifier is not None:
-        return {"pooling": None if HEAD_KINDS[kind] == "tag" else classifier.pooling, "dropout": 0.0}
-    own = FAMILIES[network.family].new_head(HEAD_KINDS[kind], network) if network.family in FAMILIES else None
-    if own is not None:
-        return own
-    if HEAD_KINDS[kind] in OF_TEXT and network.architecture == "decoder":  # as in GPT's paper and the released classes
-        return {"out_bias": False, "dropout": network.dropout}
-    return {"dropout": network.dropout}
-
-
-def _scale(recipe: Recipe, train: Split, *, out_bias: bool) -> dict[str, float]:
-    """Return the center and the spread of a new head for numbers: the mean and the deviation of the training data.
-
-    `pointwise` learns grades as probabilities, so its center is the log-odds of their mean; other objectives of ranking
-    compare documents. A released class without a bias has no place for a center, so only numbers far from 0 have one.
-    """
-    if TASKS[recipe.task].grouped_by is None:
-        mean, deviation = float(np.mean(train["score"])), float(np.std(train["score"])) or 1.0
-        return {"center": mean if out_bias or abs(mean) > _FAR * deviation else 0.0, "spread": deviation}
-    (objective,) = objectives_of(recipe.task, recipe.objective)[:1]
-    grades = [grade for documents in judged_documents(train).values() for grade, _ in documents.values()]
-    low, high = objective.score_range or (0.0, 1.0)
-    share = (float(np.mean(grades)) - low) / (high - low)
-    return (
-        {"center": math.log(share / (1 - share))}
-        if objective.kind == "pointwise" and 0 < share < 1 and out_bias
-        else {}
-    )
-
-
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:
     """Add the heads that the objectives of the recipe need, if the network lacks them.
     Raises UsageError: the network cannot learn an objective.
@@ -359,7 +320,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe
-    if recipe.own_tokenizer:
+    if has_own_tokenizer(recipe):
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
     else:
         tokenizer = tokenizer_of_init(recipe, loaded.home, initial.path, train.texts, report)
