@@ -10,16 +10,15 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.mixing import MixingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.teacher import TeacherConfig
-from atento.config.sections.tokenizer_section import TokenizerConfig as TokenizerConfig  # also a name of this file
-from atento.config.sections.tokenizer_section import TokenizerKind as TokenizerKind
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
-from atento.config.tables.tasks import TASKS, task_of_records
+from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
 from atento.metrics.metric_table import MEAN, options_by_name
 
 Column = int | str
+MAX_VOCABULARY = 1_000_000  # as `atento.text.tokenizer_training` has it, which knows no recipes
 # The fields of records that a source may have columns for.
 COLUMNS = (
     *("source", "target", "text", "pair", "query", "document", "grade", "positive", "negative", "label", "score"),
@@ -279,6 +278,43 @@ class DataConfig:
             )
 
 
+TokenizerKind = Literal["unigram", "bpe", "wordpiece", "word", "character", "byte"]
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """A tokenizer to train, or the `path` of a trained one."""
+
+    kind: TokenizerKind = "unigram"
+    """How text is split into tokens. bpe and unigram are lossless subwords; wordpiece is the subwords of BERT; word
+    keeps whole words (for word vectors and ELMo); character and byte need no training.
+    """
+    vocab_size: int = 8000
+    """Number of tokens in the vocabulary. [1 to 1,000,000] Use about 2,000 for tens of thousands of short sentences,
+    8,000 to 32,000 for more: in a vocabulary that is too large, tokens are too rare to learn. If the recipe sets
+    neither it nor a network, it is chosen by the amount of data.
+    """
+    shared: bool = True
+    """One vocabulary for source and target. false: one for each, of `vocab_size` tokens at most, and two tables of
+    embeddings. Use it for languages that share neither script nor words.
+    """
+    path: str | None = None
+    """Folder of a trained tokenizer to use instead of training one: a run, a model, or the output of `atento tokenizer
+    train`.
+    """
+    lowercase: bool = False
+    """Convert text to lower case. Outputs are then in lower case too. Accents are unchanged."""
+    markers: tuple[str, ...] = ()
+    """Special tokens that texts may spell, such as "[NUM]": in the data of the run, and wherever its model is used.
+    The tokenizer of `path` or of `init.model` must have them; one that is trained gets them, and there they look like
+    "<num>". Other special tokens in a text are read as ordinary characters.
+    """
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.vocab_size <= MAX_VOCABULARY:
+            raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
+
+
 @dataclass(frozen=True)
 class TaskConfig:
     """One of several tasks, each with a head of its own, that share one encoder (MT-DNN, Liu et al. 2019)."""
@@ -342,20 +378,6 @@ class Recipe:
     """Metrics of validation and test, by name, or with options: `{bleu: {tokenize: zh}}`. The first one decides which
     checkpoint is best, of equal scores the next one, and at last the loss.
     """
-
-    @property
-    def own_tokenizer(self) -> bool:
-        """Whether the tokenizer is that of the section `tokenizer`, not that of an initial model."""
-        return self.init is None or self.init.tokenizer == "own"
-
-    def task_of(self, split: str) -> str:
-        """The task whose form the records of a split have (`task_of_records`)."""
-        return task_of_records(self.task, self.objective, split)
-
-    @property
-    def targets(self) -> str:
-        """What an update counts, in messages: the targets of the task, or texts where training reads these alone."""
-        return TASKS[self.task].targets if self.task_of("train") == self.task else "texts"
 
     @property
     def deciding(self) -> tuple[str, ...]:

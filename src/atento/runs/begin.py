@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from atento.config.reading.record_forms import counted_targets, has_own_tokenizer
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.planning import CPU_PARTS
@@ -59,7 +60,7 @@ def make_tokenizer(setup: Setup) -> None:
     begun_from = setup.branch if setup.initial is None else setup.initial
     source = None if begun_from is None else begun_from.path
     named = recipe.tokenizer.path is not None and recipe.init is None
-    if source is None or named or (recipe.own_tokenizer and setup.begins_with_init):
+    if source is None or named or (has_own_tokenizer(recipe) and setup.begins_with_init):
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
         begins, texts = setup.begins_with_init, setup.data.train.texts
@@ -84,7 +85,7 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
                 "--force moves it aside and starts over"
             )
         recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
-        of_about = f" of about {counted(recipe.training.batch_tokens, recipe.targets.removesuffix('s'))}"
+        of_about = f" of about {counted(recipe.training.batch_tokens, counted_targets(recipe).removesuffix('s'))}"
         examples = counted(len(run.batches), spec.records.removesuffix("s"))
         long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
         estimate = _estimate(setup, run) if long and setup.replica.main else ""
@@ -169,4 +170,4 @@ def _estimate(setup: Setup, run: Run) -> str:
         if not is_out_of_memory(error):
             raise
         return "warning: memory ran out when that of an update was measured: updates will be computed in more pieces"
-    return plan.sentence(setup.recipe.targets)
+    return plan.sentence(counted_targets(setup.recipe))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from atento.config.reading.loading import dump_recipe, recipe_values
+from atento.config.reading.record_forms import counted_targets
 from atento.config.tables.tasks import TASKS
 from atento.errors import DataError, counted
 from atento.metrics.metric_table import quality, signed
@@ -60,7 +61,7 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
             write_environment(setup.folder, **sizes)
         log, quiet = setup.reporter.log, not setup.replica.main
         writes = any(head.kind == "reconstruction" for head in setup.config.heads)
-        targets = "tokens" if writes else setup.recipe.targets
+        targets = "tokens" if writes else counted_targets(setup.recipe)
         run.reporter = Reporter(run.steps, run.progress.step, log, targets=targets, quiet=quiet)
         classifier = classifier_of(setup.recipe)
         try:

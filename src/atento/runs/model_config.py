@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from atento.config.reading.record_forms import task_of_records
 from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.tables.renamed_keys import VERSION
@@ -69,7 +70,7 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
 
 def _columns_written(recipe: Recipe) -> dict[str, int | str]:
     """The columns of the first file of training data, if they are other than `evaluate` chooses by itself."""
-    source, fields = recipe.data.train[0], TASKS[recipe.task_of("train")].fields
+    source, fields = recipe.data.train[0], TASKS[task_of_records(recipe, "train")].fields
     if source.file is None and source.dataset is None:
         return {}
     written = {one.name: column for one in fields if (column := getattr(source, one.name)) is not None}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.reading.record_forms import has_own_tokenizer
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.tasks import TASKS
 from atento.errors import AtentoError, RecipeError
@@ -53,7 +54,7 @@ def network_of_run(
     assert recipe.init is not None
     was, languages, ids = initial.network_config, languages_of(tokenizer.specials.ids), tokenizer.specials.ids
     # a checkpoint of the run has its markers already, and a new decoder or another tokenizer its vocabulary
-    added = recipe.init.new_decoder or recipe.own_tokenizer
+    added = recipe.init.new_decoder or has_own_tokenizer(recipe)
     if begins and was.tokenizer_fingerprint is not None and not added:
         own = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
         network = network_to_dict(replace(was, tokenizer_fingerprint=own.fingerprint))

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.reading.record_forms import has_own_tokenizer, task_of_records
 from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig, changed
@@ -51,7 +52,7 @@ def read_sources(
     recipe: Recipe, split: str, folder: Path, memory: Mapping[str, MemoryRecords] | None = None
 ) -> list[Records]:
     """Read the records of each source of a split. Raises DataError, RecipeError: names file, line and rule."""
-    spec, skip_bad = TASKS[recipe.task_of(split)], recipe.data.skip_bad
+    spec, skip_bad = TASKS[task_of_records(recipe, split)], recipe.data.skip_bad
     fields = spec.partly_labelled if recipe.head else spec.fields
     sources = _by_file(recipe, split, folder)
     read = [read_records(source, fields, folder, skip_bad=skip_bad, memory=memory) for source in sources]
@@ -61,15 +62,16 @@ def read_sources(
 def files_by_source(recipe: Recipe, split: str, folder: Path) -> list[int]:
     """Return the number of files of each source of a split; 1 for what is no file."""
     sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
-    fields = TASKS[recipe.task_of(split)].fields
+    fields = TASKS[task_of_records(recipe, split)].fields
     return [1 if source.file is None else len(source_files(source, folder, fields)) for source in sources]
 
 
 def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
     """Return the sources of a split, one for each file of a folder or a pattern."""
     sources: list[SourceConfig] = []
+    fields = TASKS[task_of_records(recipe, split)].fields
     for source in getattr(recipe.data, split):
-        names = [None] if source.file is None else source_files(source, folder, TASKS[recipe.task_of(split)].fields)
+        names = [None] if source.file is None else source_files(source, folder, fields)
         if len(names) > 1 and source.count is not None:
             raise DataError(f"`count` is for one file: {source.file} has {len(names)}")
         sources += [replace(source, file=name) for name in names]
@@ -195,7 +197,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(init.model, loaded.home)
     recipe = with_inherited(loaded, initial.network_config).recipe
-    if recipe.own_tokenizer:
+    if has_own_tokenizer(recipe):
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
     else:
         tokenizer = tokenizer_of_init(recipe, loaded.home, initial.path, train.texts, report)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.reading.record_forms import has_own_tokenizer
 from atento.config.reading.sizes_by_data import FITTED, fitted
 from atento.config.recipe import Recipe
 from atento.config.tables.formats import COMPRESSED
@@ -244,7 +245,7 @@ def _tokenizer(
 ) -> tuple[Tokenizer, dict[str, Any]]:
     """Return the tokenizer of a store, saved in its folder, and how it came to be."""
     recipe, saved = loaded.recipe, folder / _TOKENIZER
-    if tokenizer_from is None and recipe.init is not None and not recipe.own_tokenizer:
+    if tokenizer_from is None and recipe.init is not None and not has_own_tokenizer(recipe):
         tokenizer_from = initial_model(recipe.init.model, loaded.home).path
     if tokenizer_from is None and recipe.tokenizer.path is not None:
         tokenizer_from = loaded.home / recipe.tokenizer.path

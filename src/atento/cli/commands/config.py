@@ -134,6 +134,7 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
     """
     from dataclasses import replace
 
+    from atento.config.reading.record_forms import task_of_records
     from atento.config.tables.tasks import TASKS
     from atento.data.files.several_files import source_files
     from atento.data.records.reader import read_records
@@ -159,7 +160,7 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
             yield from (f"data.{split}: no such file here: {path}" for path in absent)
             if absent or not paths or source.world is not None or source.dataset is not None:
                 continue
-            spec, first = TASKS[recipe.task_of(split)], min(source.count or _FIRST, _FIRST)
+            spec, first = TASKS[task_of_records(recipe, split)], min(source.count or _FIRST, _FIRST)
             fields = spec.partly_labelled if recipe.head else spec.fields
             files = [None] if source.file is None else source_files(source, loaded.folder, fields)[:_FILES]
             for file in files:

@@ -17,6 +17,7 @@ _WIDTH = 40  # of the longest bar of a histogram
 
 def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
+    from atento.config.reading.record_forms import task_of_records
     from atento.config.tables.tasks import TASKS
     from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
@@ -54,7 +55,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
         record |= corpus_statistics.labels_of(split_parts, spec.fields)
         record |= {"lengths": lengths, "suspicious": wrong}
-        fields = TASKS[recipe.task_of(name)].fields
+        fields = TASKS[task_of_records(recipe, name)].fields
         record["files"] = corpus_statistics.columns_seen(getattr(recipe.data, name), loaded.folder, fields)
         if kind == "pairs":
             record["ratio"] = corpus_statistics.percentiles(corpus_statistics.ratios(split_parts))
@@ -119,6 +120,7 @@ def _mixing(loaded: "LoadedRecipe", read: "list[Records]", tokenizer: "Tokenizer
 
 def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
+    from atento.config.reading.record_forms import has_own_tokenizer
     from atento.data.records.values import as_text
     from atento.models.model_folder import find_model
     from atento.runs.run_tokenizer import tokenizer_of_columns, tokenizer_of_init
@@ -127,7 +129,7 @@ def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
         columns = ([part[name] for name in names if name in part.columns] for part in read)
         return (as_text(value) for sides in columns for record in zip(*sides) for value in record)
 
-    if loaded.recipe.init is not None and not loaded.recipe.own_tokenizer:
+    if loaded.recipe.init is not None and not has_own_tokenizer(loaded.recipe):
         model = loaded.recipe.init.model
         folder = find_model(loaded.home / model if (loaded.home / model).exists() else model)
         return tokenizer_of_init(loaded.recipe, loaded.home, folder, texts, progress)

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from atento.config.reading import schema
 from atento.config.reading.initial_keys import check_initial, without_effect_on
+from atento.config.reading.record_forms import task_of_records
 from atento.config.reading.schema import Reader
 from atento.config.reading.source_checks import forms, source_problem
 from atento.config.reading.task_defaults import with_defaults
@@ -52,7 +53,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
         position = reader.positions.get("data.train") or reader.positions["data"]
         raise RecipeError(f"{position}: data.train is missing: {forms(recipe.task)}")
     for path, source in _sources(recipe.data):
-        problem = source_problem(task := recipe.task_of(path.split(".")[1]), source)
+        problem = source_problem(task := task_of_records(recipe, path.split(".")[1]), source)
         if problem:
             key, reason = problem
             reason += "" if task == recipe.task else "; so does every objective of the recipe"
@@ -61,7 +62,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
     if any(head.kind == "crf" and head.role not in spec.heads for head in recipe.network.heads):
         position = reader.positions.get("network.heads", "network.heads")
         raise RecipeError(f"{position}: network.heads: a crf head gives a tag to each word: got task {recipe.task}")
-    for key in ("held_out", "folds") if recipe.task_of("train") != recipe.task else ():
+    for key in ("held_out", "folds") if task_of_records(recipe, "train") != recipe.task else ():
         if count := getattr(recipe.data, key):
             raise RecipeError(
                 f"{reader.origins.get(f'data.{key}', 'data')}: data.{key} takes records out of data.train, which are "

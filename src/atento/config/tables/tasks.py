@@ -3,7 +3,7 @@
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from atento.config.tables.objective import OBJECTIVES, TEXT_READERS, ObjectiveConfig
+from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
 from atento.config.tables.task_spec import Field, TaskSpec
 
 if TYPE_CHECKING:
@@ -255,15 +255,6 @@ _with_defaults = cache(ObjectiveConfig)  # options are checked once, not at each
 def objectives_of(task: str, objectives: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
     """Return the objectives of a recipe, or the default objective of the task if it has none."""
     return objectives or (_with_defaults(TASKS[task].objective),)
-
-
-def task_of_records(task: str, objectives: tuple[ObjectiveConfig, ...], split: str) -> str:
-    """Return the task whose form the records of a split have: its own; of training for vectors by objectives that read
-    texts alone (simcse, tsdae), the first one that reads texts.
-    """
-    read = [OBJECTIVES[objective.kind].fields for objective in objectives_of(task, objectives)]
-    alone = TASKS[task].vectors and split == "train" and all(fields == (("text",),) for fields in read)
-    return next(name for name, spec in TASKS.items() if spec.fields == _TEXT) if alone else task
 
 
 def scored() -> tuple[str, ...]:
