@@ -330,11 +330,11 @@ def test_one_of_several_heads_over_an_encoder_is_a_crf(tmp_path: Path) -> None:
     (tmp_path / "texts.tsv").write_text("\n".join(texts) + "\n", encoding="utf-8")
     tags = {"file": str(tmp_path / "names.tsv"), "tokens": 0, "tags": 1}
     labels = {"file": str(tmp_path / "texts.tsv"), "text": 0, "label": 1}
-    given = recipe({"heads": [{"kind": "crf", "name": "names"}]}, 200)
+    given = recipe({"heads": [{"kind": "crf", "name": "names"}]}, 120)
     del given["task"], given["data"]
     given["tasks"] = [
-        {"name": "names", "task": "tagging", "data": {"train": tags, "valid": tags}, "batch_tokens": 120},
-        {"name": "mood", "task": "classification", "data": {"train": labels, "valid": labels}},
+        {"name": "names", "task": "tagging", "data": {"train": tags}, "batch_tokens": 120},
+        {"name": "mood", "task": "classification", "data": {"train": labels}},
     ]
     model = atento.load(atento.train(given, out=tmp_path / "run", threads=1).folder)
     kinds = {head.name: head.kind for head in model.network.config.heads}
