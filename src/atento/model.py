@@ -361,18 +361,16 @@ class Model(TaskModel):
             CapabilityError: that layout cannot represent this network; says why. UsageError: no such layout, type or
                 size, or the folder is not empty.
         """
-        folder = path_of(directory, "directory", "a folder")
         if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.word_vectors` writes word vectors")
         if self.precision == "int8" and CALIBRATION not in self.config:
             raise UsageError("the weights were rounded to 8 bits: load the model in another precision to save it")
         if precision == "int8" and (layout != "atento" or CALIBRATION in self.config):
             raise UsageError("`precision='int8'` is for the layout atento, and for weights that do not have 8 bits yet")
-        network = network_to_dict(self.network.config)
-        config = {"model_type": "atento"} | self.config | {"version": VERSION, "network": network}
+        network = {"version": VERSION, "network": network_to_dict(self.network.config)}
         return save_model(
-            folder,
-            config,
+            path_of(directory, "directory", "a folder"),
+            {"model_type": "atento"} | self.config | network,
             in_types(self.network.state_dict(), self.stored, precision, str(self.path)),
             self.tokenizer,
             layout=layout,
@@ -390,6 +388,8 @@ class Model(TaskModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""
+        if self.whole is not None:
+            return TaskModel.head, self.whole
         if self.path is not None:
             return partial(load, engine=self.chosen_engine), (str(self.path), str(self.device), self.precision)
         raise UsageError("a model is pickled by its folder, and this one has none: `save` it and load that")

@@ -1,6 +1,7 @@
 """Several tasks over one encoder (`tasks` of a recipe): trained, stopped, resumed, used by head, served, exported."""
 
 import json
+import pickle
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,6 +185,13 @@ def test_a_saved_model_and_each_head_alone_give_the_same(model: atento.Model, tm
         model.network.heads["kind"].out.bias -= 1  # type: ignore[union-attr,operator]
 
 
+def test_a_pickled_head_is_that_head(model: atento.Model) -> None:
+    view = model.head("mood")
+    again = pickle.loads(pickle.dumps(view))
+    assert "tasks" not in again.config and again.config["task"] == view.config["task"]
+    assert again.classify("não vejo gato") == view.classify("não vejo gato")
+
+
 def test_evaluation_scores_a_head_as_validation_did(folder: Path, run: TrainedRun, server: ForkServer) -> None:
     path = str(folder / "rows.jsonl")
     scores = {head: atento.evaluate(run.folder, path, head=head) for head in ("kind", "mood", "words", "size")}
@@ -317,7 +325,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": [A, B | {"name": "b.c"}]}, r"`name` of a task must have letters, digits, - and _"),
     ({"tasks": [A, B | {"name": "keys"}]}, r"`name` of a head cannot be 'keys'"),
     ({"teacher": "other"}, r"teacher is for a recipe of one task"),
-    ({"init": {"model": "m", "train": "head", "classifier": {}}}, r"init.classifier is for one task"),
+    ({"init": {"model": "m", "train": "head", "classifier": {}}}, r"init.classifier is not for several tasks"),
 ]
 
 

@@ -209,11 +209,11 @@ def sentences() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"tasks": [first, "b"]}, r"tasks must list two or more"
     yield {"tasks": [first, second | {"task": "question-answering"}]}, r"got 'question-answering'"
     yield {"tasks": [first, second | {"task": "ranking"}]}, r"got 'ranking'"
-    yield {"data": {"folds": 3, "fold": 1}}, r"data.folds is for one task \(task 'a'\)"
-    yield {"init": {"model": "m", "train": "head", "cache": "c"}}, r"init.cache is for one task"
+    yield {"data": {"folds": 3, "fold": 1}}, r"data.folds is not for several tasks \(task 'a'\)"
+    yield {"init": {"model": "m", "train": "head", "cache": "c"}}, r"init.cache is not for several tasks"
     yield (
         {"tasks": [first, second | {"data": {"train": {"memory": "x"}}}]},
-        r"data.train.0.memory is for one task \(task 'b'\)",
+        r"data.train.0.memory is not for several tasks \(task 'b'\)",
     )
     yield {"tasks": [first, second | {"metrics": ["accuracy"]}]}, r"unknown metric 'accuracy'.* \(task 'b'\)"
 

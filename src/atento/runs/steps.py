@@ -239,8 +239,7 @@ def make_batches(setup: Setup) -> None:
             part.batches = training_batches(
                 part.recipe, part.config, setup.tokenizer, part.data.train, part.report, setup.teach
             )
-    if setup.parts:
-        setup.batches = mixed(setup.parts)
+    setup.batches = mixed(setup.parts) if setup.parts else setup.batches
     keep_parts(setup.batches, setup.identity, setup.config)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
     for part in setup.parts or [setup]:

@@ -123,7 +123,7 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     from atento.training.progress import duration
 
     recipe, used, best = record.recipe, record.in_use, record.best
-    yield "task", f"{recipe.task}, recipe {recipe.name}"
+    yield "task", f"{', '.join(own.name for own in recipe.tasks) or recipe.task}, recipe {recipe.name}"
     of = "" if record.steps is None else f" of {record.steps:,}"
     time = "" if record.seconds is None else f" in {duration(record.seconds)}"
     yield "steps", f"{record.step:,}{of}, {'finished' if record.finished else 'unfinished'}{time}"

@@ -24,7 +24,8 @@ def task_named(head: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise type(error)(f"{error} (task {head!r})" if head else str(error)) from None
+        error.args = (f"{error} (task {head!r})",) if head else error.args
+        raise
 
 
 def expanded(tree: Node) -> Node:
@@ -51,7 +52,7 @@ def expanded(tree: Node) -> Node:
         shared["batch_tokens"] = training.value.get("batch_tokens")
     items, names = list[Node](), list[object]()
     for number, item in enumerate(every):
-        own, missing = dict(item.value), replace(item, value=None)
+        own, missing = item.value, replace(item, value=None)
         task, name = own.get("task", missing), own.get("name", missing)
         spec = TASKS.get(str(task.value))
         if spec is None or not spec.joins_others:
@@ -108,7 +109,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
     sources = (*recipe.data.train, *recipe.data.valid, *recipe.data.test)
     given += ["data.train.0.memory"] * any(source.memory for source in sources)
     for key in given if recipe.tasks else ():
-        raise RecipeError(f"{reader.origins.get(key, reader.positions.get(key, key))}: {key} is for one task")
+        raise RecipeError(f"{reader.origins.get(key, reader.positions.get(key, key))}: {key} is not for several tasks")
 
 
 def agreed(warnings: Sequence[Sequence[str]]) -> list[str]:
