@@ -31,6 +31,13 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path)
+def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
+    """No placeholder of whoever wrote the page; inside quotation marks of code they are a subject."""
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert re.findall(r"\b(?:TODO|FIXME|TBD|XXX)\b|^[A-Z]{4,}$", text, flags=re.M) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in LINK.findall(text):
