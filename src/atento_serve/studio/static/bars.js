@@ -22,6 +22,12 @@ export function wordSpans(text) {
 // The masked words of a text, by their numbers: those of the address, else the second.
 export const maskedWords = (state, spans) => (state.get("masked") || "1").split(",").map(Number).filter((at) => at in spans);
 
+// Masks a word, or shows it again.
+export function toggleMask(state, wanted, at) {
+  const masked = wanted.includes(at) ? wanted.filter((one) => one !== at) : [...wanted, at].sort((a, b) => a - b);
+  state.set({ masked: masked.join(",") || "none", at: null });
+}
+
 // Places in a text by code points, as Python counts, for places as JavaScript counts; and back.
 export const points = (text, place) => [...text.slice(0, place)].length;
 export const units = (text, place) => [...text].slice(0, place).join("").length;

@@ -541,7 +541,7 @@ export default {
   "one.play": "Play: the output is written token by token",
   "one.forward": "One step on: the next output token",
   "one.choose": "Look at the step in which this token is written",
-  "one.mask": "Mask this word",
+  "one.mask": "Mask this word; with Shift, this one too",
   "one.bridge": "bridge",
   "one.pieces": "pieces",
   "one.vectors": "Vectors of the tokens",

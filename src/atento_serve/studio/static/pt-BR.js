@@ -541,7 +541,7 @@ export default {
   "one.play": "Tocar: a saída é escrita token por token",
   "one.forward": "Um passo à frente: o próximo token da saída",
   "one.choose": "Ver o passo em que este token é escrito",
-  "one.mask": "Mascarar esta palavra",
+  "one.mask": "Mascarar esta palavra; com Shift, esta também",
   "one.bridge": "ponte",
   "one.pieces": "pedaços",
   "one.vectors": "Vetores dos tokens",

@@ -10,6 +10,15 @@ const short = (label, most) => (label.length > most ? `${label.slice(0, most - 1
 
 const round = (value) => Math.round(10 * value) / 10;
 const MOST = 500;  // threads of a layer that are drawn at once, the strongest
+const chosen = new WeakMap();
+function strongest(links) {
+  if (links.length <= MOST) return links;
+  if (!chosen.has(links)) {
+    const least = links.map((link) => link[2]).sort((a, b) => b - a)[MOST];
+    chosen.set(links, links.filter((link) => link[2] >= least));
+  }
+  return chosen.get(links);
+}
 
 // An image of values from -1 to 1, or of shares, as a data address: a pixel a value, or `high` pixels and one between.
 function image(width, height, value, above, below = above, high = 1) {
@@ -31,18 +40,24 @@ function image(width, height, value, above, below = above, high = 1) {
   return canvas.toDataURL();
 }
 
-// The small map of a head, made once for each colour.
+// An image of some data, made once for each key.
 const known = new WeakMap();
-function mapImage({ data, rows, columns }, head, colour) {
+function once(data, key, make) {
   if (!known.has(data)) known.set(data, new Map());
-  const made = known.get(data), key = `${head} ${colour}`, base = head * rows * columns;
-  if (!made.has(key)) made.set(key, image(columns, rows, (row, column) => data[base + row * columns + column] / 255, colour));
+  const made = known.get(data);
+  if (!made.has(key)) made.set(key, make());
   return made.get(key);
+}
+
+// The small map of a head.
+function mapImage({ data, rows, columns }, head, colour) {
+  const base = head * rows * columns;
+  return once(data, `${head} ${colour}`, () => image(columns, rows, (row, column) => data[base + row * columns + column] / 255, colour));
 }
 
 export class River {
   // `given`: stacks [{ name, side, labels, norms, vectors }], links { kind: [[row, column, weight]s a layer] }, maps { kind: overview },
-  // `written` (labels behind the last stack), `texts` (names), and `open(part)`, `point(side, place)`, `choose(side, place)`.
+  // `written` (labels behind the last stack), `onward` (what comes later is faint), `texts` (names), and `open(part)`, `point(side, place)`, `choose(side, place)`.
   constructor(given, width) {
     Object.assign(this, given);
     this.narrow = width < NARROW;
@@ -54,10 +69,11 @@ export class River {
     this.fan = svg("g", { class: "fan" });
     this.front = svg("g", {});
     const scale = Math.max(0.8, Math.min(1, width / this.size[0]));  // what is little too wide is drawn smaller; what is much wider scrolls
-    this.element = svg("svg", { class: "river", viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, width: Math.floor(scale * this.size[0]), height: Math.floor(scale * this.size[1]), role: "group", "aria-label": this.texts.title },
+    this.element = svg("svg", { class: this.lane < 4 ? "river dense" : "river", viewBox: `0 0 ${this.size[0]} ${this.size[1]}`, width: Math.floor(scale * this.size[0]), height: Math.floor(scale * this.size[1]), role: "group", "aria-label": this.texts.title },
       svg("defs", {}, svg("linearGradient", { id: "bridge", gradientUnits: "userSpaceOnUse", ...this.ends() }, svg("stop", { offset: 0, class: "from" }), svg("stop", { offset: 1, class: "to" }))),
       svg("rect", { width: "100%", height: "100%", class: "ground" }), this.threads, this.lit, this.front, this.fan);
     this.draw();
+    this.listen();
   }
 
   // --- places ---
@@ -108,9 +124,12 @@ export class River {
     return this.narrow ? { x1: 0, y1: from, x2: 0, y2: to } : { x1: from, y1: 0, x2: to, y2: 0 };
   }
 
-  curve(from, a, to, b) {
-    const middle = (from + to) / 2;
-    return `M${this.spot(from, a)}C${this.spot(middle, a)} ${this.spot(middle, b)} ${this.spot(to, b)}`;
+  curve(from, a, to, b) { return this.curves(from, to)(String(round(a)), String(round(b))); }
+
+  // What draws the curves from one place along to another, between two places across, which are texts: there are thousands.
+  curves(from, to) {
+    const [start, middle, end] = [from, (from + to) / 2, to].map((place) => String(round(place)));
+    return this.narrow ? (a, b) => `M${a},${start}C${a},${middle} ${b},${middle} ${b},${end}` : (a, b) => `M${start},${a}C${middle},${a} ${middle},${b} ${end},${b}`;
   }
 
   // The outline of a token's band, whose width is the length of its vector before and behind each layer.
@@ -140,20 +159,36 @@ export class River {
 
   draw() {
     this.front.replaceChildren(...this.stacks.flatMap((stack) => [...this.bands(stack), ...this.gates(stack), ...this.names(stack)]), ...this.heads());
+    this.tokens = [...this.front.querySelectorAll("[data-token]")].map((one) => [one, one.dataset.token.split("-")[0], Number(one.dataset.token.split("-")[1])]);
     this.weave();
   }
 
-  bands(stack) {
-    return stack.labels.map((_, place) => svg("path", { d: this.band(stack, place), class: `band ${stack.name}`, "data-token": `${stack.side}-${place}`, on: this.pointing(stack.side, place) }));
+  // What is pointed at and pressed: one listener for all tokens and parts.
+  listen() {
+    const token = (target) => target.closest?.("[data-token]")?.dataset.token.split("-"), part = (target) => target.closest?.("[data-part]")?.dataset.part;
+    const press = (target) => {
+      const [side, place] = token(target) ?? [];
+      if (part(target)) this.open(part(target));
+      else if (side) this.choose(side, Number(place));
+    };
+    const over = ({ target }) => {
+      const [side, place] = token(target) ?? [], named = target.closest?.("[data-part]");
+      if (side) this.point(side, Number(place));
+      if (named && !named.querySelector("title")) named.append(svg("title", {}, named.getAttribute("aria-label")));
+    };
+    const on = { click: ({ target }) => press(target), pointerover: over,
+      pointerout: ({ target }) => { if (token(target)) this.point(null); },
+      keydown: (event) => { if (["Enter", " "].includes(event.key) && part(event.target)) { event.preventDefault(); event.stopPropagation(); press(event.target); } } };
+    for (const [name, handler] of Object.entries(on)) this.element.addEventListener(name, handler);
   }
 
-  pointing(side, place) { return { pointerenter: () => this.point(side, place), pointerleave: () => this.point(null), click: () => this.choose(side, place) }; }
+  bands(stack) {
+    return stack.labels.map((_, place) => svg("path", { d: this.band(stack, place), class: `band ${stack.name}`, "data-token": `${stack.side}-${place}` }));
+  }
 
   // What opens when it is pressed.
   part(name, label, about, ...content) {
-    const press = () => this.open(name);
-    return svg("g", { class: "part", role: "button", tabindex: 0, "aria-label": label, "aria-pressed": "false", "data-part": name, ...about, on: { click: press,
-      keydown: (event) => { if (["Enter", " "].includes(event.key)) { event.preventDefault(); event.stopPropagation(); press(); } } } }, ...content, svg("title", {}, label));
+    return svg("g", { class: "part", role: "button", tabindex: 0, "aria-label": label, "aria-pressed": "false", "data-part": name, ...about }, ...content);
   }
 
   box(along, across, deep, broad, about) {
@@ -165,7 +200,7 @@ export class River {
     const { length } = stack.labels, broad = this.lane * length, most = Math.max(...stack.vectors.flat().map(Math.abs)) || 1, width = stack.vectors[0].length;
     const [above, below] = [css("--raises"), css("--lowers")], value = (row, column) => Math.sqrt(Math.abs(stack.vectors[row][column]) / most) * Math.sign(stack.vectors[row][column]);
     const high = length < 60 ? 4 : 1, deep = this.narrow ? 14 : 26, [x, y] = this.narrow ? [this.from, stack.cells] : [stack.cells, this.from];
-    const turned = this.narrow ? image(length, width, (row, column) => value(column, row), above, below) : image(width, length, value, above, below, high);
+    const turned = once(stack.norms, `${this.narrow} ${above}`, () => (this.narrow ? image(length, width, (row, column) => value(column, row), above, below) : image(width, length, value, above, below, high)));
     const picture = svg("image", { x, y, width: this.narrow ? broad : deep, height: this.narrow ? deep : broad, preserveAspectRatio: "none", href: turned });
     const name = (layer) => `${this.texts[stack.name]} ${layer}`;
     return [this.part(`vectors-${stack.name}`, this.texts.vectors, {}, this.box(stack.cells - 2, this.from, deep + 4, broad, { class: "back" }), picture),
@@ -180,9 +215,9 @@ export class River {
       return svg("text", { x, y, "text-anchor": this.narrow ? (tilt ? "start" : "middle") : "end", class: "name", ...(tilt ? { transform: `rotate(-60 ${x} ${y})` } : {}), ...about }, label);
     };
     const own = stack.labels.map((label, place) => (shown ? text(stack.label, place, short(clean(label), tilt ? 7 : 9), {
-      "data-token": `${stack.side}-${place}`, class: `name ${stack.name}`, on: this.pointing(stack.side, place) }) : null));
+      "data-token": `${stack.side}-${place}`, class: `name ${stack.name}` }) : null));
     const behind = stack === this.stacks.at(-1) && this.written && shown ? this.written.map((label, place) =>
-      text(this.out + (this.narrow ? 14 : 0), place, short(clean(label), 8), { "text-anchor": this.narrow ? "middle" : "start", transform: null, class: "name written", "data-token": `${stack.side}-${place}`, on: this.pointing(stack.side, place) })) : [];
+      text(this.out + (this.narrow ? 14 : 0), place, short(clean(label), 8), { "text-anchor": this.narrow ? "middle" : "start", transform: null, class: "name written", "data-token": `${stack.side}-${place}` })) : [];
     const head = stack === this.stacks[0] && !this.narrow ? this.part("pieces", this.texts.pieces, {}, svg("text", { class: "title", x: 4, y: 14 }, this.texts.pieces)) : null;
     return [head, ...own, ...behind].filter(Boolean);
   }
@@ -209,13 +244,12 @@ export class River {
 
   // The threads of all tokens, in a few paths: what is strong is thick.
   weave() {
-    const thick = Math.min(8, 0.34 * this.lane);
+    const thick = Math.min(8, 0.34 * this.lane), spots = Array.from({ length: this.most }, (_, place) => String(round(this.across(place))));
     this.threads.replaceChildren(...this.gaps().flatMap(([kind, layer, from, to]) => {
-      const paths = WIDTHS.map(() => "");
-      const links = this.links[kind][layer], least = links.length > MOST ? links.map((link) => link[2]).sort((a, b) => b - a)[MOST] : 0;
-      for (const [row, column, weight] of links) {
-        const width = weight < least ? -1 : WIDTHS.findLastIndex((start) => weight >= start);
-        if (width >= 0) paths[width] += this.curve(from, this.across(column), to, this.across(row));
+      const paths = WIDTHS.map(() => ""), curve = this.curves(from, to);
+      for (const [row, column, weight] of strongest(this.links[kind][layer])) {
+        const width = WIDTHS.findLastIndex((start) => weight >= start);
+        if (width >= 0) paths[width] += curve(spots[column], spots[row]);
       }
       return paths.map((d, at) => (d ? svg("path", { d, class: `thread ${kind}`, "stroke-width": Math.max(0.5, thick * (WIDTHS[at] + 0.12)).toFixed(2), "stroke-opacity": 0.2 + 0.06 * at }) : null)).filter(Boolean);
     }));
@@ -237,11 +271,14 @@ export class River {
     this.lit.replaceChildren(...lit);
     this.element.classList.toggle("lighted", lit.length > 0);
     const most = Math.max(0.05, ...shares.values());
-    for (const one of this.element.querySelectorAll("[data-token]")) {
-      const [own, at] = one.dataset.token.split("-"), here = own === side && Number(at) === place, share = shares.get(one.dataset.token) ?? 0;
+    for (const token of this.tokens) {  // those of a long text that look as before are left alone
+      const [one, own, at, before] = token, here = own === side && at === place, share = here ? "1" : ((shares.get(`${own}-${at}`) ?? 0) / most).toFixed(3);
+      const ahead = own === last.side && Boolean(this.onward) && at > chosen, look = `${here} ${ahead} ${share}`;
+      if (look === before) continue;
+      token[3] = look;
       one.classList.toggle("here", here);
-      one.classList.toggle("ahead", own === last.side && Boolean(this.written) && Number(at) > chosen);
-      one.style.setProperty("--share", here ? 1 : (share / most).toFixed(3));
+      one.classList.toggle("ahead", ahead);
+      one.style.setProperty("--share", share);
     }
   }
 

@@ -1,6 +1,6 @@
 // Fill: press a word to mask it; what the model expects there.
 import { call } from "../api.js";
-import { barFigure, bars, maskedWords, percent, points, tokensOf, wordSpans } from "../bars.js";
+import { barFigure, bars, maskedWords, percent, points, toggleMask, tokensOf, wordSpans } from "../bars.js";
 import { button, folded, make, numberField, table } from "../dom.js";
 import { t } from "../i18n.js";
 
@@ -19,7 +19,7 @@ class Fill {
   async update(trace, changed, current) {
     const { state, model } = this.studio, text = state.get("text"), spans = wordSpans(text);
     const wanted = maskedWords(state, spans);
-    this.words.replaceChildren(...spans.map(([start, end], at) => button(text.slice(start, end), () => this.toggle(wanted, at),
+    this.words.replaceChildren(...spans.map(([start, end], at) => button(text.slice(start, end), () => toggleMask(state, wanted, at),
       { class: "word", "aria-pressed": String(wanted.includes(at)), ...tokensOf(trace, points(text, start), points(text, end)) })));
     this.top.querySelector("input").value = state.get("top") || 8;
     this.found = { candidates: [] };
@@ -33,11 +33,6 @@ class Fill {
     this.list.replaceChildren(bars(t("fill.candidates"), candidates.map(([token, probability, filled]) =>
       [token, probability / most, percent(probability), () => state.set({ text: filled, pin: "" })])));
     this.equivalent.renew();
-  }
-
-  toggle(wanted, at) {
-    const masked = wanted.includes(at) ? wanted.filter((one) => one !== at) : [...wanted, at].sort((a, b) => a - b);
-    this.studio.state.set({ masked: masked.join(",") || "none" });
   }
 
   table() {

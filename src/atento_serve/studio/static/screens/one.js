@@ -1,6 +1,6 @@
 // One sentence: a text on its way through the model, from its pieces to what is said in the end; a part unfolds below.
 import { bytes, call, remembering } from "../api.js";
-import { maskedWords, points, wordSpans } from "../bars.js";
+import { maskedWords, points, toggleMask, wordSpans } from "../bars.js";
 import { button, folded, make, number, table } from "../dom.js";
 import { t } from "../i18n.js";
 import { River, clean } from "../river.js";
@@ -55,16 +55,22 @@ export class One {
   get fields() {
     const { input, state } = this.studio, kind = beside(this.studio.card), second = kind === "question" ? state.get("question") : kind ? state.get("second") : "";
     if (this.ends !== "fill") return { ...input, ...(second ? { second } : {}) };
-    const text = state.get("text"), spans = wordSpans(text), wanted = maskedWords(state, spans).slice(0, 1);
+    const text = state.get("text"), spans = wordSpans(text), wanted = maskedWords(state, spans);
     return { ...input, ...(wanted.length ? { spans: wanted.map((at) => spans[at].map((place) => points(text, place))) } : {}) };
   }
 
   // The place of the token that is looked at among those of the last stack; `home`: where nothing was chosen.
   get at() {
     const { length } = this.river?.stacks.at(-1).labels ?? [];
-    if (this.ends === "fill") return Math.max(0, this.flow.sides.source.tokens.findIndex(([,,, special], at) => special && at > 0 && at < length - 1));
+    if (this.ends === "fill") return this.masks.includes(this.studio.state.number("at")) ? this.studio.state.number("at") : this.masks[0] ?? 0;
     const home = this.home ?? (this.ends === "next" ? Math.floor((length - 1) / 2) : length - 1);
     return Math.max(0, Math.min(length - 1, this.studio.state.get("at") === "" ? home : this.studio.state.number("at")));
+  }
+
+  // The places of the masks.
+  get masks() {
+    const { tokens } = this.flow.sides.source;
+    return [...tokens.keys()].filter((at) => tokens[at][3] && at > 0 && at < tokens.length - 1);
   }
 
   async update(trace, changed, current) {
@@ -73,6 +79,8 @@ export class One {
     this.second.show();
     const flow = await answers("flow", fields), full = { ...fields, ...(flow.target ? { target: flow.target } : {}) };
     const [threads, small] = await Promise.all([Object.keys(flow.kinds).length ? links(full) : {}, Promise.all(Object.keys(flow.kinds).map(async (kind) => [kind, await maps({ ...full, kind })]))]);
+    if (!current()) return;
+    this.expected = await this.expect(flow, full);
     if (!current()) return;
     const key = JSON.stringify([full, dark, document.documentElement.lang, this.window.clientWidth]);
     if (this.key !== key) {
@@ -85,6 +93,15 @@ export class One {
     if (this.playing) this.timer = setTimeout(() => this.step(1), PACE);
   }
 
+  // What is expected at each of several masks, to stand behind it; at one, the end says it.
+  async expect(flow, full) {
+    this.flow = flow;
+    const places = this.ends === "fill" ? this.masks : [], written = flow.sides.source.tokens.map(() => "");
+    if (places.length < 2) return null;
+    for (const [at, { tokens: [[token]] }] of (await Promise.all(places.map((place) => answers("said", { ...full, place })))).entries()) written[places[at]] = token;
+    return written;
+  }
+
   build() {
     const { flow, writes } = this, { sides, stacks } = flow, names = Object.keys(stacks), label = (side) => sides[side].tokens.map(([one]) => one);
     const given = names.map((name) => {
@@ -94,12 +111,12 @@ export class One {
     const passed = Object.fromEntries(given.filter(({ plain }) => plain).map(({ name, labels }) => [name, [labels.slice(1).map((_, at) => [at + 1, at, 0.4])]]));  // a recurrent state
     const texts = Object.fromEntries(["encoder", "decoder"].map((name) => [name, t(`kind.${name}`)]));
     const next = label("source").slice(1);
-    this.river = new River({ stacks: given, links: { ...passed, ...this.threads }, maps: this.maps,
-      written: writes ? label("output") : this.ends === "next" ? [...next, "?"] : this.ends === "tags" ? [] : null,
+    this.river = new River({ stacks: given, onward: this.ends === "next", links: { ...passed, ...this.threads }, maps: this.maps,
+      written: writes ? label("output") : this.ends === "next" ? [...next, "?"] : this.ends === "tags" ? [] : this.expected,
       texts: { ...texts, cross: t("one.bridge"), title: t("screen.one"), pieces: t("one.pieces"), end: t("one.end"), vectors: t("one.vectors"), forward: t("one.forward_part"), head: t("heads.head").toLowerCase() },
       open: (part) => this.studio.state.set({ part: this.studio.state.get("part") === part ? null : part }),
       point: (side, place) => { this.light(side, place); this.tell(side, place); },
-      choose: (side, place) => this.studio.state.set(side === given.at(-1).side && this.ends === "next" ? { at: place, pin: "" } : { pin: `${side}-${place}` }) }, this.window.clientWidth - 2);
+      choose: (side, place) => this.studio.state.set(side === given.at(-1).side && (this.ends === "next" || (this.ends === "fill" && this.masks.includes(place))) ? { at: place, pin: "" } : { pin: `${side}-${place}` }) }, this.window.clientWidth - 2);
     this.window.replaceChildren(this.river.element);
   }
 
@@ -227,8 +244,9 @@ export class One {
       this.line.replaceChildren(...flow.sides.output.tokens.map(([label], place) => this.pointing(place, button(label.replace("▁", " "), () => state.set({ at: place, pin: "" }),
         { class: place > at ? "ahead" : null, "aria-pressed": String(place === at), "data-token": `output-${place}`, title: t("one.choose") }))));
     } else if (ends === "fill") {
-      const text = state.get("text"), spans = wordSpans(text), [wanted] = maskedWords(state, spans);
-      this.line.replaceChildren(...spans.map(([start, end], place) => button(text.slice(start, end), () => state.set({ masked: place }), { "aria-pressed": String(place === wanted), title: t("one.mask") })));
+      const text = state.get("text"), spans = wordSpans(text), wanted = maskedWords(state, spans);
+      const mask = (place, also) => (also || wanted.length > 1 ? toggleMask(state, wanted, place) : state.set({ masked: place, at: null }));
+      this.line.replaceChildren(...spans.map(([start, end], place) => button(text.slice(start, end), (event) => mask(place, event.shiftKey), { "aria-pressed": String(wanted.includes(place)), title: t("one.mask") })));
     }
   }
 
