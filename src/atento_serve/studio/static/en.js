@@ -606,6 +606,7 @@ export default {
   "one.story.labels": "It says “{token}” ({share}).",
   "one.story.tags": "It finds “{token}” ({share}).",
   "one.story.answers": "It answers “{token}” ({share}).",
+  "one.numbers": "{count} numbers",
   "one.story.vector": "It ends in one vector, which stands for the text.",
   "one.story.nothing": "It finds nothing in this text.",
 };

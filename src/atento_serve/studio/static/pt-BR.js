@@ -606,6 +606,7 @@ export default {
   "one.story.labels": "Ele diz “{token}” ({share}).",
   "one.story.tags": "Ele acha “{token}” ({share}).",
   "one.story.answers": "Ele responde “{token}” ({share}).",
+  "one.numbers": "{count} números",
   "one.story.vector": "Ele termina num vetor, que representa o texto.",
   "one.story.nothing": "Ele não acha nada neste texto.",
 };

@@ -216,8 +216,8 @@ export class River {
     };
     const own = stack.labels.map((label, place) => (shown ? text(stack.label, place, short(clean(label), tilt ? 7 : 9), {
       "data-token": `${stack.side}-${place}`, class: `name ${stack.name}` }) : null));
-    const behind = stack === this.stacks.at(-1) && this.written && shown ? this.written.map((label, place) =>
-      text(this.out + (this.narrow ? 14 : 0), place, short(clean(label), 8), { "text-anchor": this.narrow ? "middle" : "start", transform: null, class: "name written", "data-token": `${stack.side}-${place}` })) : [];
+    const behind = stack === this.stacks.at(-1) && this.written && shown ? this.written.map((label, place) => (label === null ? null :
+      text(this.out + (this.narrow ? 14 : 0), place, short(clean(label), 8), { "text-anchor": this.narrow ? "middle" : "start", transform: null, class: "name written", "data-token": `${stack.side}-${place}` }))) : [];
     const head = stack === this.stacks[0] && !this.narrow ? this.part("pieces", this.texts.pieces, {}, svg("text", { class: "title", x: 4, y: 14 }, this.texts.pieces)) : null;
     return [head, ...own, ...behind].filter(Boolean);
   }
@@ -282,8 +282,8 @@ export class River {
     }
   }
 
-  // From a token, or from all (`place` null), to what the model says: [label, share, value, press].
-  say(place, rows, places = [place]) {
+  // From a token, or from all (`place` null), to what the model says: [label, share, value, press]; or to one vector of numbers.
+  say(place, rows, places = [place], vector = null) {
     const step = this.narrow ? Math.min(74, (this.width - 10) / Math.max(1, rows.length)) : 31, span = step * (rows.length - 1);
     const middle = places.length > 1 || this.narrow ? (this.narrow ? this.width / 2 : this.from + this.lane * this.most / 2) : this.across(places[0] ?? 0);
     const first = Math.max(this.narrow ? step / 2 + 4 : 36, Math.min(this.room - span - (this.narrow ? step / 2 + 4 : 18), middle - span / 2));
@@ -291,7 +291,7 @@ export class River {
     const joined = places.length > 1 ? places.map((one) => svg("path", { d: this.curve(this.stacks.at(-1).at.at(-1), this.across(one), knot, middle), class: "ray", "stroke-width": Math.max(0.5, Math.min(2, 40 / places.length)), "stroke-opacity": 0.3 })) : [];
     const end = knot + (this.narrow ? 58 : 52);
     const ending = this.part("end", this.texts.end, {}, svg("text", { class: "title", ...(this.narrow ? { x: this.width / 2, y: end + 62, "text-anchor": "middle" } : { x: this.size[0] - 6, y: 14, "text-anchor": "end" }) }, this.texts.end));
-    this.fan.replaceChildren(...joined, ending, ...rows.flatMap(([label, share, value, press, about], at) => {
+    this.fan.replaceChildren(...joined, ending, ...(vector ? this.summed(vector, knot, middle) : []), ...rows.flatMap(([label, share, value, press, about], at) => {
       const across = first + at * step, big = at === 0 ? "said first" : "said";
       const [x, y] = this.narrow ? [across, end + 20] : [end + 8, across + (at === 0 ? 6 : 5)];
       const words = svg("text", { x, y, class: big, "text-anchor": this.narrow ? "middle" : "start" }, short(clean(label), Math.floor((this.narrow ? step : this.size[0] - end - 66) / (at ? 9 : 12.5))));
@@ -300,6 +300,17 @@ export class River {
       return [svg("path", { d: this.curve(knot - 2, source, end, across), class: "ray", pathLength: 1, "stroke-width": (1 + Math.max(0, share) * 15).toFixed(2) }),
         press ? svg("g", { class: "part", role: "button", tabindex: 0, "aria-label": `${label} ${value}`, ...about, on: { click: press, keydown: (event) => { if (["Enter", " "].includes(event.key)) { event.preventDefault(); event.stopPropagation(); press(); } } } }, hit, words, number) : svg("g", about ?? {}, words, number)];
     }));
+  }
+
+  // One vector that stands for the whole text, cell by cell.
+  summed(vector, knot, middle) {
+    const most = Math.max(...vector.map(Math.abs)) || 1, long = this.narrow ? this.width - 40 : Math.min(this.room - 60, 260), end = knot + 52;
+    const cell = (at) => Math.sqrt(Math.abs(vector[at]) / most) * Math.sign(vector[at]), colours = [css("--raises"), css("--lowers")];
+    const href = this.narrow ? image(vector.length, 1, (_, at) => cell(at), ...colours) : image(1, vector.length, cell, ...colours);
+    const first = Math.max(this.narrow ? 20 : 40, Math.min(this.room - long - 10, middle - long / 2)), [x, y, width, height] = this.narrow ? [first, end, long, 26] : [end, first, 26, long];
+    return [svg("path", { d: this.curve(knot - 2, middle, end, first + long / 2), class: "ray", "stroke-width": 12 }), svg("rect", { x: x - 2, y: y - 2, width: width + 4, height: height + 4, class: "back" }),
+      svg("image", { class: "vector", x, y, width, height, preserveAspectRatio: "none", href }),
+      svg("text", { class: "said", ...(this.narrow ? { x: x + width / 2, y: y + 46, "text-anchor": "middle" } : { x: x + 40, y: y + height / 2 + 5 }) }, this.texts.numbers)];
   }
 
   // Marks the part that is open.

@@ -61,12 +61,12 @@ async function pieces(screen) {
 }
 
 // What is said in the end, and for the vocabulary what would have been said after each layer.
-async function end(screen, parts, place, { rows, found }) {
+async function end(screen, parts, place, { rows, found, vector }) {
   const { ends } = screen, screens = { next: screen.writes ? ["translate", "beam", "next"] : ["next", "beam"], fill: ["fill"], labels: ["labels", "why"], tags: ["labels"], answers: ["answer"], vector: ["compare"] }[ends];
   const most = rows[0]?.[1] || 1, list = bars(t("one.end"), rows.map(([label, share, value, press]) => [label, share / most, value, press]));
   const layers = found ? table(t("one.lens", { token: found.follows }), [t("heads.layer"), t("one.says"), found.follows], found.layers.map(({ share, tokens }, layer) =>
     [layer ? String(layer - 1) : t("one.before"), tokens.map(([token, p]) => `${token} ${percent(p)}`).join("  "), percent(share)])) : null;
-  return { title: t("one.end"), text: t(`one.about.${ends}`, { entropy: found ? number(found.entropy, 2) : "" }), content: [make("div", { class: "stages" }, list, ...(layers ? [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("one.lens", { token: found.follows }) }, layers)] : []))],
+  return { title: t("one.end"), text: t(`one.about.${ends}`, { entropy: found ? number(found.entropy, 2) : "" }), content: [vector ? strip(t("one.end"), [["", vector]], 640, 8) : make("div", { class: "stages" }, list, ...(layers ? [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("one.lens", { token: found.follows }) }, layers)] : []))],
     to: screens.map((name) => [name, {}]), notes: ["C5"], code: [screen.writes ? "EncoderDecoder.forward" : ends === "next" ? "Decoder.forward" : "Encoder.forward"] };
 }
 

@@ -23,7 +23,7 @@ class Inside {
     this.temperature = slider(studio, "softness", t("inside.temperature"), { min: 0.1, max: 5, step: 0.1, off: 1 });
     this.alpha = slider(studio, "alpha", t("inside.alpha"), { min: 1, max: 3, step: 0.1, off: 1 });
     this.sources = Object.fromEntries(Object.values(CODE).map((name) => [name, sourceOf(name)]));
-    this.element = make("div", {}, make("div", { class: "controls" }, this.kinds, this.layers, this.heads, this.queries, this.keys, drop(t("input.settings"), {}, this.temperature.element, this.alpha.element)), this.sentence, this.steps);
+    this.element = make("div", { class: "inside" }, make("div", { class: "controls" }, this.kinds, this.layers, this.heads, this.queries, this.keys, drop(t("input.settings"), {}, this.temperature.element, this.alpha.element)), this.steps);
   }
 
   get kind() {
@@ -68,9 +68,11 @@ class Inside {
   draw() {
     const { answer, rows, columns } = this, { row, vectors, key, query } = answer, names = { query: rows[query], key: columns[key] };
     this.sentence.textContent = t(row.allowed[key] ? "inside.reads" : "inside.closed", { ...names, weight: number(row.weight[key], 6) });
-    const step = (at, codes, ...content) => make("section", { class: "panel step", "aria-label": t(`inside.step${at}`) },
-      make("h2", {}, `${at}. ${t(`inside.step${at}`)}`), make("p", { class: "muted" }, t(`inside.about${at}`, { ...names, normaliser: answer.normaliser })), ...content,
-      ...codes.map((code) => this.sources[code]));
+    const step = (at, codes, ...content) => {
+      const words = [make("h2", {}, `${at}. ${t(`inside.step${at}`)}`), make("p", { class: "muted" }, t(`inside.about${at}`, { ...names, normaliser: answer.normaliser }))];
+      const [figure, ...more] = content, first = at === 1 ? [figure.firstChild, ...words, this.sentence, figure] : [...words, figure];  // the screen begins with a figure
+      return make("section", { class: "panel step", "aria-label": t(`inside.step${at}`) }, ...first, ...more, ...codes.map((code) => this.sources[code]));
+    };
     const strip = (at) => this.vectorStrip(at);
     const [first, third] = [strip(1), strip(3)];
     this.picture = first.querySelector("svg");

@@ -2,7 +2,7 @@
 import { bytes, call, remembering } from "../api.js";
 import { maskedWords, points, toggleMask, wordSpans } from "../bars.js";
 import { button, folded, make, number, table } from "../dom.js";
-import { t } from "../i18n.js";
+import { t, whole } from "../i18n.js";
 import { River, clean } from "../river.js";
 import { beside, secondText } from "../second_text.js";
 import { unfolded } from "../unfolded.js";
@@ -27,7 +27,7 @@ const maps = remembering(12, async (fields) => {
 export class One {
   constructor(studio) {
     this.studio = studio;
-    this.second = secondText(studio, t("one.second"), () => (beside(studio.card) === "question" ? "question" : "second"));
+    this.second = secondText(studio, t("one.second"), () => (this.kind === "question" ? "question" : "second"));
     this.back = button(t("one.step_back"), () => this.step(-1), { id: "back", title: t("one.back") });
     this.player = button(t("next.play"), () => this.play(), { id: "play", "aria-pressed": "false", title: t("one.play") });
     this.forward = button(t("one.step_on"), () => this.step(1), { id: "forward", title: t("one.forward") });
@@ -52,8 +52,11 @@ export class One {
 
   get writes() { return this.studio.card.writes; }
 
+  // What it reads besides the text; what ends in a vector reads each text alone.
+  get kind() { return this.ends === "vector" ? "" : beside(this.studio.card); }
+
   get fields() {
-    const { input, state } = this.studio, kind = beside(this.studio.card), second = kind === "question" ? state.get("question") : kind ? state.get("second") : "";
+    const { input, state } = this.studio, { kind } = this, second = kind === "question" ? state.get("question") : kind ? state.get("second") : "";
     if (this.ends !== "fill") return { ...input, ...(second ? { second } : {}) };
     const text = state.get("text"), spans = wordSpans(text), wanted = maskedWords(state, spans);
     return { ...input, ...(wanted.length ? { spans: wanted.map((at) => spans[at].map((place) => points(text, place))) } : {}) };
@@ -75,7 +78,7 @@ export class One {
 
   async update(trace, changed, current) {
     const { state, dark } = this.studio, { fields } = this;
-    this.second.element.hidden = !beside(this.studio.card);
+    this.second.element.hidden = !this.kind;
     this.second.show();
     const flow = await answers("flow", fields), full = { ...fields, ...(flow.target ? { target: flow.target } : {}) };
     const [threads, small] = await Promise.all([Object.keys(flow.kinds).length ? links(full) : {}, Promise.all(Object.keys(flow.kinds).map(async (kind) => [kind, await maps({ ...full, kind })]))]);
@@ -96,7 +99,7 @@ export class One {
   // What is expected at each of several masks, to stand behind it; at one, the end says it.
   async expect(flow, full) {
     this.flow = flow;
-    const places = this.ends === "fill" ? this.masks : [], written = flow.sides.source.tokens.map(() => "");
+    const places = this.ends === "fill" ? this.masks : [], written = flow.sides.source.tokens.map(() => null);
     if (places.length < 2) return null;
     for (const [at, { tokens: [[token]] }] of (await Promise.all(places.map((place) => answers("said", { ...full, place })))).entries()) written[places[at]] = token;
     return written;
@@ -113,7 +116,7 @@ export class One {
     const next = label("source").slice(1);
     this.river = new River({ stacks: given, onward: this.ends === "next", links: { ...passed, ...this.threads }, maps: this.maps,
       written: writes ? label("output") : this.ends === "next" ? [...next, "?"] : this.ends === "tags" ? [] : this.expected,
-      texts: { ...texts, cross: t("one.bridge"), title: t("screen.one"), pieces: t("one.pieces"), end: t("one.end"), vectors: t("one.vectors"), forward: t("one.forward_part"), head: t("heads.head").toLowerCase() },
+      texts: { ...texts, cross: t("one.bridge"), title: t("screen.one"), numbers: flow.ends ? t("one.numbers", { count: whole(flow.ends.length) }) : "", pieces: t("one.pieces"), end: t("one.end"), vectors: t("one.vectors"), forward: t("one.forward_part"), head: t("heads.head").toLowerCase() },
       open: (part) => this.studio.state.set({ part: this.studio.state.get("part") === part ? null : part }),
       point: (side, place) => { this.light(side, place); this.tell(side, place); },
       choose: (side, place) => this.studio.state.set(side === given.at(-1).side && (this.ends === "next" || (this.ends === "fill" && this.masks.includes(place))) ? { at: place, pin: "" } : { pin: `${side}-${place}` }) }, this.window.clientWidth - 2);
@@ -124,9 +127,11 @@ export class One {
   paint() {
     if (!this.said) return;
     this.build();
-    this.river.say(this.at, this.said.rows.slice(0, SHOWN), this.said.places);
+    this.say(this.said);
     this.light(null);
   }
+
+  say({ rows, places, vector }) { this.river.say(this.at, rows.slice(0, SHOWN), places, vector); }
 
   // The first numbers of each token's vector, a row a token.
   rows({ vectors, norms }) {
@@ -143,7 +148,7 @@ export class One {
     const said = await this.outcome();
     if (!current()) return;
     this.said = said;
-    river.say(at, said.rows.slice(0, SHOWN), said.places);
+    this.say(said);
     this.story.textContent = this.told();
     river.mark(state.get("part"));
     const part = state.get("part"), place = this.placeOf(part);
@@ -190,7 +195,7 @@ export class One {
       const { answers: found } = await answers("answers", { ...base, question: full.second }), { spans } = this.flow.sides.source, [, start, end] = found[0] ?? [];
       return { rows: found.map(([text, , , p]) => row([text || t("answer.none"), p, () => state.set({ screen: "answer" })])), places: all.filter((place) => spans[place] && spans[place][0] < end && start < spans[place][1]) };
     }
-    return { rows: [], places: all };
+    return { rows: [], places: all, vector: this.flow.ends };
   }
 
   // What happens in the picture, in one sentence.
