@@ -32,6 +32,8 @@ COMMANDS = {
     **{verb: spec.module or verb for verb, spec in VERBS.items()},
     "index": "index",
     "find": "index",
+    "suspect": "suspect",
+    "suggest": "suspect",
     "evaluate": "evaluate",
     "glue": "glue",
     "perplexity": "perplexity",

@@ -106,13 +106,9 @@ def cross_validate(
             changes | keys if isinstance(changes, dict) else [*changes, *(f"{key}={n}" for key, n in keys.items())]
         )
         runs.append(train(recipe, with_fold, data=data, out=folder / f"fold-{fold}", **options))
-    outputs, gold = [], []
-    for run in runs:
-        # of all folds together: each record is scored once
-        for line in read_plain_text(run.folder / OUTPUTS).splitlines():
-            record = json.loads(line)
-            outputs.append(record["output"])
-            gold.append(record["right"])
+    # of all folds together: each record is scored once
+    records = [json.loads(line) for run in runs for line in read_plain_text(run.folder / OUTPUTS).splitlines()]
+    outputs, gold = ([record[name] for record in records] for name in ("output", "right"))
     tests = [run.test or {} for run in runs]
     names = [name for name in tests[0] if name in METRICS]
     scores = {name: tuple(test[name] for test in tests) for name in names}

@@ -135,7 +135,7 @@ def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tu
     parts = by_group(
         train.columns,
         TASKS[recipe.task].grouped_by,
-        lambda columns: fold_of(columns, config.folds, config.fold, seed, label),
+        lambda columns: fold_of(columns, config.folds, config.fold, seed, label, train.where),
     )
     rest, test = (subset(train, rows) for rows in parts)
     report(

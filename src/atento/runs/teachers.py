@@ -24,14 +24,13 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.data.objectives.preparation import Make, Preparation, Report
 from atento.errors import CapabilityError, RecipeError, UsageError, counted
-from atento.models.load import load_model
 from atento.runs.setup import Setup
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks import teacher_outputs
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.model_outputs import writer_of
 from atento.tasks.model_vectors import embed
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, load_for_tasks, tokenizer_of
 from atento.tasks.text_writing import Writer
 from atento.tasks.translation_languages import LANGUAGES
 from atento.text.specials import chooses_by_source, languages_of
@@ -187,10 +186,7 @@ def load_teachers(setup: Setup) -> None:
     folder, every = setup.folder / "teacher" if config.cache is None else home / config.cache, []
     for name in config.model:
         with named(position, name):
-            loaded = load_model(home / name if (home / name).exists() else name, setup.device, "float32")
-            model = TaskModel(
-                loaded.network, loaded.tokenizer, loaded.config, loaded.path, loaded.words, requested=name
-            )
+            model = load_for_tasks(home / name if (home / name).exists() else name, setup.device, name)
             if setup.recipe.data.truncate != "none":
                 model.source_limit = model.network.config.source_limit  # its sources are cut too
             network, tokenizer = model.network.config, tokenizer_of(model)

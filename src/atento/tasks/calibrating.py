@@ -17,6 +17,7 @@ from atento.models.model_folder import confidence_file
 from atento.storage.whole_file import write_whole
 from atento.tasks.classification import gives_label_sets, label_scores, shares_of
 from atento.tasks.task_model import TaskModel
+from atento.tasks.text_outputs import texts_of_split
 
 FEWEST = 20  # records to fit to, and answers above a threshold
 _HIGHEST = 20.0  # temperature; 1 / _HIGHEST is the lowest
@@ -118,8 +119,7 @@ def fit_confidence(model: TaskModel, split: Split, temperature: float | None = N
     """
     if len(split) < FEWEST:
         raise DataError(f"a temperature is fitted to at least {FEWEST} records: got {len(split)}")
-    texts = split["text"]
-    names, found = label_scores(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
+    names, found = label_scores(model, texts_of_split(split))
     scores, several = found.numpy(), gives_label_sets(model.network)  # (N,C)
     rights = [set(labels) if several else {labels} for labels in split["label"]]
     gold = np.array([[name in right for name in names] for right in rights])  # (N,C)

@@ -16,7 +16,7 @@ from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, for_head, head_of, tokenizer_of
-from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
+from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model, texts_of_split
 
 THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
 _NEVER = 2.0  # a probability that no label has
@@ -139,31 +139,35 @@ def least_probability(model: TaskModel, abstain: float, threshold: float | None 
     return _NEVER if least is None else least
 
 
-def label_scores(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> tuple[list[str], torch.Tensor]:
-    """The labels of a model, and their scores before they become probabilities, (N,C) in float64."""
+def label_scores(
+    model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], network: Network | None = None
+) -> tuple[list[str], torch.Tensor]:
+    """The labels of a model, and their scores before they become probabilities, (N,C) in float64; `network` reads the
+    texts, by default the model's reader. One warning counts those that are cut.
+    """
     head = _checked_head(model)
     first, second = texts_of_model(model, texts)
-    outputs = text_outputs(model.reader(), tokenizer_of(model), head, first, second, **_reading(model))
+    template, longest = model.config.get("template"), model.trained_length
+    options: TextOptions = {"template": template, "longest": longest, "long_texts": model.long_texts}
+    outputs = text_outputs(network or model.reader(), tokenizer_of(model), head, first, second, **options)
     return list(head.labels), torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
 
 
-def _reading(model: TaskModel) -> TextOptions:
-    template, longest = model.config.get("template"), model.trained_length
-    return {"template": template, "longest": longest, "long_texts": model.long_texts}
+def label_shares(
+    model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], network: Network | None = None
+) -> tuple[list[str], torch.Tensor]:
+    """The labels of a model, and their probabilities, (N,C): of several labels a text, each has one of its own."""
+    names, scores = label_scores(model, texts, network)
+    return names, shares_of(scores / model.confidence.temperature, gives_label_sets(model.network))
 
 
 def classifications(
     model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, head: str | None = None
 ) -> list[list[Label]]:
-    """As `classify`, with all labels of each text, the most probable first.
-
-    A head of one label a text gives probabilities that sum to 1; of several labels, each has a probability of its own.
-    """
-    model = for_head(model, head, "classify")
-    names, scores = label_scores(model, texts)
-    rows = shares_of(scores / model.confidence.temperature, gives_label_sets(model.network)).tolist()
-    found = [[Label(name, share) for name, share in zip(names, row)] for row in rows]
-    return [sorted(labels, key=lambda label: -label.probability) for labels in found]
+    """As `classify`, with all labels of each text, the most probable first."""
+    names, shares = label_shares(for_head(model, head, "classify"), texts)
+    rows = [[Label(name, share) for name, share in zip(names, row)] for row in shares.tolist()]
+    return [sorted(labels, key=lambda label: -label.probability) for labels in rows]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[object]:
@@ -171,8 +175,7 @@ def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[
     refuse_options(options, "labels: a model that classifies writes nothing")
     head = _checked_head(model)  # refuse labels that the model does not have
     check_label_sets(split, head.labels) if head.kind == SETS else label_numbers(split, head.labels)
-    texts = split["text"]
-    results = classifications(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
+    results = classifications(model, texts_of_split(split))
     if gives_label_sets(model.network):
         return [[label.name for label in above(labels)] for labels in results]
     return [labels[0].name for labels in results]

@@ -8,7 +8,7 @@ from atento.data.records.splits import Split
 from atento.metrics.rankings import Judgement
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
-from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
+from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model, texts_of_split
 
 
 def has_regression_head(model: TaskModel) -> bool:
@@ -34,8 +34,7 @@ def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[
     refuse_options(options, "numbers: a regression model writes nothing")
     if "query" in split.columns:
         return numbers_of(model, pairs_of(judged_documents(split)))
-    texts = split["text"]
-    return numbers_of(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
+    return numbers_of(model, texts_of_split(split))
 
 
 def gold(split: Split) -> Sequence[float] | Sequence[Judgement]:

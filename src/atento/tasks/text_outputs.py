@@ -12,6 +12,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.text_windows import opened
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.data.records.memory import frame_texts, is_frame
+from atento.data.records.splits import Split
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
@@ -96,6 +97,11 @@ def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str
         how = "give two texts each (--pairs: with a tab between)" if pairs else "give single texts, without --pairs"
         raise UsageError(f"this model was trained on {learned}: got {got}; {how}")
     return first, second
+
+
+def texts_of_split(split: Split) -> list[Any]:
+    """The texts of a split, or its pairs of texts."""
+    return list(zip(split["text"], split["pair"])) if "pair" in split.columns else split["text"]
 
 
 def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:

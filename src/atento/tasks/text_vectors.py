@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.errors import CapabilityError
-from atento.models.load import load_model
 from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel
+from atento.tasks.task_model import load_for_tasks
 from atento.tasks.text_embedding import token_rows
 from atento.text.lengths import pad_batch
 
@@ -31,11 +30,10 @@ class TextReader:
 
     def __init__(self, folder: str, device: str = "auto") -> None:
         """Load the model of a folder; arguments and errors as in `atento.load`."""
-        loaded = load_model(folder, device, "float32")
-        if loaded.words is not None:
+        self.model = load_for_tasks(folder, device)
+        if self.model.words is not None:
             raise CapabilityError(f"{folder} reads words, and learned metrics compare texts by their tokens")
-        self.model = TaskModel(loaded.network, loaded.tokenizer, loaded.config, loaded.path, requested=folder)
-        self.config = loaded.network.config
+        self.config = self.model.network.config
         self._kept: dict[str, Vectors] = {}
 
     def ids(self, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:

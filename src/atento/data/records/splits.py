@@ -117,7 +117,12 @@ _KEY = 3
 
 
 def fold_of(
-    columns: Mapping[str, list[object]], folds: int, fold: int, seed: int, label: str | None
+    columns: Mapping[str, list[object]],
+    folds: int,
+    fold: int,
+    seed: int,
+    label: str | None,
+    where: Callable[[int], str] | None = None,
 ) -> tuple[list[int], list[int]]:
     """Return the numbers of the records that a fold trains on and of those that it is tested on, both rising.
 
@@ -130,6 +135,7 @@ def fold_of(
         fold: number of this fold, from 1.
         seed: of the shuffle.
         label: name of the column to stratify by; None: there is none.
+        where: the place of a record, for the message.
 
     Raises:
         DataError: a label, or the data, has fewer records than there are folds.
@@ -138,7 +144,8 @@ def fold_of(
     labels: Sequence[object] = [""] * count if label is None else columns[label]
     for name, number in sorted(Counter(labels).items()):
         if number < folds:
-            subject = "the training data" if label is None else f"label {name!r}"
+            place = "" if where is None or label is None else f"{where(labels.index(name))}: "
+            subject = "the training data" if label is None else f"{place}label {name!r}"
             raise DataError(f"{subject} has {counted(number, 'example')}, fewer than the {folds} folds")
     # the sort is stable: the records of a label stay shuffled
     shuffled = sorted(permutation(count, seed, _KEY).tolist(), key=lambda row: str(labels[row]))
