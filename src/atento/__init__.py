@@ -3,7 +3,8 @@
 from atento.start_up import set_short_waits
 from atento.version import __version__
 
-__all__ = ["AtentoError", "Index", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
+__all__ = ["AtentoError", "Index", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search"]
+__all__ += ["suggest", "suspect", "train"]
 
 TYPE_CHECKING = False  # as in `typing`, whose import takes milliseconds of the start of each command
 if TYPE_CHECKING:
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
     from atento.evaluation import evaluate
     from atento.model import Model, load
     from atento.retrieval.text_index import Index
+    from atento.runs.next_labels import suggest
     from atento.runs.search.run_search import search
+    from atento.runs.suspect_labels import suspect
     from atento.runs.train import train
     from atento.suites.run_suite import glue
     from atento.text import Tokenizer
@@ -25,6 +28,8 @@ _HOMES = {
     "glue": "atento.suites.run_suite",
     "load": "atento.model",
     "search": "atento.runs.search.run_search",
+    "suggest": "atento.runs.next_labels",
+    "suspect": "atento.runs.suspect_labels",
     "train": "atento.runs.train",
 }
 

@@ -80,7 +80,8 @@ def suggest(
     parts = [embed(run, list(side), normalize=True) for side in zip(*(texts[row] for row in rows))]  # of a pair, two
     chosen = [record if len(record) > 1 else record[0] for record in map([*records].__getitem__, rows)]
     if spec.outputs == "tags":  # of a sentence, the mean of the sizes over its words
-        residuals = np.stack([np.abs(_residuals(one)).mean(axis=0) for one in word_tags(run, [*map(_words, chosen)])])
+        words = [[one[a:b] for a, b in word_spans(one)] if isinstance(one, str) else [*one] for one in chosen]
+        residuals = np.stack([np.abs(_residuals(one)).mean(axis=0) for one in word_tags(run, words)])
     else:
         residuals = _residuals(label_shares(run, chosen)[1].numpy(), gives_label_sets(run.network))
     found = spread(residuals, np.concatenate(parts, axis=1).astype(np.float64), top)
@@ -106,11 +107,6 @@ def _residuals(shares: Floats, several: bool = False) -> Floats:
     """Probabilities less those of a sure answer (N,C): 1 for the most probable label, or for `several` labels."""
     sure = shares >= THRESHOLD if several else np.arange(shares.shape[1]) == shares.argmax(axis=1)[:, None]
     return shares - sure
-
-
-def _words(text: Any) -> list[str]:
-    """The words of a text, or words themselves."""
-    return [text[start:end] for start, end in word_spans(text)] if isinstance(text, str) else list(text)
 
 
 def _texts_of_run(
@@ -166,14 +162,11 @@ def _read_pool(
     of_run = {**(model.config.get("reading") or {}), **reading}
     source = SourceConfig(file=path, **reading_of(path, {key: of_run[key] for key in of_run if key in READING}))
     if FORMATS[form].table and not columns:
-        first = first_of(source, form)
-        columns = {name: name for name in (*names, label.name) if name in first}
-        learned = model.config.get("columns") or {}
-        width = max((column + 1 for column in learned.values() if isinstance(column, int)), default=0)
+        first, learned = first_of(source, form), model.config.get("columns") or {}
+        columns = {name: one for name in (*names, label.name) for one in (learned.get(name), name) if one in first}
+        width = 1 + max((column for column in learned.values() if isinstance(column, int)), default=-1)
         if not {*names} <= columns.keys() and FORMATS[form].by_number and len(first) in (len(names), width):
             columns = learned if len(first) == width else dict(zip(names, range(len(names))))
-        elif {*names} <= learned.keys() and {*learned.values()} <= {*first}:
-            columns = learned
         if not {*names} <= columns.keys():
             raise UsageError(f"{path} has the columns {', '.join(first[:8])}: name that of the texts by --columns")
     source = replace(source, **columns)  # type: ignore[arg-type]

@@ -53,11 +53,10 @@ def suspect(
     say: Callable[[str], None] = lambda line: None,
     **options: Any,
 ) -> list[Suspect]:
-    """Find the labels of a run's training data that are likely wrong, the most doubtful first.
+    """Find the labels of a run's training data that are likely wrong by confident learning, the most doubtful first.
 
     Each record is judged by a run that did not learn from it: the recipe is trained once for each fold of the training
-    data, in `RUN-folds-N`. The call can be repeated after a stop. `atento.metrics.confident_learning` says how many
-    labels are wrong.
+    data, in `RUN-folds-N`. The call can be repeated after a stop.
 
     Args:
         run: a run that gives a text, a pair or a word one label; or the folder of `atento train --folds`.
@@ -88,8 +87,7 @@ def suspect(
     known = [[own.index(name) if name in own else -1 for name in names] for _, own, _ in judged]
     # a label that a fold does not know has the probability 0
     shares = np.concatenate([np.pad(one[2], ((0, 0), (0, 1)))[:, columns] for one, columns in zip(judged, known)])
-    wrong = wrong_count(given, shares)
-    say(f"{len(labels):,} labels, about {wrong:,} of them wrong ({wrong / len(labels):.1%})")
+    say(f"{len(labels):,} labels, about {(wrong := wrong_count(given, shares)):,} wrong ({wrong / len(labels):.1%})")
     rows = most_doubtful(given, shares, top).tolist()
     scores = shares[rows, given[rows]]
     shares[rows, given[rows]] = -1.0  # what is left are other labels
@@ -109,16 +107,12 @@ def _recipe(folder: Path, memory: Mapping[str, MemoryRecords]) -> Recipe:
 
 def _of_features(recipe: Recipe, run: Path, folder: Path) -> dict[str, object]:
     """The recipe of a linear classifier on the vectors of a run's network, with the run's training data alone."""
+    init = {"model": str(run.resolve()), "train": "head", "cache": str(folder / "vectors")}
     return {
         "task": recipe.task,
         "name": folder.name,
         "data": {**asdict(recipe.data), "valid": [], "test": [], "held_out": 0},
-        "init": {
-            "model": str(run.resolve()),
-            "train": "head",
-            "cache": str(folder / "vectors"),
-            "classifier": {"kind": "logistic"},
-        },
+        "init": {**init, "classifier": {"kind": "logistic"}},
         "training": {"seed": recipe.training.seed, "baseline": False},
     }
 
@@ -133,8 +127,7 @@ def _judged(folder: Path, memory: Mapping[str, MemoryRecords], device: str) -> t
         raise DataError(f"{folder} was trained on other data: the records have changed; train the folds again")
     split, model = data.test, load_for_tasks(folder, device)
     assert split is not None
-    fields = TASKS[loaded.recipe.task].fields
-    labels = [one for row in range(len(split)) for one in _labels_of(split, row, fields)]
+    labels = [one for row in range(len(split)) for one in _labels_of(split, row, TASKS[loaded.recipe.task].fields)]
     if "tags" in split.columns:
         return labels, [*head_of(model, KIND).labels], np.concatenate(word_tags(model, split["tokens"]))
     names, shares = label_shares(model, texts_of_split(split))

@@ -18,7 +18,7 @@ _POSITIONS = "max_len"  # a longer table has rows that the initial model has not
 _SECTION = "network."
 
 _NOT_WRITTEN = ("default", FITTED)
-_OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
+_OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep", "training.baseline")
 
 
 def check_initial(recipe: Recipe, origins: Mapping[str, str]) -> None:
