@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def _residuals(shares: Floats, several: bool = False) -> Floats:
 
 def _texts_of_run(
     model: TaskModel, names: list[str], memory: Mapping[str, MemoryRecords], say: Callable[[str], None]
-) -> set[Any]:
+) -> set[object]:
     """The texts of the data that a model was trained by; none, after a warning, where they cannot be read."""
     try:
         loaded = load_recipe(model.requested, environment={}, memory=memory)
@@ -125,7 +125,7 @@ def _texts_of_run(
 
 
 def _to_label(
-    records: Records, texts: Sequence[object], labelled: set[int], known: set[Any], say: Callable[[str], None]
+    records: Records, texts: Sequence[object], labelled: set[int], known: set[object], say: Callable[[str], None]
 ) -> list[int]:
     """The numbers of the records to choose from; a warning counts those of each kind that are left out.
     Raises DataError: none is left.
@@ -144,7 +144,11 @@ def _to_label(
 
 
 def _read_pool(
-    model: TaskModel, fields: Sequence[Field], pool: Any, columns: Mapping[str, Column], reading: Mapping[str, Any]
+    model: TaskModel,
+    fields: Sequence[Field],
+    pool: str | Path | MemoryRecords,
+    columns: Mapping[str, Column],
+    reading: Mapping[str, Any],
 ) -> tuple[Records, set[int]]:
     """The records of a pool, and the lines of those that have a label.
     Raises UsageError, DataError: it cannot be read, or holds no text; names the file.
@@ -160,16 +164,16 @@ def _read_pool(
     if form == "text":
         return read_records(SourceConfig(file=path, format="text"), TEXT), set()
     of_run = {**(model.config.get("reading") or {}), **reading}
-    source = SourceConfig(file=path, **reading_of(path, {key: of_run[key] for key in of_run if key in READING}))
+    keys: dict[str, Any] = {"file": path, **reading_of(path, {key: of_run[key] for key in of_run if key in READING})}
     if FORMATS[form].table and not columns:
-        first, learned = first_of(source, form), model.config.get("columns") or {}
+        first, learned = first_of(SourceConfig(**keys), form), model.config.get("columns") or {}
         columns = {name: one for name in (*names, label.name) for one in (learned.get(name), name) if one in first}
         width = 1 + max((column for column in learned.values() if isinstance(column, int)), default=-1)
         if not {*names} <= columns.keys() and FORMATS[form].by_number and len(first) in (len(names), width):
             columns = learned if len(first) == width else dict(zip(names, range(len(names))))
         if not {*names} <= columns.keys():
             raise UsageError(f"{path} has the columns {', '.join(first[:8])}: name that of the texts by --columns")
-    source = replace(source, **columns)  # type: ignore[arg-type]
+    source = SourceConfig(**keys | dict(columns))
     records, labelled = read_records(source, texts), set[int]()
     if label.name in columns or not FORMATS[form].table:
         with suppress(DataError):  # no record has one

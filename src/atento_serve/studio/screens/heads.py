@@ -11,7 +11,7 @@ from atento.inspection.attributions import rolled_out
 from atento.inspection.maps import Head
 from atento.inspection.page import attention_page
 from atento.inspection.word_groups import Matrix, merge_words
-from atento.tasks.classification import label_shares
+from atento.tasks.classification import classifications
 from atento.tasks.model_outputs import network_for, writing_task
 from atento.tasks.scoring import score_texts
 from atento.tasks.task_model import prompt_template, tokenizer_of
@@ -189,8 +189,7 @@ def _ablated(shelf: Shelf, fields: MapFields) -> Values:
     def measured() -> dict[str, float]:
         network, tokenizer = model.network, tokenizer_of(model)
         if "classify" in verbs_of(model):
-            names, shares = label_shares(model, [fields.text], network)
-            return dict(sorted(zip(names, shares[0].tolist()), key=lambda one: -one[1]))
+            return {one.name: one.probability for one in classifications(model, [fields.text])[0]}
         if why_no_text(model) is not None:
             raise CapabilityError("a head is switched off where the model classifies or writes: this one does neither")
         # of an encoder-decoder the target, else the text itself
