@@ -45,7 +45,7 @@ def suggest(
     *,
     top: int = 100,
     columns: Mapping[str, Column] | None = None,
-    reading: Mapping[str, Any] | None = None,
+    reading: Mapping[str, object] | None = None,
     data: MemoryRecords | Mapping[str, MemoryRecords] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Suggestion]:
