@@ -168,7 +168,8 @@ def table(results: list[Result], model: str | None) -> str:
         for by, check in columns:
             has = [one for one in read if check != "msgfmt" or one.compiled]
             right = [one for one in has if all(name != check for name, _ in one.found[by])]
-            row.append(f"{len(right):,} of {len(has):,}" if has else "")
+            every = len(right) == len(has) and check != "msgfmt"  # whose total is in no other column
+            row.append("all" if has and every else f"{len(right):,} of {len(has):,}" if has else "")
         rows.append(row)
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
