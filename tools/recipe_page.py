@@ -90,7 +90,7 @@ GROUPS = {
     },
 }
 PRESET_LIST = f"one of {', '.join(sorted(PRESETS))}"
-_ARTICLE = re.compile(r"\ban? (?=(?:integer|number|list|mapping)\b)")
+_ARTICLE = re.compile(r"\ban? (?:list of (?=[a-z]))?")
 _BY_DEFAULT = ("true or false", "an integer", "a number", "text")  # types that a default shows
 _LONG = 6  # choices; a longer list is shown once
 
@@ -142,8 +142,9 @@ def _line(entry: KeyHelp, path: str, places: dict[tuple[str, ...], str], shown: 
 
 def _range(entry: KeyHelp) -> str:
     """Return the range of a key, with signs for its bounds."""
-    text = re.sub(r"\bat least (?=\d)", "≥ ", entry.range)
-    return re.sub(r"(-?[\d,]+) or more\b", r"≥ \1", text)
+    text = re.sub(r"\bat least (?=\d)", "≥", entry.range)
+    text = re.sub(r"(-?[\d,]+) or more\b", r"≥\1", text)
+    return re.sub(r"\b(above|below) (?=\d)", lambda found: "<" if found[1] == "below" else ">", text)
 
 
 def _values(entry: KeyHelp, shown: set[str]) -> str:

@@ -41,16 +41,16 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """Path of a file. For texts also a folder or a pattern (corpus/*.txt) of many files; for texts with labels, a
-    folder that has one for each label.
+    """A file; for texts also a folder or a pattern (corpus/*.txt) of many; for texts with labels, a folder that has one
+    for each label.
     """
     format: Format | None = None
-    """Format of `file`, where its ending does not say it, such as conll for columns of words and tags in a .tsv file.
-    [null: what its ending says]
+    """Where the ending does not say it, such as conll for columns of words and tags in a .tsv file. [null: what its
+    ending says]
     """
     delimiter: str | None = None
-    """Character between the columns of a .csv or .tsv file, such as ";". [one character; null: comma in .csv, tab in
-    .tsv, or the only one that divides all rows and makes the named columns appear]
+    """Character between columns. [null: comma in .csv, tab in .tsv, or the only one that divides all rows and makes the
+    named columns appear]
     """
     decimal: Literal[".", ","] | None = None
     """Decimal sign of numbers in a table. [null: that of the file's first numbers]"""
@@ -71,8 +71,8 @@ class SourceConfig:
     split: str | None = None
     """Split of `dataset`, such as train. [null: the only one]"""
     source: Column | None = None
-    """Column of the sources, or path of the source side of two parallel files. A number counts from 0 and means that
-    there is no header; a name is looked up in the header.
+    """Column of the sources, or path of the source side of two parallel files. Numbers count from 0 and mean that there
+    is no header.
     """
     target: Column | None = None
     """Column of the targets, or path of the target side; by number or by name, as `source`."""
@@ -96,8 +96,8 @@ class SourceConfig:
     score: Column | None = None
     """Column of the numbers, for regression and for embedding by scored pairs."""
     tokens: Column | None = None
-    """Column of the words, for tagging: a list in JSON, a cell with spaces in a table. In .conll columns are numbers,
-    and -1 is the last one. [null: the first one in .conll]
+    """Column of the words, for tagging: a list in JSON, a cell with spaces in a table, in .conll a number, of which -1
+    is the last. [null: the first one in .conll]
     """
     tags: Column | None = None
     """Column of the tags, as many as words; in JSON where `tokens` is a text, also entities as lists of start, end and
@@ -108,14 +108,14 @@ class SourceConfig:
     context: Column | None = None
     """Column of the texts that answer the questions."""
     answers: Column | None = None
-    """Column of the answers as JSON: {"text": [...], "answer_start": [...]} with the first character of each in the
-    context, or a list of such objects; empty lists if there is none.
+    """Column of the answers as JSON: {"text": [...], "answer_start": [...]}, or a list of such objects; empty lists if
+    there is none.
     """
     separator: str = "|"
     """Separator between several labels in a cell."""
     prefix: str = ""
-    """Text before each source, or before each text of a task without sources, such as "translate English to Portuguese:
-    "; with one source of data a task, it trains one model on several.
+    """Text before each source, or each text of a task without sources, such as "translate English to Portuguese: "; one
+    source of data a task trains one model on several.
     """
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     """A split of the embedded micro-world instead of a file: `train`, `valid`, or new `combinations` of words or
@@ -126,8 +126,7 @@ class SourceConfig:
         | None
     ) = None
     """Gold labels of the micro-world: of texts (`tense`, `negation`, `number` of the subject, `question` or statement),
-    of pairs (`entailment`, `similarity` from 0 to 5), of words (`pos`, parts of speech; `entities`, names in IOB2), or
-    the `answers` to questions.
+    pairs (`entailment`, `similarity` from 0 to 5), words (`pos`; `entities` in IOB2), or `answers` to questions.
     """
     memory: str | None = None
     """Name of records that are passed in Python instead of a file, also to resume: `atento.train(recipe, data={name:
@@ -142,8 +141,8 @@ class SourceConfig:
     paragraphs: bool = False
     """Join the hard-wrapped lines of a text file into paragraphs, as for books."""
     documents: Literal["lines", "blank-lines", "file"] = "lines"
-    """What one text of a text file is: each of its `lines`, the lines between `blank-lines`, or the whole `file`. The
-    last two are for objectives that read several sentences of a document.
+    """One text of a text file: each of its `lines`, the lines between `blank-lines`, or the whole `file`, for
+    objectives that read several sentences of a document.
     """
 
     def __post_init__(self) -> None:
@@ -186,36 +185,36 @@ class DataConfig:
     grows with it.
     """
     source_language: str | None = None
-    """Language of the sources of a multilingual translator or teacher, as its tokenizer names it (por_Latn in NLLB,
-    pt_XX in mBART, pt in M2M-100); not for Marian. [null: the initial model's]
+    """Language of the sources of a multilingual translator or teacher, as its tokenizer names it (por_Latn, pt_XX, pt);
+    not for Marian. [null: the initial model's]
     """
     target_language: str | None = None
     """Language of the targets: every output begins with it or, for Marian, every source. [null: the initial model's]"""
     truncate: Literal["none", "source", "both", "head-tail"] = "none"
-    """What is cut to `max_len` tokens: `none`, the `source` of a pair (for summarization), or `both` sides; a pair that
-    is still too long is left out. `head-tail` is for texts that get labels, numbers or vectors: it keeps the first
-    quarter of `max_len` tokens of the text and its last three. A warning counts what was cut.
+    """What is cut to `max_len` tokens, with a warning: `none`; the `source` of a pair, for summarization; `both` sides;
+    or of a text with labels, a number or a vector all but the first quarter and the last three (`head-tail`). A pair
+    that is still too long is left out.
     """
     windows: Windows | None = None
-    """For texts that get labels, numbers or vectors: read longer ones in windows of `max_len` tokens, whose vectors
-    become one: their `mean`, their `max`, a learned weighted mean (`attention`), or the mean of the first and last
-    windows, which alone are read (`first-last`). [null: cut]
+    """Read longer texts with labels, numbers or vectors in windows of `max_len` tokens, whose vectors become one: their
+    `mean`, their `max`, a learned weighted mean (`attention`), or the mean of the first and the last, which alone are
+    read (`first-last`). [null: cut]
     """
     pack: Literal["none", "isolated", "stream"] = "none"
-    """Texts in a row of `max_len` tokens in language modelling: `none`, one; `isolated`, several, each attending only
-    to itself; `stream`, several, each token attending to all before it in the row (for books).
+    """Texts in a row of `max_len` tokens in language modelling: `none`, one; `isolated`, several that do not see each
+    other; `stream`, several, each token attending to all before it (for books).
     """
     stride: int = 128
-    """Tokens that neighbouring windows of a context, or of a long text, share; at most half of a window. [at least 0;
-    at least 1 with `windows`] Raise it for long answers, which must lie in one window.
+    """Tokens that neighbouring windows share, at most half of a window. [at least 0; at least 1 with `windows`] Raise
+    it for long answers, which must lie in one window.
     """
     max_answer: int = 30
     """Maximum length of answers in tokens. [at least 1] Raise it for long answers, and for tokens of characters or
     bytes.
     """
     store: Literal["auto", "memory", "disk"] = "auto"
-    """Where the token ids of training texts are kept: on `disk`, in a memory-mapped store; in `memory`, encoded at each
-    start; or `auto`: disk if the objective can read it and the store exists or the files have 256 MiB or more.
+    """Token ids of training texts: on `disk`, memory-mapped; in `memory`, encoded at each start; `auto`: disk if the
+    objective can read it and the store exists or the files have 256 MiB or more.
     """
     store_folder: str | None = None
     """Folder of the store, relative to the recipe. [null: stores/NAME in the current directory]"""
@@ -264,21 +263,20 @@ class TokenizerConfig:
     for word vectors and ELMo), or without training `character` or `byte`.
     """
     vocab_size: int = 8000
-    """Number of tokens. [1 to 1,000,000] About 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for
-    more; chosen by the amount of data if the recipe sets neither it nor a network.
+    """About 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to 1,000,000] Chosen by the
+    amount of data if the recipe sets neither it nor a network.
     """
     shared: bool = True
-    """One vocabulary for source and target. false: one each, of at most `vocab_size` tokens, with two tables of
-    embeddings, for languages that share neither script nor words.
+    """One vocabulary for source and target. false: one each, of at most `vocab_size` tokens, for languages that share
+    neither script nor words.
     """
     path: str | None = None
     """Folder of a trained tokenizer to use: a run, a model, or the output of `atento tokenizer train`."""
     lowercase: bool = False
     """Convert text, and so outputs, to lower case; accents are unchanged."""
     markers: tuple[str, ...] = ()
-    """Special tokens that texts may spell, such as "[NUM]", in training and in use; others in a text are read as
-    ordinary characters. The tokenizer of `path` or of `init.model` must have them; one that is trained gets them, as
-    "<num>".
+    """Special tokens that texts may spell, such as "[NUM]"; others in a text are read as ordinary characters. A trained
+    tokenizer must have them; a new one gets them, as "<num>".
     """
 
     def __post_init__(self) -> None:
@@ -345,8 +343,8 @@ class Recipe:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """How outputs are generated in validation, and by default in use."""
     metrics: tuple[str | dict[str, dict[str, str]], ...] = ("bleu", "chrf")
-    """Metrics of validation and test, by name or with options: `{bleu: {tokenize: zh}}`. The first decides which
-    checkpoint is best; of equal scores the next one, and at last the loss.
+    """By name or with options: `{bleu: {tokenize: zh}}`. The first decides which checkpoint is best; of equal scores
+    the next one, and at last the loss.
     """
 
     @property

@@ -40,21 +40,20 @@ class DecodingConfig:
         http="num_return_sequences",
         rank=1,
     )
-    """Outputs of each text: different ones in a search or with `mbr`, samples in the order drawn with `sample`. [at
-    least 1; at most `beam` in a search, `candidates` with `mbr`]
+    """Outputs of each text, different ones except with `sample`. [at least 1; at most `beam` in a search, `candidates`
+    with `mbr`]
     """
     stopping: Literal["fixed", "shrinking"] = of.search(
         "fixed", "Effect of a finished hypothesis on the beam width: fixed or shrinking."
     )
     """Width of the beam as hypotheses end: `fixed` until as many have ended, or `shrinking` by one for each."""
     until: Literal["filled", "likely", "sure"] = of.search("filled", "When a beam search ends: filled, likely or sure.")
-    """End of the search for one text: when `beam` hypotheses have ended (`filled`), when no unfinished one ranks above
-    them at its length (`likely`), or when none could up to `max_new_tokens` (`sure`). Each takes longer than the one
-    before.
+    """The search for a text ends when `beam` hypotheses have ended (`filled`), when no unfinished one ranks above them
+    at its length (`likely`), or when none could up to `max_new_tokens` (`sure`); each takes longer.
     """
     groups: int = of.search(1, "Diverse beam search: groups that the beam is divided into.", "be at least 1")
-    """Diverse beam search (Vijayakumar et al. 2018): groups of the beam, each of which avoids the tokens of those
-    before it, by `diversity`. [at least 1; must divide `beam`]
+    """Diverse beam search: groups of the beam, each of which avoids the tokens of those before it, by `diversity`. [at
+    least 1; must divide `beam`]
     """
     diversity: float = of.search(
         0.0, "Penalty of --groups for a token that an earlier group chose.", "be finite and not negative"
@@ -75,12 +74,12 @@ class DecodingConfig:
     temperature: float = of.sampling(1.0, "Divisor of the logits; 0 is greedy.", "be finite and not negative")
     """Divisor of the logits: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
     top_k: int = of.sampling(0, "Sample from the k most probable tokens.", "not be negative")
-    """Sample from the k most probable tokens (Fan et al. 2018). [0 or more; 0: all]"""
+    """Sample from the k most probable tokens. [0 or more; 0: all]"""
     top_p: float = of.sampling(
         1.0, "Sample from the smallest set of tokens with this total probability.", "lie in (0, 1]", http=True
     )
-    """Sample from the smallest set of tokens with this total probability (Holtzman et al. 2020). [above 0, up to 1; 1:
-    all] 0.9 to 0.95 for open-ended text.
+    """Nucleus sampling: sample from the smallest set of tokens with this total probability. [above 0, up to 1; 1: all]
+    0.9 to 0.95 for open-ended text.
     """
     min_p: float = of.sampling(
         0.0, "Sample from tokens with at least this share of the highest probability.", "lie in [0, 1]"
@@ -89,8 +88,8 @@ class DecodingConfig:
     typical_p: float = of.sampling(
         1.0, "Sample from tokens with information near the entropy, up to this probability.", "lie in (0, 1]", http=True
     )
-    """Sample from the tokens whose information is nearest to the entropy, up to this total probability (Meister et al.
-    2023). [above 0, up to 1; 1: all]
+    """Locally typical sampling: sample from the tokens whose information is nearest to the entropy, up to this total
+    probability. [above 0, up to 1; 1: all]
     """
     mbr: str | None = of.mbr(
         None, "By bleu, chrf, rouge, f1, embeddings:MODEL, or comet, comet-kiwi or bertscore:FOLDER.", metavar="UTILITY"
@@ -114,9 +113,9 @@ class DecodingConfig:
     mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = of.mbr(
         "full", "Method: full, aggregated, coarse or pruned."
     )
-    """Compare every pair (`full`), each candidate with the mean of the evidence (`aggregated`, DeNero et al. 2009),
-    every pair of the best `mbr_keep` of those (`coarse`), or without candidates that are unlikely to win (`pruned`,
-    Cheng & Vlachos 2023). The last three are faster from about 100 candidates on.
+    """Compare every pair (`full`), each candidate with the mean of the evidence (`aggregated`), every pair of the best
+    `mbr_keep` of those (`coarse`), or without unlikely candidates (`pruned`, Cheng & Vlachos 2023). The last three are
+    faster from about 100 candidates on.
     """
     mbr_keep: int = of.mbr(16, "Minimum number of candidates that coarse and pruned compare in full.", "be at least 1")
     """Minimum number of candidates that coarse and pruned compare with all evidence. [at least 1]"""
@@ -125,8 +124,8 @@ class DecodingConfig:
     repetition_penalty: float = of.words(
         1.0, "Above 1: tokens that were written before are less likely.", "be above 0", http=True
     )
-    """Factor that lowers the logits of tokens that were written before, if above 1 (Keskar et al. 2019). [above 0; 1:
-    off] 1.1 to 1.3 against loops.
+    """Factor that lowers the logits of tokens that were written before, if above 1. [above 0; 1: off] 1.1 to 1.3
+    against loops.
     """
     no_repeat_ngrams: int = of.words(
         0, "Length of n-grams that must not repeat.", "not be negative", http="no_repeat_ngram_size"
@@ -178,14 +177,14 @@ class DecodingConfig:
     draft: tuple[str, ...] = of.draft(
         (), "Proposes tokens to verify: ngrams, or a small MODEL with the same tokenizer", metavar="DRAFT"
     )
-    """Speculative decoding in greedy search and sampling, faster with the same outputs: `ngrams` proposes copies of the
-    source, prompt and output; a model folder names a small model with the same tokenizer. [empty: off]
+    """Proposes tokens in greedy search and sampling, faster with the same outputs: `ngrams`, copies of the source,
+    prompt and output; or the folder of a small model with the same tokenizer. [empty: off]
     """
     draft_tokens: int = of.draft(
         8, "Maximum number of tokens that --draft proposes at a time.", "be at least 1", "prompt_lookup_num_tokens"
     )
-    """Maximum number of tokens that `draft` proposes at a time; twice as many as were accepted, and one, in the next
-    step. [at least 1]
+    """Maximum number of tokens that `draft` proposes at a time; next time at most twice as many as were accepted, and
+    one. [at least 1]
     """
     seed: int = of.option("", 1, http=True)
     """Random seed; each text has its own random numbers."""

@@ -98,7 +98,7 @@ class CBOWConfig:
     """Negative words are drawn in proportion to count ** this. [0 to 1]"""
     shared_negatives: int = 0
     """Negative words that 32 neighbouring words share; 16 or 32, with `training.batch_tokens` of 4,096 or more, train
-    many times faster and as well. [0 or more; 0: each target draws its own]
+    many times faster. [0 or more; 0: each target draws its own]
     """
 
     def __post_init__(self) -> None:

@@ -20,8 +20,8 @@ class EmbeddingConfig:
     layer: int = -1
     """Layer whose vectors are pooled: 0 is the first, -1 the last."""
     pooling: str = "mean"
-    """How the vectors of tokens become one: mean, first, last, max, sqrt-mean (the sum divided by the square root of
-    their number) or weighted-mean (later tokens weigh more); several joined by +, such as first+mean, are concatenated.
+    """How the vectors of tokens become one: mean, first, last, max, sqrt-mean (the sum divided by the root of their
+    number) or weighted-mean (later tokens weigh more); several joined by + (first+mean) are concatenated.
     """
     normalize: bool = False
     """Divide each vector by its length."""

@@ -26,9 +26,9 @@ class LoraConfig:
     dropout: float = 0.0
     """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
     targets: tuple[str, ...] = ("query", "value")
-    """The linear maps that get adapters: query, key, value and output of attention, inner and outer of the feed-forward
-    network; all-linear is all of these, input one adapter for query, key and value together. [at least one] More learn
-    more and take longer.
+    """The linear maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward
+    network; all-linear is all of these, input one for query, key and value together. [at least one] More learn more and
+    take longer.
     """
 
     def __post_init__(self) -> None:
@@ -68,8 +68,8 @@ class UnfreezeConfig:
     """Train the head first and the layers below it later; the same updates whether or not a run is resumed."""
 
     kind: Literal["gradual", "head-first"] = "gradual"
-    """The head first, then one more layer from the top at each stage (`gradual`, ULMFiT, Howard & Ruder 2018), or then
-    everything that `train` names (`head-first`).
+    """The head first, then one more layer from the top at each stage (`gradual`, ULMFiT), or then everything that
+    `train` names (`head-first`).
     """
     epochs: float | None = None
     """Length of each stage in passes over the training data. [above 0; null: 1, or as `steps` says]"""
@@ -126,9 +126,9 @@ class InitConfig:
     tokenizer are used.
     """
     train: str = "all"
-    """The weights to train: all, head (what stands on the last layer), last-N (N layers and the head), decoder (all but
-    the encoder of an encoder-decoder), bias (biases and head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters
-    and head). [all, head, last-N, decoder, bias or lora] Choose lora or last-2 when time or memory is short.
+    """The weights to train: all, head (what stands on the last layer), last-N (N layers and head), decoder (all but the
+    encoder of an encoder-decoder), bias (biases and head, BitFit) or lora (low-rank adapters and head). Choose lora or
+    last-2 when time or memory is short.
     """
     lora: LoraConfig | None = None
     """The adapters of `train` lora. [null: their defaults]"""
@@ -140,16 +140,16 @@ class InitConfig:
     """Train the head first, and the layers below it later. [null: everything from the first update]"""
     layers: int | None = None
     """Use only that many of the lowest layers; of an encoder-decoder, those of its decoder. [at least 1; null: all]
-    Inner layers are faster, and hold grammar better than meaning; a translator of one decoder layer is faster, and
-    learns best from a `teacher`.
+    Inner layers are faster, and hold grammar better than meaning; a translator of one decoder layer learns best from a
+    `teacher`.
     """
     layer_mix: bool = False
-    """Heads read a learned mix γ Σ softmax(w)_j h_j of the embeddings and all layers instead of the last layer (Peters
-    et al. 2018), in encoders and decoders; often better features with `train` head.
+    """Heads read a learned mix γ Σ softmax(w)_j h_j of the embeddings and all layers (Peters et al. 2018), in encoders
+    and decoders; often better features with `train` head.
     """
     cache: str | None = None
-    """Folder for the vectors of texts, relative to the recipe: with `train` head, an encoder or decoder reads each text
-    once for all epochs and runs, without dropout. [null: read every text every time]
+    """Folder, relative to the recipe, for the vectors of texts: with `train` head, an encoder or decoder reads each
+    text once for all runs, without dropout. [null: read every text every time]
     """
     classifier: ClassifierConfig | None = None
     """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head. [null:
@@ -165,14 +165,13 @@ class InitConfig:
     `network.n_decoder_layers` layers and the vocabulary of `tokenizer`, is new (Rothe et al. 2020).
     """
     tokenizer: Literal["model", "own"] = "model"
-    """That of the `model`, or the recipe's `own`, trained on the texts of the run, for a language that an encoder cuts
-    into many pieces: each new piece begins as the mean of the old ones that spell it (Gee et al. 2022). Train own on
-    much text, first masked-language-modeling, then the task.
+    """That of the `model`, or the recipe's `own`, for a language that an encoder cuts into many pieces: a new piece
+    begins as the mean of the old ones that spell it (Gee et al. 2022). Train own on much text, masked-language-modeling
+    first.
     """
     few_shot: bool = False
-    """For classification with few labels (SetFit): a sentence encoder first learns pairs of texts, in a run beside this
-    one (`NAME-vectors`), then the head is fitted as by `classifier`. Of `training` the seed and the precision alone
-    count.
+    """For classification with few labels (SetFit): a sentence encoder first learns pairs of texts, in a run
+    `NAME-vectors`, then the head is fitted as by `classifier`. Of `training` the seed and the precision alone count.
     """
 
     def __post_init__(self) -> None:

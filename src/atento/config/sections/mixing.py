@@ -30,8 +30,8 @@ class MixingConfig:
     """Shares of the sources of `data.train` in the target tokens of an update; n is the target tokens of a source."""
 
     kind: Literal["proportional", "temperature", "equal", "weights"] = "proportional"
-    """Share of each source, by its size n: `proportional` to n, all data read once per epoch; `temperature`, n^(1/T),
-    which reads small sources more often (T5, Raffel et al. 2020); `equal`; or as `weights` or `points` say.
+    """Share of each source by its size n: `proportional`; `temperature`, n^(1/T), which reads small sources more often
+    (T5); `equal`; or as `weights` or `points` say.
     """
     temperature: float | None = None
     """T of the kind temperature: 1 is proportional; the higher, the more equal. [above 0; null: 2]"""

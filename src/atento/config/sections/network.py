@@ -50,8 +50,8 @@ class NetworkConfig:
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
-    """Width between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset or architecture,
-    width, depth and heads are chosen by the amount of data.
+    """Width between layers. [1 to 262,144; a multiple of `n_heads`] Width, depth and heads are chosen by the amount of
+    data if the recipe sets no size, preset or architecture.
     """
     d_ff: int = 2048
     """Width inside the feed-forward sublayers; 4 × `d_model` is usual. [1 to 262,144]"""
@@ -65,7 +65,7 @@ class NetworkConfig:
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
     """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with much data, 0.3 with little (a
-    translator's, if the recipe sets no size). With `init`, that of the initial model unless written.
+    translator's, if the recipe sets no size). With `init`, by default the initial model's.
     """
     norm: Literal["pre", "post"] = "post"
     """Norm before each sublayer (`pre`, trains more easily, and learns more in few updates) or after the residual sum

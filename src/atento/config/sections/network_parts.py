@@ -59,9 +59,7 @@ class AttentionConfig:
     d_head: int | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
     dropout: float = 0.0
-    """Share of attention weights set to 0 in training. [0 to below 1] With `init`, that of the initial model unless
-    written.
-    """
+    """Share of attention weights set to 0 in training. [0 to below 1] With `init`, by default the initial model's."""
     bias: bool = True
     """Bias of the projections of queries, keys and values."""
     output_bias: bool | None = None
@@ -126,9 +124,9 @@ class MaskConfig:
     """
 
     kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"] = "window"
-    """All tokens (`bidirectional`), a token and those before it (`causal`), the same with the first `length` tokens for
-    all (`prefix`), up to `ahead` tokens ahead (`lookahead`), or `left` and `right` neighbours (`window`). A decoder
-    stays causal: it takes causal and window.
+    """All tokens (`bidirectional`), a token and those before it (`causal`), the same and the first `length` (`prefix`),
+    up to `ahead` tokens ahead (`lookahead`), or `left` and `right` neighbours (`window`). A decoder takes causal and
+    window, and stays causal.
     """
     length: int = 0
     """Tokens of the prefix. [0 or more; prefix]"""
@@ -164,9 +162,7 @@ class FeedForwardConfig:
     bias: bool = True
     """Bias of the products."""
     dropout: float = 0.0
-    """Share of the inner values set to 0 in training. [0 to below 1] With `init`, that of the initial model unless
-    written.
-    """
+    """Share of the inner values set to 0 in training. [0 to below 1] With `init`, by default the initial model's."""
 
     def __post_init__(self) -> None:
         check_choices(self, "feed_forward.")
@@ -217,8 +213,8 @@ class FeaturesConfig:
     the embeddings, the last layer and two between]
     """
     cache: str | None = None
-    """Folder for the vectors of the training texts, relative to the recipe, so that each text is read once; 2 bytes for
-    each of `layers` × width numbers of a token. [null: read every text every time]
+    """Folder, relative to the recipe, for the vectors of the training texts, read once: 2 bytes for each of `layers` ×
+    width numbers of a token. [null: read every text every time]
     """
     encoder: Mapping[str, object] | None = field(default=None, repr=False)
     """The network of the encoder; written by training."""
@@ -249,8 +245,8 @@ class OutputConfig:
     scaled: bool = False
     """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
     adaptive: tuple[int, ...] = ()
-    """For ELMo: ids at which a cluster of rarer words begins, such as 4000 and 40000, in an adaptive softmax (Grave et
-    al. 2017), faster above 50,000 words. [rising, below the vocabulary's size; empty: one softmax over all words]
+    """For ELMo: ids at which a cluster of rarer words begins in an adaptive softmax (Grave et al. 2017), such as 4000
+    and 40000, faster above 50,000 words. [rising, below the vocabulary's size; empty: off]
     """
 
     def __post_init__(self) -> None:

@@ -20,8 +20,8 @@ class StretchConfig:
     factor: float = 1.0
     """Factor by which rotations are slower. [at least 1]"""
     trained_len: int | None = None
-    """Length that the model was trained with: only rotations with few turns in it are slowed down (Llama 3.1). [at
-    least 1; null: all alike]
+    """Length that the model was trained with: only rotations with few turns in it are slowed down. [at least 1; null:
+    all alike]
     """
     low: float = 1.0
     """Rotations with fewer turns in `trained_len` are slowed down fully. [above 0, below `high`]"""
@@ -75,9 +75,9 @@ class PositionConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled", "none"] = (
         "sinusoidal"
     )
-    """Added to each token: `sinusoidal`, `learned`. Rotated queries and keys: `rotary`. Added to the score of a pair:
-    `shaw`, `t5`, `alibi`, `matrix`, `disentangled` (DeBERTa). No positions: `none`. rotary, t5 and alibi generalise to
-    longer texts better than learned.
+    """Added to each token: `sinusoidal`, `learned`; rotated queries and keys: `rotary`; added to scores: `shaw`, `t5`,
+    `alibi`, `matrix`, `disentangled` (DeBERTa); or `none`. rotary, t5 and alibi generalise to longer texts better than
+    learned.
     """
     layers: tuple[int, ...] | None = None
     """Layers with the scheme, counted from 0. [null: all]"""

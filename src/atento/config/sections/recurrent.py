@@ -20,9 +20,8 @@ class RecurrentConfig:
     bidirectional: bool = True
     """The encoder reads in both directions, with half of `d_model` each."""
     attention: ScoreName = "additive"
-    """Comparison of the decoder's state with the source: `additive`, with the state before the word (Bahdanau et al.
-    2015); `bilinear` and `dot`, with the state after it (Luong et al. 2015); `none`, only the last state of the source
-    (Cho et al. 2014).
+    """Comparison of the decoder's state with the source: before the word (`additive`, Bahdanau et al. 2015), after it
+    (`bilinear` and `dot`, Luong et al. 2015), or `none`, the last state of the source alone (Cho et al. 2014).
     """
     values: Literal["keys", "projected"] = "keys"
     """Vectors that attention averages: the `keys`, or `projected` by a learned map."""

@@ -11,9 +11,8 @@ class TeacherConfig:
     """Trained models whose outputs are learned beside the gold labels (Hinton et al. 2015)."""
 
     model: tuple[str, ...]
-    """A run or model folder, a shipped model or a hub name; of several, probabilities, numbers or vectors are averaged.
-    They need the labels of the training data, for vectors the network's length, for tokens its tokenizer. [at least
-    one]
+    """A run or model folder, a shipped model or a hub name; outputs of several are averaged. They need the labels of
+    the training data, for vectors the network's length, for tokens its tokenizer. [at least one]
     """
     weight: float = 0.5
     """Share of the teacher in the loss; gold labels have the rest. [above 0 to 1]"""
@@ -22,9 +21,8 @@ class TeacherConfig:
     Above 1, improbable labels count more.
     """
     n_best: int = 1
-    """For tasks with sources and targets: number of outputs of each teacher that replace the gold target, without
-    `weight` and `temperature` (Kim & Rush 2016). [at least 0] 0: learn the probabilities of the tokens of the gold
-    target.
+    """For tasks with sources: outputs of each teacher that replace the gold target, without `weight` and `temperature`
+    (Kim & Rush 2016). [at least 0] 0: learn the probabilities of the gold target's tokens.
     """
     cache: str | None = None
     """Folder for the outputs of teachers, relative to the recipe, which several runs may share. [null: `teacher` in the

@@ -20,8 +20,8 @@ class ScheduledSamplingConfig:
     """
 
     share: float = 0.0
-    """Largest share of the target's tokens that are replaced in the input. [0 to 1; 0: teacher forcing] 0.1 to 0.5 is
-    usual; a Transformer takes up to twice as long.
+    """Largest share of the target's tokens that are replaced. [0 to 1; 0: teacher forcing] 0.1 to 0.5 is usual; a
+    Transformer takes up to twice as long.
     """
     schedule: Schedule = "linear"
     """Fall of the probability of the target's token with the updates i, down to 1 - `share`: `linear`, k - c·i;
@@ -29,10 +29,10 @@ class ScheduledSamplingConfig:
     """
     k: float | None = None
     """Constant k of the schedule; of linear, above 1 delays the start. [linear: above 0; exponential: above 0, below 1;
-    inverse-sigmoid: at least 1; null: linear 1, others such that `share`, at most 0.99, is reached in the last update]
+    inverse-sigmoid: at least 1; null: linear 1, others such that `share`, at most 0.99, is reached at the end]
     """
     c: float | None = None
-    """Slope of the linear schedule, an update. [above 0; null: such that `share` is reached in the last update]"""
+    """Slope of the linear schedule, an update. [above 0; null: such that `share` is reached at the end]"""
     tokens: Literal["argmax", "sample"] = "argmax"
     """The model's own token: the most probable (`argmax`), or a `sample` of its distribution."""
 
@@ -61,12 +61,12 @@ class ParallelConfig:
     """
 
     replicate: Literal["auto"] | int = "auto"
-    """Copies of the network; a number makes sure that a run starts with that many. [auto, or at least 1; auto: as many
-    as the processes allow, each with `shard` of them]
+    """Copies of the network; a number makes sure that a run has that many. [auto, or at least 1; auto: as many as the
+    processes allow]
     """
     shard: int = 1
-    """Processes that the weights, gradients and optimizer state of a copy are divided among, where it does not fit into
-    one device; sends more. [at least 1; 1: each has a whole copy]
+    """Processes that the weights, gradients and optimizer state of a copy are divided among, where one device cannot
+    hold it. [at least 1; 1: each has a whole copy]
     """
     exact: bool = False
     """Sum gradients in a fixed order, one CPU thread a process, so that any number of processes gives the same bits;
@@ -105,8 +105,8 @@ class TrainingConfig:
     epochs: float | None = None
     """Passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
     minutes: float | None = None
-    """Minutes of training, besides validations, timed by the first updates; with `steps` or `epochs`, whichever is
-    reached first. [above 0; null: no limit]
+    """Minutes of training, besides validations, timed by the first updates; the first reached of it, `steps` and
+    `epochs` counts. [above 0; null: no limit]
     """
     batch_tokens: int = 4096
     """Target tokens of an update without padding; of masked language modelling and span corruption, those that are
@@ -118,53 +118,51 @@ class TrainingConfig:
     """
     optimizer: Literal["adamw", "adafactor", "muon"] = "adamw"
     """`adamw`; `adafactor`, with half its memory and a learning rate relative to the size of a weight (about 1e-2); or
-    `muon`, orthogonal steps for matrices of layers and AdamW for the rest, slower steps but often fewer.
+    `muon`, orthogonal steps for matrices of layers: slower, but often fewer.
     """
     learning_rate: float = 1e-3
     """Peak learning rate. [0 to 10] 1e-3 to 2e-3 for small networks, 3e-4 or less for large ones, 2e-5 to 5e-5 for
-    fine-tuning; lower it when the loss rises or becomes NaN. A translator of little text gets 2e-3, along a cosine, if
+    fine-tuning; lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, if
     the recipe sets no size, rate or schedule.
     """
     warmup: int | None = None
-    """Updates in which the learning rate rises linearly from 0. [0 or more; null: a fifth of the run, at most 200]
-    Raise it when the loss jumps at the start.
+    """Updates in which the learning rate rises from 0. [0 or more; null: a fifth of the run, at most 200] Raise it when
+    the loss jumps at the start.
     """
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "wsd"] = "inverse-sqrt"
     """Fall of the learning rate after the warm-up: with 1/√step (`inverse-sqrt`), along half a `cosine` to 0, `linear`
-    to 0, not at all (`constant`), or linearly to 0 in the last steps (`wsd`: warm-up, stable, decay). cosine, linear
-    and wsd depend on `steps`, so others suit runs that may be extended.
+    to 0, not at all (`constant`), or linearly to 0 in the last steps (`wsd`). cosine, linear and wsd depend on `steps`:
+    not for runs that may be extended.
     """
     decay: float = 0.1
     """Share of the steps after the warm-up in which wsd lowers the rate. [above 0 to 1]"""
     weight_decay: float = 0.01
-    """Weight decay of matrices (AdamW, Loshchilov & Hutter 2019): an update multiplies them by 1 - `learning_rate` ·
-    `weight_decay`. [0 or more] Raise it to 0.1 against overfitting.
+    """Weight decay of matrices (AdamW): an update multiplies them by 1 - `learning_rate` · `weight_decay`. [0 or more]
+    Raise it to 0.1 against overfitting.
     """
     betas: tuple[float, float] = (0.9, 0.98)
-    """Decay rates of Adam's running means of the gradient and of its square (Kingma & Ba 2015). [each 0 to below 1]"""
+    """Decay rates of Adam's running means of the gradient and of its square. [each 0 to below 1]"""
     clip: float = 1.0
     """Maximum Euclidean norm of the gradient. [0 or more; 0: never] Lower it when single batches make the loss jump."""
     ema: float = 0.0
-    """Decay rate of a moving average of the weights, which is validated and used instead of them; checkpoints take a
-    third more. [0 to below 1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
+    """Decay rate of a moving average of the weights, which is used instead of them; checkpoints take a third more. [0
+    to below 1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
     """
     non_finite: Literal["stop", "skip", "rewind"] = "stop"
     """After a loss or gradient that is NaN or infinite: `stop` with an error, `skip` the update, or `rewind` to the
-    last checkpoint and go on with the data behind the update. At most 10 updates in a row and 0.1 % of all (at least
-    one) may be skipped.
+    last checkpoint and go on with the data behind the update.
     """
     label_smoothing: float = 0.1
     """Probability that is spread evenly over the vocabulary (Szegedy et al. 2016). [0 to below 1] 0.1 helps
     translation; perplexity is best with 0.
     """
     r_drop: float = 0.0
-    """R-Drop, against overfitting: weight of the divergence between two passes with other dropout (Liang et al. 2021).
-    [0 or more; 0: one pass] 5 for translation, 0.1 to 1 for labels. An update takes up to twice as long.
+    """R-Drop, against overfitting: weight of the divergence between two passes with other dropout. [0 or more; 0: one
+    pass] 5 for translation, 0.1 to 1 for labels; up to twice the time.
     """
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Data type of forward and backward passes; weights and optimizer state are always `float32`. `auto` is `bfloat16`
-    where the hardware has it, else float32. `float16` is for GPUs without bfloat16: the loss is scaled, and an update
-    whose gradient overflows is skipped.
+    """Data type of forward and backward passes; weights are always `float32`. `auto` is `bfloat16` where the hardware
+    has it, else float32. `float16`, with a scaled loss, is for GPUs without bfloat16.
     """
     scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
     """Give the decoder its own tokens instead of the target's, more of them as training goes on. [share 0: teacher
@@ -174,12 +172,12 @@ class TrainingConfig:
     """Compute layers again in the backward pass: bit-equal, far less memory for activations, about a third more time.
     """
     compile: bool = False
-    """Run the blocks of a Transformer with `torch.compile` in training, for runs of many minutes on a GPU; it needs a
-    C++ compiler. The first steps take longer, and losses differ in rounding.
+    """Run the blocks of a Transformer with `torch.compile`, for runs of many minutes on a GPU; needs a C++ compiler.
+    The first steps take longer, and losses differ in rounding.
     """
     subword_dropout: float = 0.0
     """Share of merges dropped while encoding training texts, so that a word has several segmentations (BPE dropout,
-    Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with little data.
+    Unigram sampling). [0 to below 1] 0.1 helps with little data.
     """
     validate_every: int = 500
     """Updates between validations. [at least 1]"""
@@ -190,14 +188,14 @@ class TrainingConfig:
     checkpoint_every: int = 500
     """Updates between checkpoints; a power cut loses at most this many. [at least 1]"""
     async_checkpoints: bool = True
-    """Write checkpoints in a thread where that takes more than a hundredth of the time between two; it needs memory for
-    a copy of weights and optimizer state.
+    """Write checkpoints in a thread where that takes over a hundredth of the time between two; needs memory for a copy
+    of weights and optimizer state.
     """
     keep: int = 3
     """Latest checkpoints to keep beside the best one; each takes three times the size of the weights. [at least 1]"""
     average: int = 0
-    """Last checkpoints to average at the end; the average is used if it scores better than the best one. [0 or more; 0:
-    none] 4 or 5 often gain some tenths of BLEU.
+    """Last checkpoints to average at the end; used if the average scores better than the best one. [0 or more; 0: none]
+    4 or 5 often gain some tenths of BLEU.
     """
     early_stop: int = 0
     """Validations without a better score after which training stops. [0 or more; 0: never]"""
@@ -205,13 +203,13 @@ class TrainingConfig:
     """Updates between lines of the log. [at least 1]"""
     report_to: tuple[str, ...] = ()
     """Experiment trackers that get the events of `metrics.jsonl` too; each is an extra of the same name. [any of
-    tensorboard, wandb and mlflow; none by default]
+    tensorboard, wandb and mlflow]
     """
     baseline: bool = True
     """Compare the final score with the best simple learner (`atento baseline`)."""
     log_gradient_noise: bool = False
-    """Log the gradient noise scale (McCandlish et al. 2018): about the number of targets in an update up to which
-    larger updates save steps. Needs updates of several parts.
+    """Log the gradient noise scale (McCandlish et al. 2018): about the targets of an update up to which larger ones
+    save steps. Needs updates of several parts.
     """
     log_update_ratios: bool = False
     """Log how much an update changes each layer, relative to its weights; about 1e-3 is usual. It needs memory for a

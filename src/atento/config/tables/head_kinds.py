@@ -55,16 +55,16 @@ class HeadConfig:
     """At each position logits over the vocabulary (`masked-language-model`), a class (`tagging`), start and end scores
     (`answer`) or the score of a replaced token (`replaced-token`); a class of the text (`classification`,
     `next-sentence`), several (`multi-label`) or a number (`regression`); all tags of a sentence (`crf`); a token
-    (`span-boundary`, `generator`) or a text (`reconstruction`). [some for encoders]
+    (`span-boundary`, `generator`) or a text (`reconstruction`).
     """
     labels: tuple[str, ...] = ()
-    """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; in a recipe, those of
-    tags may be empty: as in the training data]
+    """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; for tags in a recipe,
+    empty: as in the training data]
     """
     pooling: Pooling | None = None
-    """Input of a head for the whole text: the `pooler`, the `first` or `last` real token, or the `mean` over real
-    tokens. [null: the pooler if there is one; else the first token of an encoder, the last of a network that reads from
-    left to right, the mean of others]
+    """Input of a head for the whole text: the `pooler`, the `first` or `last` real token, or the `mean` over them.
+    [null: the pooler if there is one; else first in encoders, last in networks that read from left to right, mean in
+    others]
     """
     hidden: bool = False
     """Put a dense layer before the head."""

@@ -130,10 +130,10 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What the network predicts: `causal`, the next token; `prefix`, a text after its beginning; `masked`, masked
-    tokens, and with `next-sentence` or `span-boundary` more; `replaced-token`, which tokens are a generator's;
-    `span-corruption`, hidden spans; `denoising`, a text from a noisy copy, `tsdae` from its vector; `bidirectional` and
-    `window`, words from neighbours. The others belong to tasks.
+    """What the network predicts. causal: the next token; prefix: a text after its beginning; masked, next-sentence,
+    span-boundary, replaced-token: masked or replaced tokens; span-corruption: hidden spans; denoising, tsdae: a text
+    from a noisy copy, or from its vector; bidirectional, window: words from neighbours; the others: what their task
+    asks for.
     """
     share: float = 1.0
     """Its share in a mixture, relative to the others. [above 0]"""
@@ -148,9 +148,8 @@ class ObjectiveConfig:
     at most 10 (SpanBERT).
     """
     class_weights: Literal["equal", "balanced"] = "equal"
-    """Factor of the loss of each label: `equal`, or `balanced`, so that rare labels count as much as frequent ones:
-    examples / (labels × examples of the label); of several labels a text, examples / (2 × examples with it), and
-    likewise without it.
+    """Factor of the loss of each label: `equal`, or `balanced` for rare ones: examples / (labels × examples of the
+    label); of several labels a text, examples / (2 × examples with it), and likewise without.
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
@@ -167,21 +166,20 @@ class ObjectiveConfig:
     rotation: float | None = None
     """For denoising: share of the texts that are rotated to begin at a random token. [0 to 1; null: 0]"""
     sampled: int | None = None
-    """For bidirectional: words drawn for each part of an update for the softmax in training (Jean et al. 2015), 4,000
-    or more for vocabularies above 50,000 by falling frequency. The training loss is then too small. [0 or more; null:
-    0, all words]
+    """For bidirectional: words drawn for the softmax of each part of an update (Jean et al. 2015), 4,000 or more for
+    vocabularies above 50,000 by falling frequency. The training loss is then too small. [0 or more; null: 0, all words]
     """
     scale: float | None = None
-    """Factor of the cosines of multiple-negatives, simcse and cosent; with a larger one, the most similar negatives, or
-    the worst-ordered pairs, count more. [above 0; null: 20]
+    """Factor of the cosines of multiple-negatives, simcse and cosent; with a larger one, the hardest pairs count more.
+    [above 0; null: 20]
     """
     symmetric: bool = False
     """For multiple-negatives: also find the first text of a pair by its second."""
     mask_duplicates: bool = True
     """For multiple-negatives and simcse: leave out negatives that equal the right text."""
     score_range: tuple[float, float] | None = None
-    """For cosine and pointwise: the lowest and the highest score of the data, which become 0 and 1. [the first below
-    the second; null: cosines from -1 to 1, grades from 0 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
+    """For cosine and pointwise: the lowest and the highest score of the data, which become 0 and 1. [null: cosines from
+    -1 to 1, grades from 0 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
     """
 
     margin: float | None = None
@@ -191,8 +189,8 @@ class ObjectiveConfig:
     distance: Literal["euclidean", "cosine"] = "euclidean"
     """For triplet: `euclidean`, or `cosine` (1 - cosine)."""
     matryoshka: tuple[int, ...] = ()
-    """Lengths that vectors can be cut to: the losses of their first N numbers are summed, for each N (Kusupati et al.
-    2022). [none: whole vectors alone] Include the whole length, such as [384, 128, 32].
+    """Lengths N that vectors can be cut to, by the sum of the losses of their first N numbers (Kusupati et al. 2022).
+    [none: whole vectors alone] Include the whole length: [384, 128, 32].
     """
 
     def __post_init__(self) -> None:
