@@ -23,7 +23,7 @@ atento config schema > recipe.schema.json          # a JSON Schema, with which e
 
 Set any key on the command line (`atento train my.yaml training.steps=8000 network.dropout=0.2`) or by an environment variable (`ATENTO_TRAINING__STEPS=8000`).
 
-Each entry is a key with its default, in brackets the values that it takes, and its meaning. Without a default it is null, and `null:` says what that means. A default is of the type of the key; with a point it stands for any number, without for an integer. A key with a link is a section; *short* names the key of the section whose value can stand in its place.
+Each entry is a key with its default, in brackets its values, and its meaning. A key without a default is null: off, or what `null:` says. A default shows the type: with a point it stands for any number, without for an integer. A key with a link is a section; *short* names the key of the section whose value can stand in its place.
 """
 # What a section is about, and the pages that explain more.
 NOTES = {
@@ -45,13 +45,13 @@ NOTES = {
 # The keys of long sections, by what a reader looks for; other sections have the order of their fields.
 GROUPS = {
     "data": {
-        "Training, validation and test data": "train valid test mixing held_out folds fold folder skip_bad",
+        "Sources": "train valid test mixing held_out folds fold folder skip_bad",
         "Long texts": "max_len truncate windows stride max_answer pack",
-        "Languages of a multilingual model": "source_language target_language",
+        "Languages": "source_language target_language",
         "Corpora larger than memory": "store store_folder",
     },
     "data.train": {
-        "Where the records are": "file dataset split world labels memory count seed",
+        "Records": "file dataset split world labels memory count seed",
         "How a file is read": "format encoding delimiter decimal header sheet separator paragraphs documents prefix",
         "Columns of the file, by number or name": "source target text pair negative query document grade positive "
         "label score tokens tags question context answers",
@@ -59,7 +59,7 @@ GROUPS = {
     "network": {
         "Architecture and size": "preset architecture family vocab_size d_model d_ff n_heads n_layers n_decoder_layers "
         "shared_layers max_len",
-        "Norms, dropout and initial weights": "dropout norm norm_kind norm_bias first_norm norm_eps initializer",
+        "Norms and dropout": "dropout norm norm_kind norm_bias first_norm norm_eps initializer",
         "Positions, attention and layers": "positions mask attention feed_forward convolution recurrent elmo cbow",
         "Input, output and heads": "embedding features output pooler layer_mix heads projections ids writing "
         "tokenizer_fingerprint",
@@ -91,7 +91,7 @@ GROUPS = {
 }
 PRESET_LIST = f"one of {', '.join(sorted(PRESETS))}"
 _ARTICLE = re.compile(r"\ban? (?:list of (?=[a-z]))?")
-_BY_DEFAULT = ("true or false", "an integer", "a number", "text")  # types that a default shows
+_BY_DEFAULT = ("true or false", "an integer", "a number", "text", "a mapping")  # types that a default shows
 _LONG = 6  # choices; a longer list is shown once
 
 
@@ -141,8 +141,9 @@ def _line(entry: KeyHelp, path: str, places: dict[tuple[str, ...], str], shown: 
 
 
 def _range(entry: KeyHelp) -> str:
-    """Return the range of a key, with signs for its bounds."""
-    text = re.sub(r"\bat least (?=\d)", "≥", entry.range)
+    """Return the range of a key, with signs for its bounds, and without what the introduction says."""
+    parts = [part for part in entry.range.split("; ") if part not in ("null: none", "null: off")]
+    text = re.sub(r"\bat least (?=\d)", "≥", "; ".join(parts))
     text = re.sub(r"(-?[\d,]+) or more\b", r"≥\1", text)
     return re.sub(r"\b(above|below) (?=\d)", lambda found: "<" if found[1] == "below" else ">", text)
 
@@ -163,7 +164,7 @@ def _values(entry: KeyHelp, shown: set[str]) -> str:
         again = kind in shown
         shown |= {kind} if len(choices) > _LONG else set()
         return "" if again or all(f"`{choice}`" in entry.meaning for choice in choices) else ", ".join(choices)
-    return _ARTICLE.sub("", kind)
+    return _ARTICLE.sub("", kind.removeprefix("one of "))
 
 
 if __name__ == "__main__":

@@ -41,19 +41,17 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """A file; for texts also a folder or a pattern (corpus/*.txt) of many; for texts with labels, a folder that has one
-    for each label.
+    """A file; for texts also a folder or a pattern (corpus/*.txt) of many; for texts with labels, a folder with one for
+    each label.
     """
     format: Format | None = None
-    """Where the ending does not say it, such as conll for columns of words and tags in a .tsv file. [null: what its
-    ending says]
+    """Format of `file`, where its ending does not say it, such as conll for words and tags in a .tsv file. [null: what
+    its ending says]
     """
     delimiter: str | None = None
-    """Character between columns. [null: comma in .csv, tab in .tsv, or the only one that divides all rows and makes the
-    named columns appear]
-    """
+    """Character between the columns of a table. [null: comma in .csv, tab in .tsv, or the one that the rows show]"""
     decimal: Literal[".", ","] | None = None
-    """Decimal sign of numbers in a table. [null: that of the file's first numbers]"""
+    """Decimal sign of numbers in a table, `.` or `,`. [null: that of the file's first numbers]"""
     encoding: str | None = None
     """Encoding of text files, such as windows-1252 or utf-16. [null: UTF-8, or what a byte order mark or the bytes
     show]
@@ -65,9 +63,7 @@ class SourceConfig:
     sheet: str | None = None
     """Sheet of an .xlsx file. [null: the only one that is not empty]"""
     dataset: str | None = None
-    """Data set to read with the library `datasets` instead of a file: a local folder, a .parquet file, or a name on the
-    hub.
-    """
+    """Data set to read with the library `datasets`: a local folder, a .parquet file, or a name on the hub."""
     split: str | None = None
     """Split of `dataset`, such as train. [null: the only one]"""
     source: Column | None = None
@@ -114,8 +110,8 @@ class SourceConfig:
     separator: str = "|"
     """Separator between several labels in a cell."""
     prefix: str = ""
-    """Text before each source, or each text of a task without sources, such as "translate English to Portuguese: "; one
-    source of data a task trains one model on several.
+    """Text before each source, or each text of a task without sources, such as "translate English to Portuguese: ", by
+    which one model learns several tasks.
     """
     world: Literal["train", "valid", "combinations", "structures"] | None = None
     """A split of the embedded micro-world instead of a file: `train`, `valid`, or new `combinations` of words or
@@ -133,9 +129,7 @@ class SourceConfig:
     records})`.
     """
     count: int | None = None
-    """Number of records to read from the start of a file, or of sentences to generate. [at least 1; null: the whole
-    file]
-    """
+    """Records to read from the start of a file, or sentences to generate. [at least 1; null: the whole file]"""
     seed: int = 1
     """Seed of the sentences of the micro-world."""
     paragraphs: bool = False
@@ -165,9 +159,7 @@ class DataConfig:
     train: tuple[SourceConfig, ...] = ()
     """Training data: one source or a list of them."""
     valid: tuple[SourceConfig, ...] = ()
-    """Validation data, scored every `training.validate_every` updates; the score decides which checkpoint is best. A
-    warning counts the records that are also in `train`.
-    """
+    """Validation data; its score, every `training.validate_every` updates, decides which checkpoint is best."""
     test: tuple[SourceConfig, ...] = ()
     """Test data, scored once at the end, with the best checkpoint."""
     mixing: MixingConfig = field(default_factory=MixingConfig)
@@ -192,13 +184,13 @@ class DataConfig:
     """Language of the targets: every output begins with it or, for Marian, every source. [null: the initial model's]"""
     truncate: Literal["none", "source", "both", "head-tail"] = "none"
     """What is cut to `max_len` tokens, with a warning: `none`; the `source` of a pair, for summarization; `both` sides;
-    or of a text with labels, a number or a vector all but the first quarter and the last three (`head-tail`). A pair
-    that is still too long is left out.
+    or the middle of a text with labels, a number or a vector, which keeps a quarter of `max_len` tokens before it and
+    three behind it (`head-tail`). A pair that is still too long is left out.
     """
     windows: Windows | None = None
     """Read longer texts with labels, numbers or vectors in windows of `max_len` tokens, whose vectors become one: their
-    `mean`, their `max`, a learned weighted mean (`attention`), or the mean of the first and the last, which alone are
-    read (`first-last`). [null: cut]
+    `mean`, their `max`, a learned weighted mean (`attention`), or the mean of the first and the last alone
+    (`first-last`). [null: cut]
     """
     pack: Literal["none", "isolated", "stream"] = "none"
     """Texts in a row of `max_len` tokens in language modelling: `none`, one; `isolated`, several that do not see each
@@ -209,17 +201,15 @@ class DataConfig:
     it for long answers, which must lie in one window.
     """
     max_answer: int = 30
-    """Maximum length of answers in tokens. [at least 1] Raise it for long answers, and for tokens of characters or
-    bytes.
-    """
+    """Maximum length of answers in tokens. [at least 1] Raise it for tokens of characters or bytes."""
     store: Literal["auto", "memory", "disk"] = "auto"
-    """Token ids of training texts: on `disk`, memory-mapped; in `memory`, encoded at each start; `auto`: disk if the
-    objective can read it and the store exists or the files have 256 MiB or more.
+    """Where token ids of training texts are: on `disk`, memory-mapped; in `memory`, encoded at each start; `auto`: disk
+    if the objective can read it and the store exists or the files have 256 MiB or more.
     """
     store_folder: str | None = None
     """Folder of the store, relative to the recipe. [null: stores/NAME in the current directory]"""
     skip_bad: bool = False
-    """Leave out broken records and count them in a warning, instead of stopping with an error."""
+    """Leave out broken records with a warning, instead of stopping with an error."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "data.", max_len="be at least 1")
@@ -259,19 +249,19 @@ class TokenizerConfig:
     """A tokenizer to train, or the `path` of a trained one."""
 
     kind: TokenizerKind = "unigram"
-    """How text is split: lossless subwords (`bpe`, `unigram`), the subwords of BERT (`wordpiece`), whole words (`word`,
-    for word vectors and ELMo), or without training `character` or `byte`.
+    """Lossless subwords (`bpe`, `unigram`), those of BERT (`wordpiece`), whole words (`word`, for word vectors and
+    ELMo), or untrained `character` or `byte`.
     """
     vocab_size: int = 8000
-    """About 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to 1,000,000] Chosen by the
-    amount of data if the recipe sets neither it nor a network.
+    """Number of tokens: about 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to
+    1,000,000] Chosen by the amount of data if the recipe sets neither it nor a network.
     """
     shared: bool = True
     """One vocabulary for source and target. false: one each, of at most `vocab_size` tokens, for languages that share
     neither script nor words.
     """
     path: str | None = None
-    """Folder of a trained tokenizer to use: a run, a model, or the output of `atento tokenizer train`."""
+    """Folder of a trained tokenizer: a run, a model, or the output of `atento tokenizer train`."""
     lowercase: bool = False
     """Convert text, and so outputs, to lower case; accents are unchanged."""
     markers: tuple[str, ...] = ()
@@ -343,8 +333,8 @@ class Recipe:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """How outputs are generated in validation, and by default in use."""
     metrics: tuple[str | dict[str, dict[str, str]], ...] = ("bleu", "chrf")
-    """By name or with options: `{bleu: {tokenize: zh}}`. The first decides which checkpoint is best; of equal scores
-    the next one, and at last the loss.
+    """Metrics, by name or with options: `{bleu: {tokenize: zh}}`. The first decides which checkpoint is best; of equal
+    scores the next one, and at last the loss.
     """
 
     @property

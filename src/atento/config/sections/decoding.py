@@ -70,7 +70,9 @@ class DecodingConfig:
     )
     """Maximum number of unfinished hypotheses that `exact` reads for a text. [at least 1]"""
     sample: bool = of.sampling(False, "Sample tokens; the options below imply it.", http="do_sample")
-    """Sample tokens from the distribution instead of searching; the next five keys imply it."""
+    """Sample tokens from the distribution instead of searching; `temperature`, `top_k`, `top_p`, `min_p` and
+    `typical_p` imply it.
+    """
     temperature: float = of.sampling(1.0, "Divisor of the logits; 0 is greedy.", "be finite and not negative")
     """Divisor of the logits: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
     top_k: int = of.sampling(0, "Sample from the k most probable tokens.", "not be negative")
@@ -94,9 +96,9 @@ class DecodingConfig:
     mbr: str | None = of.mbr(
         None, "By bleu, chrf, rouge, f1, embeddings:MODEL, or comet, comet-kiwi or bertscore:FOLDER.", metavar="UTILITY"
     )
-    """Minimum-Bayes-risk decoding: of `candidates` outputs, choose the one with the highest mean utility: bleu, chrf,
-    rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or
-    bertscore:FOLDER. [null: off]
+    """Minimum-Bayes-risk decoding: choose the one of `candidates` with the highest mean utility: bleu, chrf, rouge,
+    rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or bertscore:FOLDER.
+    [null: off]
     """
     candidates: int = of.mbr(32, "Number of outputs that --mbr chooses from.", "be at least 1")
     """Outputs that `mbr` chooses from. [at least 1]"""
@@ -114,8 +116,8 @@ class DecodingConfig:
         "full", "Method: full, aggregated, coarse or pruned."
     )
     """Compare every pair (`full`), each candidate with the mean of the evidence (`aggregated`), every pair of the best
-    `mbr_keep` of those (`coarse`), or without unlikely candidates (`pruned`, Cheng & Vlachos 2023). The last three are
-    faster from about 100 candidates on.
+    `mbr_keep` of those (`coarse`), or without unlikely candidates (`pruned`). The last three are faster from about 100
+    candidates on.
     """
     mbr_keep: int = of.mbr(16, "Minimum number of candidates that coarse and pruned compare in full.", "be at least 1")
     """Minimum number of candidates that coarse and pruned compare with all evidence. [at least 1]"""
@@ -132,7 +134,7 @@ class DecodingConfig:
     )
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarization."""
     count_prompt: bool = of.words(False, "These two also count the source or prompt.")
-    """Count tokens of the source or prompt for these two."""
+    """Count tokens of the source or prompt for `repetition_penalty` and `no_repeat_ngrams`."""
     presence_penalty: float = of.words(
         0.0, "Subtracted from the logits of tokens that the output has (-2 to 2).", "lie in [-2, 2]"
     )
@@ -148,8 +150,8 @@ class DecodingConfig:
     banned_tokens: tuple[str, ...] = of.words((), "A token of the vocabulary that is never written", metavar="TOKEN")
     """Tokens that are never written, by their names: "<unk>". [in the vocabulary]"""
     required_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must contain")
-    """Words or phrases that every output must contain, in any order (Post & Vilar 2018); a wider beam gives better
-    outputs. [at most 10, not empty]
+    """Words or phrases that every output must contain, in any order; a wider beam gives better outputs. [at most 10,
+    not empty]
     """
     prefix: str = of.words("", "Text that every output begins with.")
     """Whole words that every output begins with; a space at the end ends the last one. ["": none]"""
@@ -183,9 +185,7 @@ class DecodingConfig:
     draft_tokens: int = of.draft(
         8, "Maximum number of tokens that --draft proposes at a time.", "be at least 1", "prompt_lookup_num_tokens"
     )
-    """Maximum number of tokens that `draft` proposes at a time; next time at most twice as many as were accepted, and
-    one. [at least 1]
-    """
+    """Maximum number of tokens that `draft` proposes at a time, fewer after some were not accepted. [at least 1]"""
     seed: int = of.option("", 1, http=True)
     """Random seed; each text has its own random numbers."""
     batch_tokens: int = of.length(4096, "Source tokens times outputs of a batch.", "be at least 1", rank=2)

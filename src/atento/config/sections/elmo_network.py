@@ -87,9 +87,7 @@ class CBOWConfig:
     window: int = 5
     """Words on each side that are neighbours. [at least 1]"""
     mode: Literal["cbow", "skip-gram"] = "cbow"
-    """Predict a word from the mean of its neighbours (`cbow`), or each neighbour from the word (`skip-gram`, Mikolov et
-    al. 2013).
-    """
+    """Predict a word from the mean of its neighbours (`cbow`), or each neighbour from the word (`skip-gram`)."""
     negatives: int = 5
     """Negative words drawn for each neighbour. [0 or more; 0: softmax over all words]"""
     subsample: float = 1e-3

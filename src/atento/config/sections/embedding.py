@@ -34,9 +34,7 @@ class EmbeddingConfig:
     lowercase: bool = False
     """Read texts in lower case, whatever the tokenizer does."""
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Prompts by name, of which a call chooses one, such as {query: "query: ", passage: "passage: "}; by default those
-    of the initial model.
-    """
+    """Prompts by name, such as {query: "query: ", passage: "passage: "}; by default those of the initial model."""
     field_prompts: Mapping[str, str] = field(default_factory=dict)
     """Name of the prompt of each field in training and evaluation, such as {text: query, pair: passage}; others have
     `prompt`, and `negative` that of `pair`.

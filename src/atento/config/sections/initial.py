@@ -27,8 +27,7 @@ class LoraConfig:
     """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
     targets: tuple[str, ...] = ("query", "value")
     """The linear maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward
-    network; all-linear is all of these, input one for query, key and value together. [at least one] More learn more and
-    take longer.
+    network; all-linear is all of these, input one for query, key and value together. [at least one]
     """
 
     def __post_init__(self) -> None:
@@ -104,9 +103,7 @@ class ClassifierConfig:
     inverse_regularization: float = 1.0
     """The C of scikit-learn: higher values fit the training data more closely. [above 0]"""
     pooling: Literal["mean", "first", "last"] = "mean"
-    """The vector of a text: the `mean` over its tokens, its `first`, or its `last` token's (for networks that read from
-    left to right).
-    """
+    """The vector of a text: the `mean` over its tokens, its `first`, or its `last` token's (for decoders)."""
 
     def __post_init__(self) -> None:
         check_choices(self, "init.classifier.")
@@ -122,13 +119,11 @@ class InitConfig:
     """A trained model to fine-tune, and which of its weights are trained."""
 
     model: str
-    """A run folder, a model folder, a PEFT adapter, a shipped model (`micro-world-mlm`) or a hub name. Its network and
-    tokenizer are used.
-    """
+    """A run or model folder, a PEFT adapter, a shipped model (`micro-world-mlm`) or a hub name, with its tokenizer."""
     train: str = "all"
     """The weights to train: all, head (what stands on the last layer), last-N (N layers and head), decoder (all but the
-    encoder of an encoder-decoder), bias (biases and head, BitFit) or lora (low-rank adapters and head). Choose lora or
-    last-2 when time or memory is short.
+    encoder of an encoder-decoder), bias (biases and head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters and
+    head). Choose lora or last-2 when time or memory is short.
     """
     lora: LoraConfig | None = None
     """The adapters of `train` lora. [null: their defaults]"""
@@ -140,16 +135,15 @@ class InitConfig:
     """Train the head first, and the layers below it later. [null: everything from the first update]"""
     layers: int | None = None
     """Use only that many of the lowest layers; of an encoder-decoder, those of its decoder. [at least 1; null: all]
-    Inner layers are faster, and hold grammar better than meaning; a translator of one decoder layer learns best from a
-    `teacher`.
+    Inner layers are faster, and hold grammar better than meaning.
     """
     layer_mix: bool = False
-    """Heads read a learned mix γ Σ softmax(w)_j h_j of the embeddings and all layers (Peters et al. 2018), in encoders
-    and decoders; often better features with `train` head.
+    """Heads read a learned mix γ Σ softmax(w)_j h_j of the embeddings and all layers, in encoders and decoders; often
+    better features with `train` head.
     """
     cache: str | None = None
     """Folder, relative to the recipe, for the vectors of texts: with `train` head, an encoder or decoder reads each
-    text once for all runs, without dropout. [null: read every text every time]
+    text once for all runs, without dropout. [null: read texts every time]
     """
     classifier: ClassifierConfig | None = None
     """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head. [null:
@@ -162,16 +156,15 @@ class InitConfig:
     """
     new_decoder: bool = False
     """The model is an encoder, which reads the sources of a task that writes; the decoder, with
-    `network.n_decoder_layers` layers and the vocabulary of `tokenizer`, is new (Rothe et al. 2020).
+    `network.n_decoder_layers` layers and the vocabulary of `tokenizer`, is new.
     """
     tokenizer: Literal["model", "own"] = "model"
     """That of the `model`, or the recipe's `own`, for a language that an encoder cuts into many pieces: a new piece
-    begins as the mean of the old ones that spell it (Gee et al. 2022). Train own on much text, masked-language-modeling
-    first.
+    begins as the mean of the old ones that spell it. Train own on much text, masked-language-modeling first.
     """
     few_shot: bool = False
-    """For classification with few labels (SetFit): a sentence encoder first learns pairs of texts, in a run
-    `NAME-vectors`, then the head is fitted as by `classifier`. Of `training` the seed and the precision alone count.
+    """For classification with few labels (SetFit): a sentence encoder first learns pairs of texts, then the head is
+    fitted as by `classifier`. Of `training` the seed and the precision alone count.
     """
 
     def __post_init__(self) -> None:

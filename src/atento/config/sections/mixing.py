@@ -41,8 +41,7 @@ class MixingConfig:
     weights: tuple[float, ...] = ()
     """Weights of the kind weights, in the order of `data.train`. [each 0 or more, not all 0]"""
     points: tuple[MixingPoint, ...] = ()
-    """Weights that change during training: points in rising order of `at`, interpolated linearly between them and
-    constant outside.
+    """Weights that change during training, in rising order of `at`; between two points they are interpolated linearly.
     """
 
     def __post_init__(self) -> None:

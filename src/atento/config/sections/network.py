@@ -50,8 +50,8 @@ class NetworkConfig:
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
-    """Width between layers. [1 to 262,144; a multiple of `n_heads`] Width, depth and heads are chosen by the amount of
-    data if the recipe sets no size, preset or architecture.
+    """Width between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset or architecture,
+    width, depth and heads follow from the amount of data.
     """
     d_ff: int = 2048
     """Width inside the feed-forward sublayers; 4 × `d_model` is usual. [1 to 262,144]"""
@@ -65,16 +65,12 @@ class NetworkConfig:
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
     """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with much data, 0.3 with little (a
-    translator's, if the recipe sets no size). With `init`, by default the initial model's.
+    translator's, if the recipe sets no size). With `init`, all such rates are by default the initial model's.
     """
     norm: Literal["pre", "post"] = "post"
-    """Norm before each sublayer (`pre`, trains more easily, and learns more in few updates) or after the residual sum
-    (`post`, as in the paper).
-    """
+    """Norm before each sublayer (`pre`, trains more easily) or after the residual sum (`post`, as in the paper)."""
     norm_kind: Literal["layer", "rms", "rms-plus-one"] = "layer"
-    """LayerNorm (`layer`); RMSNorm (`rms`, Zhang & Sennrich 2019); or RMSNorm that multiplies by 1 + its weight
-    (`rms-plus-one`, Gemma).
-    """
+    """LayerNorm (`layer`); RMSNorm (`rms`); or RMSNorm that multiplies by 1 + its weight (`rms-plus-one`, Gemma)."""
     norm_bias: bool = True
     """Give LayerNorm a bias (ModernBERT: no)."""
     first_norm: bool = True
@@ -104,8 +100,8 @@ class NetworkConfig:
     pooler: bool = False
     """Dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
     layer_mix: bool = False
-    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer
-    (Peters et al. 2018). [encoders and decoders; ELMo always]
+    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer.
+    [encoders and decoders; ELMo always]
     """
     heads: tuple[HeadConfig, ...] = ()
     """Heads besides the network's output, with different names."""

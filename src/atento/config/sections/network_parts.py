@@ -16,11 +16,11 @@ class SparseConfig:
     top_k: int | None = None
     """Keep the k highest scores of each query. [at least 1; null: all]"""
     alpha: float | None = None
-    """α of α-entmax: 1 is softmax, 2 sparsemax (Peters et al. 2019). [1 to 2; null: softmax]"""
+    """α of α-entmax: 1 is softmax, 2 sparsemax. [1 to 2; null: softmax]"""
     learn_alpha: bool = False
-    """Let each head learn its α, starting at `alpha` (Correia et al. 2019)."""
+    """Let each head learn its α, starting at `alpha`."""
     span: int | None = None
-    """Maximum span of a head, which learns its own (Sukhbaatar et al. 2019). [at least 1; null: all]"""
+    """Maximum span of a head, which learns its own. [at least 1; null: all]"""
     look_ahead: bool = True
     """Later positions have a learned span too. false: the mask alone limits them."""
     ramp: int = 32
@@ -59,7 +59,7 @@ class AttentionConfig:
     d_head: int | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
     dropout: float = 0.0
-    """Share of attention weights set to 0 in training. [0 to below 1] With `init`, by default the initial model's."""
+    """Share of attention weights set to 0 in training. [0 to below 1]"""
     bias: bool = True
     """Bias of the projections of queries, keys and values."""
     output_bias: bool | None = None
@@ -158,11 +158,11 @@ class FeedForwardConfig:
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     """Activation between the two products."""
     gated: bool = False
-    """Multiply the activation by a second product (GLU variants, Shazeer 2020)."""
+    """Multiply the activation by a second product (GLU variants)."""
     bias: bool = True
     """Bias of the products."""
     dropout: float = 0.0
-    """Share of the inner values set to 0 in training. [0 to below 1] With `init`, by default the initial model's."""
+    """Share of the inner values set to 0 in training. [0 to below 1]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "feed_forward.")
@@ -178,8 +178,8 @@ class InputConfig:
     shared: bool = True
     """One table for source and target."""
     target_vocab_size: int | None = None
-    """Number of target tokens, if sources have others (some of Marian's models). [at least 1, with `shared` false;
-    null: the vocabulary's size; encoder-decoders]
+    """Number of target tokens, if sources have others (Marian). [at least 1, with `shared` false; null: the
+    vocabulary's size; encoder-decoders]
     """
     segments: int = 0
     """Kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
@@ -205,8 +205,8 @@ class FeaturesConfig:
     """Vectors of a trained encoder in place of the embeddings of source tokens: feature-based transfer."""
 
     model: str
-    """The encoder: a run or model folder, a shipped model (`micro-world-mlm`) or a hub name. Its tokenizer reads the
-    sources, and its weights stay as they are.
+    """The encoder, whose weights stay as they are: a run or model folder, a shipped model (`micro-world-mlm`) or a hub
+    name.
     """
     layers: tuple[int, ...] | None = None
     """Layers whose vectors are normalised, joined and taken to `d_model` by a linear map; 0 is the embeddings. [null:
@@ -214,7 +214,7 @@ class FeaturesConfig:
     """
     cache: str | None = None
     """Folder, relative to the recipe, for the vectors of the training texts, read once: 2 bytes for each of `layers` ×
-    width numbers of a token. [null: read every text every time]
+    width numbers of a token. [null: read texts every time]
     """
     encoder: Mapping[str, object] | None = field(default=None, repr=False)
     """The network of the encoder; written by training."""
@@ -239,14 +239,14 @@ class OutputConfig:
     """The matrix from vectors to logits over the vocabulary."""
 
     tied: bool = True
-    """Use the embedding table as the output matrix (Press & Wolf 2017)."""
+    """Use the embedding table as the output matrix."""
     bias: bool = False
     """Bias of the logits of a network that writes; those of a masked language model always have one."""
     scaled: bool = False
     """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
     adaptive: tuple[int, ...] = ()
-    """For ELMo: ids at which a cluster of rarer words begins in an adaptive softmax (Grave et al. 2017), such as 4000
-    and 40000, faster above 50,000 words. [rising, below the vocabulary's size; empty: off]
+    """For ELMo: ids at which a cluster of rarer words begins in an adaptive softmax, such as 4000 and 40000, faster
+    above 50,000 words. [rising, below the vocabulary's size; empty: off]
     """
 
     def __post_init__(self) -> None:

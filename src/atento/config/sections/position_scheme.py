@@ -104,7 +104,7 @@ class PositionConfig:
     norm: bool = False
     """Normalise the vectors of disentangled positions (DeBERTa v2 and v3)."""
     scaled: bool = True
-    """Divide the matrix by √d_head like the scores."""
+    """For matrix: divide it by √d_head like the scores."""
     shift: int = 0
     """Unused rows at the start of a learned table: 2 in models of fairseq. [0 or more]"""
     real_only: bool = False

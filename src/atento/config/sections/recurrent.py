@@ -20,13 +20,13 @@ class RecurrentConfig:
     bidirectional: bool = True
     """The encoder reads in both directions, with half of `d_model` each."""
     attention: ScoreName = "additive"
-    """Comparison of the decoder's state with the source: before the word (`additive`, Bahdanau et al. 2015), after it
-    (`bilinear` and `dot`, Luong et al. 2015), or `none`, the last state of the source alone (Cho et al. 2014).
+    """Comparison of the decoder's state with the source: before the word (`additive`, Bahdanau), after it (`bilinear`
+    and `dot`, Luong), or `none`, the last state of the source alone.
     """
     values: Literal["keys", "projected"] = "keys"
     """Vectors that attention averages: the `keys`, or `projected` by a learned map."""
     input_feeding: bool = False
-    """Pass the result of bilinear or dot attention to the next step (Luong et al. 2015)."""
+    """Pass the result of bilinear or dot attention to the next step (Luong)."""
 
     def __post_init__(self) -> None:
         check_choices(self, "recurrent.")

@@ -21,8 +21,8 @@ class TeacherConfig:
     Above 1, improbable labels count more.
     """
     n_best: int = 1
-    """For tasks with sources: outputs of each teacher that replace the gold target, without `weight` and `temperature`
-    (Kim & Rush 2016). [at least 0] 0: learn the probabilities of the gold target's tokens.
+    """For tasks with sources: outputs of each teacher that replace the gold target, without `weight` and `temperature`.
+    [at least 0] 0: learn the probabilities of the gold target's tokens.
     """
     cache: str | None = None
     """Folder for the outputs of teachers, relative to the recipe, which several runs may share. [null: `teacher` in the

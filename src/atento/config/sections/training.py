@@ -61,8 +61,8 @@ class ParallelConfig:
     """
 
     replicate: Literal["auto"] | int = "auto"
-    """Copies of the network; a number makes sure that a run has that many. [auto, or at least 1; auto: as many as the
-    processes allow]
+    """Copies of the network; a number makes sure that a run has that many. [at least 1; auto: as many as the processes
+    allow]
     """
     shard: int = 1
     """Processes that the weights, gradients and optimizer state of a copy are divided among, where one device cannot
@@ -99,14 +99,14 @@ class TrainingConfig:
     """Length of training, batches, optimizer, validation and checkpoints."""
 
     steps: int = 2000
-    """Number of updates. [at least 1] Raise it while the validation score still improves. If neither it nor `epochs` is
-    set, it is chosen by the amount of data.
+    """Number of updates. [at least 1] Raise it while the validation score still improves; chosen by the amount of data
+    if neither it nor `epochs` is set.
     """
     epochs: float | None = None
     """Passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
     minutes: float | None = None
-    """Minutes of training, besides validations, timed by the first updates; the first reached of it, `steps` and
-    `epochs` counts. [above 0; null: no limit]
+    """Minutes of training without validations; the first reached of it, `steps` and `epochs` counts. [above 0; null: no
+    limit]
     """
     batch_tokens: int = 4096
     """Target tokens of an update without padding; of masked language modelling and span corruption, those that are
@@ -118,12 +118,12 @@ class TrainingConfig:
     """
     optimizer: Literal["adamw", "adafactor", "muon"] = "adamw"
     """`adamw`; `adafactor`, with half its memory and a learning rate relative to the size of a weight (about 1e-2); or
-    `muon`, orthogonal steps for matrices of layers: slower, but often fewer.
+    `muon`, orthogonal steps for matrices of layers at the rate of adamw: slower, but often fewer.
     """
     learning_rate: float = 1e-3
-    """Peak learning rate. [0 to 10] 1e-3 to 2e-3 for small networks, 3e-4 or less for large ones, 2e-5 to 5e-5 for
-    fine-tuning; lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, if
-    the recipe sets no size, rate or schedule.
+    """Peak learning rate: 1e-3 to 2e-3 for small networks, 3e-4 or less for large ones, 2e-5 to 5e-5 for fine-tuning.
+    [0 to 10] Lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, if the
+    recipe sets no size, rate or schedule.
     """
     warmup: int | None = None
     """Updates in which the learning rate rises from 0. [0 or more; null: a fifth of the run, at most 200] Raise it when
@@ -153,8 +153,8 @@ class TrainingConfig:
     last checkpoint and go on with the data behind the update.
     """
     label_smoothing: float = 0.1
-    """Probability that is spread evenly over the vocabulary (Szegedy et al. 2016). [0 to below 1] 0.1 helps
-    translation; perplexity is best with 0.
+    """Probability that is spread evenly over the vocabulary. [0 to below 1] 0.1 helps translation; perplexity is best
+    with 0.
     """
     r_drop: float = 0.0
     """R-Drop, against overfitting: weight of the divergence between two passes with other dropout. [0 or more; 0: one
@@ -189,13 +189,13 @@ class TrainingConfig:
     """Updates between checkpoints; a power cut loses at most this many. [at least 1]"""
     async_checkpoints: bool = True
     """Write checkpoints in a thread where that takes over a hundredth of the time between two; needs memory for a copy
-    of weights and optimizer state.
+    of weights and state.
     """
     keep: int = 3
     """Latest checkpoints to keep beside the best one; each takes three times the size of the weights. [at least 1]"""
     average: int = 0
-    """Last checkpoints to average at the end; used if the average scores better than the best one. [0 or more; 0: none]
-    4 or 5 often gain some tenths of BLEU.
+    """Last checkpoints to average at the end; the average is used if it scores better than the best one. [0 or more; 0:
+    none] 4 or 5 often gain some tenths of BLEU.
     """
     early_stop: int = 0
     """Validations without a better score after which training stops. [0 or more; 0: never]"""
@@ -212,8 +212,8 @@ class TrainingConfig:
     save steps. Needs updates of several parts.
     """
     log_update_ratios: bool = False
-    """Log how much an update changes each layer, relative to its weights; about 1e-3 is usual. It needs memory for a
-    copy of the weights.
+    """Log how much an update changes each layer, relative to its weights (about 1e-3 is usual); needs memory for a copy
+    of them.
     """
     seed: int = 1
     """Seed of the initial weights, the order of the data and dropout; the same one gives the same model on the same

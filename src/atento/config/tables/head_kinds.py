@@ -63,13 +63,13 @@ class HeadConfig:
     """
     pooling: Pooling | None = None
     """Input of a head for the whole text: the `pooler`, the `first` or `last` real token, or the `mean` over them.
-    [null: the pooler if there is one; else first in encoders, last in networks that read from left to right, mean in
+    [null: the pooler if there is one; else first in encoders, last in decoders and recurrent language models, mean in
     others]
     """
     hidden: bool = False
     """Put a dense layer before the head."""
     hidden_bias: bool = True
-    """Bias of that layer, or of the one of a masked-language-model head (ModernBERT: no)."""
+    """Bias of that layer, or of the one in a masked-language-model head (ModernBERT: no)."""
     hidden_norm: bool = False
     """Normalise the vectors behind that layer (ModernBERT)."""
     out_bias: bool = True
@@ -77,8 +77,8 @@ class HeadConfig:
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Activation | None = None
-    """Activation of the dense layer of a masked-language-model head, or of a head with `hidden`. [null: the network's
-    `activation` in a masked-language-model head, else tanh]
+    """Activation of the layer of `hidden`, or of a masked-language-model head. [null: tanh; in a masked-language-model
+    head the network's]
     """
     name: str = ""
     """Name of the head. [empty: its kind; vocabulary for masked-language-model, tagging for crf]"""

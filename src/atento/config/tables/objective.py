@@ -166,8 +166,8 @@ class ObjectiveConfig:
     rotation: float | None = None
     """For denoising: share of the texts that are rotated to begin at a random token. [0 to 1; null: 0]"""
     sampled: int | None = None
-    """For bidirectional: words drawn for the softmax of each part of an update (Jean et al. 2015), 4,000 or more for
-    vocabularies above 50,000 by falling frequency. The training loss is then too small. [0 or more; null: 0, all words]
+    """For bidirectional: words drawn for the softmax of each part of an update, 4,000 or more for vocabularies above
+    50,000 by falling frequency. The training loss is then too small. [0 or more; null: 0, all words]
     """
     scale: float | None = None
     """Factor of the cosines of multiple-negatives, simcse and cosent; with a larger one, the hardest pairs count more.
@@ -189,8 +189,8 @@ class ObjectiveConfig:
     distance: Literal["euclidean", "cosine"] = "euclidean"
     """For triplet: `euclidean`, or `cosine` (1 - cosine)."""
     matryoshka: tuple[int, ...] = ()
-    """Lengths N that vectors can be cut to, by the sum of the losses of their first N numbers (Kusupati et al. 2022).
-    [none: whole vectors alone] Include the whole length: [384, 128, 32].
+    """Lengths N that vectors can be cut to, by the sum of the losses of their first N numbers. [none: whole vectors
+    alone] Include the whole length: [384, 128, 32].
     """
 
     def __post_init__(self) -> None:
