@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from atento.config.presets import PRESETS
 from atento.config.reading import schema
 from atento.config.reading.explaining import KeyHelp, section_classes, sections
 
@@ -12,7 +11,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipe.md"
 INTRODUCTION = """\
 # Recipes: every key
 
-A recipe is a YAML 1.2 file; only `task` and `data` are required. [Train a translator](train-a-translator.md) shows complete recipes.
+A recipe is a YAML 1.2 file; only `task` and `data` are required. [Train a translator](train-a-translator.md) shows
+complete recipes.
 
 ```bash
 atento config explain training.steps               # one entry of this page
@@ -21,9 +21,12 @@ atento config show micro-world-en-pt --origins     # every value and its origin
 atento config schema > recipe.schema.json          # a JSON Schema, with which editors complete keys
 ```
 
-Set any key on the command line (`atento train my.yaml training.steps=8000 network.dropout=0.2`) or by an environment variable (`ATENTO_TRAINING__STEPS=8000`).
+Set any key on the command line (`atento train my.yaml training.steps=8000 network.dropout=0.2`) or by an environment
+variable (`ATENTO_TRAINING__STEPS=8000`).
 
-Each entry is a key with its default, in brackets its values, and its meaning. A key without a default is null: off, or what `null:` says. A default shows the type: with a point it stands for any number, without for an integer. A key with a link is a section; *short* names the key of the section whose value can stand in its place.
+Each entry is a key with its default, in brackets its values, and its meaning. A key without a default is null: off, or
+what `null:` says. A default shows the type: with a point it stands for any number, else for an integer. A link leads to
+a section; *short* names its key whose value can stand in its place.
 """
 # What a section is about, and the pages that explain more.
 NOTES = {
@@ -89,7 +92,6 @@ GROUPS = {
         "Speed and memory": "draft draft_tokens batch_tokens",
     },
 }
-PRESET_LIST = f"one of {', '.join(sorted(PRESETS))}"
 _ARTICLE = re.compile(r"\ban? (?:list of (?=[a-z]))?")
 _BY_DEFAULT = ("true or false", "an integer", "a number", "text", "a mapping")  # types that a default shows
 _LONG = 6  # choices; a longer list is shown once
@@ -119,7 +121,9 @@ def _groups(path: str, entries: list[KeyHelp]) -> Iterator[tuple[str, list[KeyHe
     keys = {_name(entry, path): entry for entry in entries}
     grouped = [name for names in GROUPS[path].values() for name in names.split()]
     if sorted(grouped) != sorted(keys):
-        raise ValueError(f"tools/recipe_page.py: GROUPS of {path}: {set(grouped) ^ set(keys) or 'a key is there twice'}")
+        raise ValueError(
+            f"tools/recipe_page.py: GROUPS of {path}: {set(grouped) ^ set(keys) or 'a key is there twice'}"
+        )
     for heading, names in GROUPS[path].items():
         yield heading, [keys[name] for name in names.split()]
 
@@ -154,7 +158,7 @@ def _values(entry: KeyHelp, shown: set[str]) -> str:
         several = "list" if "list of them" in entry.type else ""
         short = re.search(r"for its (`\w+`)", entry.type)
         return ", ".join(part for part in (several, f"short {short[1]}" if short else "") if part)
-    if entry.type == PRESET_LIST:
+    if entry.key == "network.preset":
         return "see [presets](networks.md#presets)"
     kind = entry.type.removesuffix(" or null") if entry.default == "null" or "null:" in entry.range else entry.type
     if kind == "an integer or text" or (kind in _BY_DEFAULT and entry.default not in ("null", "required")):

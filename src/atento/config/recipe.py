@@ -157,7 +157,7 @@ class DataConfig:
     """Training, validation and test data; relative paths start at `folder` (default: the recipe's own)."""
 
     train: tuple[SourceConfig, ...] = ()
-    """Training data: one source or a list of them."""
+    """Training data: one source or several."""
     valid: tuple[SourceConfig, ...] = ()
     """Validation data; its score, every `training.validate_every` updates, decides which checkpoint is best."""
     test: tuple[SourceConfig, ...] = ()

@@ -18,7 +18,7 @@ from atento.errors import RecipeError, nearest
 
 # Keys that are no fields: their section, type and meaning.
 _OTHER = {
-    (Recipe, "extends"): ("text", "Path or name of a recipe that this one changes; its own keys override those."),
+    (Recipe, "extends"): ("text", "Path or name of a recipe whose keys this one changes."),
     (NetworkConfig, "preset"): (
         f"one of {', '.join(sorted(PRESETS))}",
         "A well-known network to start from; the other keys change it.",

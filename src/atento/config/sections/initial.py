@@ -138,8 +138,8 @@ class InitConfig:
     Inner layers are faster, and hold grammar better than meaning.
     """
     layer_mix: bool = False
-    """Heads read a learned mix γ Σ softmax(w)_j h_j of the embeddings and all layers, in encoders and decoders; often
-    better features with `train` head.
+    """Heads read a learned mix of the embeddings and all layers, as by `network.layer_mix`; often better features with
+    `train` head.
     """
     cache: str | None = None
     """Folder, relative to the recipe, for the vectors of texts: with `train` head, an encoder or decoder reads each

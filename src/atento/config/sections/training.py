@@ -182,8 +182,8 @@ class TrainingConfig:
     validate_every: int = 500
     """Updates between validations. [at least 1]"""
     samples: int = 0
-    """Validation records for which each validation shows what the model writes, in the log and in `metrics.jsonl`. [0
-    or more; 0: none]
+    """Validation records of which each validation shows the output, in the log and in `metrics.jsonl`. [0 or more; 0:
+    none]
     """
     checkpoint_every: int = 500
     """Updates between checkpoints; a power cut loses at most this many. [at least 1]"""
