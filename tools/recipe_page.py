@@ -26,7 +26,7 @@ variable (`ATENTO_TRAINING__STEPS=8000`).
 
 Each entry is a key with its default, in brackets its values, and its meaning. A key without a default is null: off, or
 what `null:` says. A default shows the type: with a point it stands for any number, else for an integer. A link leads to
-a section; *short* names its key whose value can stand in its place.
+a section and its defaults; *short* names its key whose value can stand in its place.
 """
 # What a section is about, and the pages that explain more.
 NOTES = {
@@ -146,8 +146,10 @@ def _line(entry: KeyHelp, path: str, places: dict[tuple[str, ...], str], shown: 
 
 def _range(entry: KeyHelp) -> str:
     """Return the range of a key, with signs for its bounds, and without what the introduction says."""
-    parts = [part for part in entry.range.split("; ") if part not in ("null: none", "null: off")]
-    text = re.sub(r"\bat least (?=\d)", "≥", "; ".join(parts))
+    parts = [part for part in entry.range.split("; ") if entry.keys or part not in ("null: none", "null: off")]
+    if entry.keys and entry.default == "null" and "null:" not in entry.range:
+        parts.append("null")
+    text = re.sub(r"\bat least (?=\d)", "≥", "; ".join(filter(None, parts)))
     text = re.sub(r"(-?[\d,]+) or more\b", r"≥\1", text)
     return re.sub(r"\b(above|below) (?=\d)", lambda found: "<" if found[1] == "below" else ">", text)
 

@@ -209,7 +209,7 @@ class DataConfig:
     store_folder: str | None = None
     """Folder of the store, relative to the recipe. [null: stores/NAME in the current directory]"""
     skip_bad: bool = False
-    """Leave out broken records with a warning, instead of stopping with an error."""
+    """Leave out broken records with a warning, instead of stopping."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "data.", max_len="be at least 1")
@@ -314,7 +314,7 @@ class Recipe:
     best. [empty, or at least 2 with different names]
     """
     name: str = "run"
-    """Name of the run and of its folder under `runs/`; by default that of the recipe file."""
+    """Name of the run and its folder under `runs/`; by default that of the recipe file."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

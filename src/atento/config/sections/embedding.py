@@ -30,7 +30,7 @@ class EmbeddingConfig:
     prompt: str = ""
     """Text before each text, such as "query: "."""
     pool_prompt: bool = True
-    """Pool the tokens of the prompt too, not only read them."""
+    """Pool the tokens of the prompt too."""
     lowercase: bool = False
     """Read texts in lower case, whatever the tokenizer does."""
     prompts: Mapping[str, str] = field(default_factory=dict)

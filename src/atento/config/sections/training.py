@@ -186,7 +186,7 @@ class TrainingConfig:
     none]
     """
     checkpoint_every: int = 500
-    """Updates between checkpoints; a power cut loses at most this many. [at least 1]"""
+    """Updates between checkpoints. [at least 1]"""
     async_checkpoints: bool = True
     """Write checkpoints in a thread where that takes over a hundredth of the time between two; needs memory for a copy
     of weights and state.
