@@ -185,7 +185,7 @@ class DataConfig:
     truncate: Literal["none", "source", "both", "head-tail"] = "none"
     """What is cut to `max_len` tokens, with a warning: `none`; the `source` of a pair, for summarization; `both` sides;
     or the middle of a text with labels, a number or a vector, which keeps a quarter of `max_len` tokens before it and
-    three behind it (`head-tail`). A pair that is still too long is left out.
+    three quarters behind it (`head-tail`). A pair that is still too long is left out.
     """
     windows: Windows | None = None
     """Read longer texts with labels, numbers or vectors in windows of `max_len` tokens, whose vectors become one: their

@@ -65,7 +65,8 @@ class NetworkConfig:
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
     """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with much data, 0.3 with little (a
-    translator's, if the recipe sets no size). With `init`, all such rates are by default the initial model's.
+    translator's, if the recipe sets no size). With `init`, it, `attention.dropout` and `feed_forward.dropout` are by
+    default the initial model's.
     """
     norm: Literal["pre", "post"] = "post"
     """Norm before each sublayer (`pre`, trains more easily) or after the residual sum (`post`, as in the paper)."""

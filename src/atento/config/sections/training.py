@@ -192,7 +192,7 @@ class TrainingConfig:
     of weights and state.
     """
     keep: int = 3
-    """Latest checkpoints to keep beside the best one; each takes three times the size of the weights. [at least 1]"""
+    """Latest checkpoints to keep beside the best; each takes three times the weights' size. [at least 1]"""
     average: int = 0
     """Last checkpoints to average at the end; the average is used if it scores better than the best one. [0 or more; 0:
     none] 4 or 5 often gain some tenths of BLEU.
