@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.recipe_page import reference
 from typer.testing import CliRunner
 
 from atento.cli.commands.config import config_app
-from atento.config.reading.explaining import KeyHelp, explain, field_texts, reference, section_classes, sections
+from atento.config.reading.explaining import KeyHelp, explain, field_texts, section_classes, sections
 from atento.config.reading.loading import recipe_schema
 from atento.config.reading.schema import Reader, as_node, keys_of
 from atento.errors import RecipeError

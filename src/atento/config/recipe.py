@@ -41,125 +41,102 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """Path of one file: a table (.tsv, .csv, .xlsx, .jsonl, .json), words and tags (.conll, .conllu), SQuAD's
-    questions (.json), ASSIN's pairs (.xml), translators' files (.tmx, .xlf, .po) or, for tasks that read texts, a text
-    file with one text per line; .gz and .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads many
-    files; for texts with labels, a folder has one for each label.
+    """A file; for texts also a folder or a pattern (corpus/*.txt) of many; for texts with labels, a folder with one for
+    each label.
     """
     format: Format | None = None
-    """Format of `file`. [null: what its ending says] Set it where the ending says another format or none, such as conll
-    for columns of words and tags in a .tsv file. folders: a folder with one folder of text files for each label, such
-    as pos and neg.
+    """Format of `file`, where its ending does not say it, such as conll for words and tags in a .tsv file. [null: what
+    its ending says]
     """
     delimiter: str | None = None
-    """Character between the columns of a .csv or .tsv file, such as ";". [one character; null: a comma in .csv, a tab
-    in .tsv, or the only sign that divides all rows and makes the named columns appear]
-    """
+    """Character between the columns of a table. [null: comma in .csv, tab in .tsv, or the one that the rows show]"""
     decimal: Literal[".", ","] | None = None
-    """Decimal sign of the numbers in a table. [null: that of the file's first numbers]"""
+    """Decimal sign of numbers in a table, `.` or `,`. [null: that of the file's first numbers]"""
     encoding: str | None = None
-    """Encoding of text files, such as windows-1252 or utf-16. [null: UTF-8, or what the bytes of the file show: a byte
-    order mark, or Windows-1252 in a language of western Europe]
+    """Encoding of text files, such as windows-1252 or utf-16. [null: UTF-8, or what a byte order mark or the bytes
+    show]
     """
     header: bool | None = None
-    """Whether line 1 of a table whose columns are numbers names them, so that it is no record. [null: if it has usual
-    names, or no number where all other lines have one]
+    """Whether line 1 of a table whose columns are given by number names them. [null: if it has usual names, or no
+    number where all other lines have one]
     """
     sheet: str | None = None
     """Sheet of an .xlsx file. [null: the only one that is not empty]"""
     dataset: str | None = None
-    """Data set to read with the library `datasets` instead of a file: a local folder, a .parquet file, or a name on
-    the hub. Columns have the names of the fields unless `text`, `label` ... name others; labels are names of classes,
-    not numbers.
-    """
+    """Data set to read with the library `datasets`: a local folder, a .parquet file, or a name on the hub."""
     split: str | None = None
     """Split of `dataset`, such as train. [null: the only one]"""
     source: Column | None = None
-    """Path of the source side of two parallel files, or the source column of `file`. A column number counts from 0
-    and means that there is no header line; a column name is looked up in the header.
+    """Column of the sources, or path of the source side of two parallel files. Numbers count from 0 and mean that there
+    is no header.
     """
     target: Column | None = None
-    """Path of the target side of two parallel files, or the target column of `file`. Give both columns by number or
-    both by name.
-    """
+    """Column of the targets, or path of the target side; by number or by name, as `source`."""
     text: Column | None = None
-    """Column of `file` that holds the texts. With `world`: the language, pt or en. [null with `world`: pt]"""
+    """Column of the texts; with `world` their language, pt or en. [null with `world`: pt]"""
     pair: Column | None = None
-    """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
+    """Column of the second texts, for tasks that compare two."""
     negative: Column | None = None
-    """Column of `file` that holds a text that does not belong to the first text, though it looks so, for embedding and
-    ranking.
-    """
+    """Column of texts that seem to belong to the first text and do not, for embedding and ranking."""
     query: Column | None = None
-    """Column of `file` that holds the queries, for ranking; a query has several lines, one for each document."""
+    """Column of the queries, for ranking; a query has a line for each document."""
     document: Column | None = None
-    """Column of `file` that holds a document of each query."""
+    """Column of a document of each query."""
     grade: Column | None = None
-    """Column of `file` that holds how well the document answers the query: 0 not at all, higher is better."""
+    """Column of how well the document answers the query: 0 not at all, higher is better."""
     positive: Column | None = None
-    """Column of `file` that holds a document that answers the query, beside `negative`, one that does not; in place of
-    `document` and `grade`.
-    """
+    """Column of documents that answer the query, beside `negative`, in place of `document` and `grade`."""
     label: Column | None = None
-    """Column of `file` that holds the label of each record, for classification. Several labels of one text are a list
-    in JSON; in a table they are in one cell with `separator` between them.
+    """Column of the labels. Several labels of a text are a list in JSON, or stand in one cell, divided by `separator`.
     """
     score: Column | None = None
-    """Column of `file` that holds the number of each record, for regression and for embedding by scored pairs; a finite
-    number with a decimal point.
-    """
+    """Column of the numbers, for regression and for embedding by scored pairs."""
     tokens: Column | None = None
-    """Column of `file` that holds the words, for tagging. In JSON the words of a sentence are a list of strings; in a
-    table they are one cell with spaces between them. In .conll a row is a word, columns are numbers, and -1 is the last
-    one. [null: the first one in .conll]
+    """Column of the words, for tagging: a list in JSON, a cell with spaces in a table, in .conll a number, of which -1
+    is the last. [null: the first one in .conll]
     """
     tags: Column | None = None
-    """Column of `file` that holds the tags, as many as words and written like them. In JSON, where `tokens` is a text,
-    also its entities, each a list of start, end and label. [null: the last one in .conll]
+    """Column of the tags, as many as words; in JSON where `tokens` is a text, also entities as lists of start, end and
+    label. [null: the last one in .conll]
     """
     question: Column | None = None
-    """Column of `file` that holds the questions, for question answering."""
+    """Column of the questions, for question answering."""
     context: Column | None = None
-    """Column of `file` that holds the text that answers each question."""
+    """Column of the texts that answer the questions."""
     answers: Column | None = None
-    """Column of `file` that holds the answers of each question as JSON: {"text": [...], "answer_start": [...]} with the
-    number of characters of the context before each answer, or a list of such objects; empty lists for a question
-    without an answer.
+    """Column of the answers as JSON: {"text": [...], "answer_start": [...]}, or a list of such objects; empty lists if
+    there is none.
     """
     separator: str = "|"
-    """Separator between several labels in a cell of a table."""
+    """Separator between several labels in a cell."""
     prefix: str = ""
-    """Text before each source, or before each text of a task that has no source, such as "translate English to
-    Portuguese: ". Use it to train one text-to-text model on several tasks: one source of data for each.
+    """Text before each source, or each text of a task without sources, such as "translate English to Portuguese: ", by
+    which one model learns several tasks.
     """
     world: Literal["train", "valid", "combinations", "structures"] | None = None
-    """Use a split of the embedded micro-world instead of a file. `combinations` has combinations of words, and
-    `structures` has sentence structures, that `train` does not contain.
+    """A split of the embedded micro-world instead of a file: `train`, `valid`, or new `combinations` of words or
+    sentence `structures`.
     """
     labels: (
         Literal["tense", "negation", "number", "question", "similarity", "entailment", "pos", "entities", "answers"]
         | None
     ) = None
-    """Gold labels of the micro-world, for tasks whose records have labels; `text` is the language, pt or en. tense,
-    negation, number (of the subject) and question (or statement) label texts, entailment and similarity (0 to 5) pairs
-    of texts, pos (parts of speech) and entities (names in IOB2) words; answers are spans of a text that answer a
-    question.
+    """Gold labels of the micro-world: of texts (`tense`, `negation`, `number` of the subject, `question` or statement),
+    pairs (`entailment`, `similarity` from 0 to 5), words (`pos`; `entities` in IOB2), or `answers` to questions.
     """
     memory: str | None = None
-    """Name of records that are passed in Python instead of a file: `atento.train(recipe, data={name: records})`. To
-    resume such a run, pass the same records again.
+    """Name of records that are passed in Python instead of a file, also to resume: `atento.train(recipe, data={name:
+    records})`.
     """
     count: int | None = None
-    """Number of records to read from the start of a file, or of sentences to generate from the micro-world. [at least
-    1; null: the whole file] Set it for a quick trial on a part of the data.
-    """
+    """Records to read from the start of a file, or sentences to generate. [at least 1; null: the whole file]"""
     seed: int = 1
-    """Seed of the sentences of the micro-world. It has no effect on files."""
+    """Seed of the sentences of the micro-world."""
     paragraphs: bool = False
-    """Join the hard-wrapped lines of a text file into paragraphs; set it for books. Otherwise each line is a text."""
+    """Join the hard-wrapped lines of a text file into paragraphs, as for books."""
     documents: Literal["lines", "blank-lines", "file"] = "lines"
-    """What one text of a text file is. lines: a line. blank-lines: the lines up to a blank line. file: the whole file.
-    Use blank-lines or file where an objective should see several sentences of a document together.
+    """One text of a text file: each of its `lines`, the lines between `blank-lines`, or the whole `file`, for
+    objectives that read several sentences of a document.
     """
 
     def __post_init__(self) -> None:
@@ -180,73 +157,59 @@ class DataConfig:
     """Training, validation and test data; relative paths start at `folder` (default: the recipe's own)."""
 
     train: tuple[SourceConfig, ...] = ()
-    """Training data: one source or a list of them."""
+    """Training data: one source or several."""
     valid: tuple[SourceConfig, ...] = ()
-    """Validation data, scored every `training.validate_every` updates; the score decides which checkpoint is best.
-    A warning counts the records that are also in `train`.
-    """
+    """Validation data; its score, every `training.validate_every` updates, decides which checkpoint is best."""
     test: tuple[SourceConfig, ...] = ()
     """Test data, scored once at the end, with the best checkpoint."""
     mixing: MixingConfig = field(default_factory=MixingConfig)
     """How several sources of `train` share the updates. [proportional: they are read as one]"""
     held_out: int = 0
-    """Number of training records to hold out for validation, at most a tenth of them; instead of `valid`. [at least 0]
-    """
+    """Training records to hold out for validation in place of `valid`, at most a tenth of them. [at least 0]"""
     folds: int = 0
-    """Number of parts of the training data for cross-validation; `atento train --folds` sets it. [0, or at least 2]"""
+    """Parts of the training data for cross-validation; `atento train --folds` sets it. [0, or at least 2]"""
     fold: int = 0
-    """Number of the part that a run is tested on and does not train on; `atento train --folds` sets it. [1 to `folds`]
-    """
+    """The part that a run is tested on and does not train on; `--folds` sets it. [1 to `folds`]"""
     folder: str | None = None
-    """Folder that relative data paths start at. [null: the folder of the recipe file]"""
+    """Folder that relative data paths start at. [null: that of the recipe]"""
     max_len: int = 256
-    """Maximum length of a training example in tokens. Longer pairs are left out and counted in a warning; longer texts
-    are split, those with a label cut; contexts of questions are read in windows of this length. [at least 1] Raise it
-    for documents; memory grows with it.
+    """Maximum length of a training example in tokens; the task decides what happens to longer ones. [at least 1] Memory
+    grows with it.
     """
     source_language: str | None = None
-    """For translation by a multilingual model, or by a teacher that is one: the language of the sources, as its
-    tokenizer names it (por_Latn in NLLB, pt_XX in mBART, pt in M2M-100). Marian is told the target language only.
-    [null: the initial model's]
+    """Language of the sources of a multilingual translator or teacher, as its tokenizer names it (por_Latn, pt_XX, pt);
+    not for Marian. [null: the initial model's]
     """
     target_language: str | None = None
-    """The language of the targets, which every output of the model begins with, or, for Marian, every source. [null:
-    the initial model's]
-    """
+    """Language of the targets: every output begins with it or, for Marian, every source. [null: the initial model's]"""
     truncate: Literal["none", "source", "both", "head-tail"] = "none"
-    """Which sides of a training pair are cut to `max_len` tokens; a warning counts them. A pair that is still too long
-    is left out. Use source for summarization, where the end of a document matters least. head-tail is for texts that
-    get labels, numbers or vectors: a long one keeps its first quarter of `max_len` tokens, and its last three.
+    """What is cut to `max_len` tokens, with a warning: `none`; the `source` of a pair, for summarization; `both` sides;
+    or the middle of a text with labels, a number or a vector, which keeps a quarter of `max_len` tokens before it and
+    three quarters behind it (`head-tail`). A pair that is still too long is left out.
     """
     windows: Windows | None = None
-    """For texts that get labels, numbers or vectors: a text of more than `max_len` tokens is read in windows of that
-    length, and their vectors become one: their mean, their maximum, their mean by learned weights (attention), or the
-    mean of the first and the last window, which alone are read (first-last). [null: long texts are cut] Use it for
-    documents.
+    """Read longer texts with labels, numbers or vectors in windows of `max_len` tokens, whose vectors become one: their
+    `mean`, their `max`, a learned weighted mean (`attention`), or the mean of the first and the last alone
+    (`first-last`). [null: cut]
     """
     pack: Literal["none", "isolated", "stream"] = "none"
-    """How language modelling fills its rows of `max_len` tokens. none: one text per row. isolated: several texts per
-    row, and each attends only to itself. stream: several texts per row, and each token attends to all tokens before it
-    in the row; for books.
+    """Texts in a row of `max_len` tokens in language modelling: `none`, one; `isolated`, several that do not see each
+    other; `stream`, several, each token attending to all before it (for books).
     """
     stride: int = 128
-    """Number of tokens that neighbouring windows share, as `stride` of a tokenizer of Transformers: of a long context
-    of questions, or of a long text with `windows`. More than half of a window counts as half. [at least 0; at least 1
-    with `windows`] Raise it for long answers, which must stand whole in a window.
+    """Tokens that neighbouring windows share, at most half of a window. [at least 0; at least 1 with `windows`] Raise
+    it for long answers, which must lie in one window.
     """
     max_answer: int = 30
-    """For question answering: maximum length in tokens of the answers that a model gives. [at least 1] Raise it for
-    long answers, and for tokens of single characters or bytes.
-    """
+    """Maximum length of answers in tokens. [at least 1] Raise it for tokens of characters or bytes."""
     store: Literal["auto", "memory", "disk"] = "auto"
-    """Where the token ids of training texts are kept. disk: in a memory-mapped store that is made once and needs little
-    memory. memory: nowhere; the text is read and encoded at each start. auto: disk for objectives that can read it, if
-    the store exists or the files have 256 MiB or more; else memory.
+    """Where token ids of training texts are: on `disk`, memory-mapped; in `memory`, encoded at each start; `auto`: disk
+    if the objective can read it and the store exists or the files have 256 MiB or more.
     """
     store_folder: str | None = None
-    """Folder of the store of token ids; relative to the recipe. [null: stores/NAME in the current directory]"""
+    """Folder of the store, relative to the recipe. [null: stores/NAME in the current directory]"""
     skip_bad: bool = False
-    """Leave out broken records and count them in a warning, instead of stopping with an error."""
+    """Leave out broken records with a warning, instead of stopping."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "data.", max_len="be at least 1")
@@ -286,28 +249,24 @@ class TokenizerConfig:
     """A tokenizer to train, or the `path` of a trained one."""
 
     kind: TokenizerKind = "unigram"
-    """How text is split into tokens. bpe and unigram are lossless subwords; wordpiece is the subwords of BERT; word
-    keeps whole words (for word vectors and ELMo); character and byte need no training.
+    """Lossless subwords (`bpe`, `unigram`), those of BERT (`wordpiece`), whole words (`word`, for word vectors and
+    ELMo), or untrained `character` or `byte`.
     """
     vocab_size: int = 8000
-    """Number of tokens in the vocabulary. [1 to 1,000,000] Use about 2,000 for tens of thousands of short sentences,
-    8,000 to 32,000 for more: in a vocabulary that is too large, tokens are too rare to learn. If the recipe sets
-    neither it nor a network, it is chosen by the amount of data.
+    """Number of tokens: about 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to
+    1,000,000] Chosen by the amount of data if the recipe sets neither it nor a network.
     """
     shared: bool = True
-    """One vocabulary for source and target. false: one for each, of `vocab_size` tokens at most, and two tables of
-    embeddings. Use it for languages that share neither script nor words.
+    """One vocabulary for source and target. false: one each, of at most `vocab_size` tokens, for languages that share
+    neither script nor words.
     """
     path: str | None = None
-    """Folder of a trained tokenizer to use instead of training one: a run, a model, or the output of `atento tokenizer
-    train`.
-    """
+    """Folder of a trained tokenizer: a run, a model, or the output of `atento tokenizer train`."""
     lowercase: bool = False
-    """Convert text to lower case. Outputs are then in lower case too. Accents are unchanged."""
+    """Convert text, and so outputs, to lower case; accents are unchanged."""
     markers: tuple[str, ...] = ()
-    """Special tokens that texts may spell, such as "[NUM]": in the data of the run, and wherever its model is used.
-    The tokenizer of `path` or of `init.model` must have them; one that is trained gets them, and there they look like
-    "<num>". Other special tokens in a text are read as ordinary characters.
+    """Special tokens that texts may spell, such as "[NUM]"; others in a text are read as ordinary characters. A trained
+    tokenizer must have them; a new one gets them, as "<num>".
     """
 
     def __post_init__(self) -> None:
@@ -322,13 +281,13 @@ class TaskConfig:
     name: str
     """Name of the task and of its head, by which a call chooses it. [letters, digits, - and _, a letter first]"""
     task: Annotated[str, OneOf(TASKS)]
-    """The task: classification, multi-label-classification, regression or tagging."""
+    """`classification`, `multi-label-classification`, `regression` or `tagging`."""
     data: DataConfig = field(default_factory=DataConfig)
-    """Its data. Keys that stand in the recipe's own `data` hold for each task that does not write them. A record whose
-    label is blank is left out here, and counts for the other tasks that read its table.
+    """Its data; a key of the recipe's own `data` holds where this has none. A record with a blank label is left out
+    here alone.
     """
     share: float = 1.0
-    """Its share of the updates, relative to the shares of the others. [above 0] An update has a batch of one task."""
+    """Its share of the updates, relative to the others; an update has a batch of one task. [above 0]"""
     weight: float = 1.0
     """Factor of its loss. [above 0]"""
     batch_tokens: int = 32
@@ -347,36 +306,35 @@ class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
     task: Annotated[str, OneOf(TASKS)]
-    """The task to train. It decides which data, networks and metrics can be used."""
+    """The task to train; it decides which data, networks and metrics can be used."""
     data: DataConfig
     """Training, validation and test data."""
     tasks: tuple[TaskConfig, ...] = ()
-    """Several tasks over one encoder, in place of `task`. [empty, or at least 2 with different names] The mean of their
-    first metrics decides which checkpoint is best.
+    """Several tasks over one encoder, in place of `task`; the mean of their first metrics decides which checkpoint is
+    best. [empty, or at least 2 with different names]
     """
     name: str = "run"
-    """Name of the run and of its folder under `runs/`; by default, the name of the recipe file."""
+    """Name of the run and its folder under `runs/`; by default that of the recipe file."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """The network: a preset, a preset with changes, or every part by itself."""
+    """A preset, a preset with changes, or every part by itself."""
     objective: tuple[ObjectiveConfig, ...] = ()
-    """The training objective, if not the default of the task: one objective, or a list with shares (a mixture)."""
+    """The training objective, if not that of the task; a list with shares is a mixture."""
     init: InitConfig | None = None
-    """A trained model to fine-tune, and which of its weights are trained. [null: start from random weights]"""
+    """A trained model to fine-tune. [null: start from random weights]"""
     teacher: TeacherConfig | None = None
     """Trained models whose outputs are learned beside the gold labels (distillation). [null: gold labels alone]"""
     embedding: EmbeddingConfig | None = None
-    """How the vectors of tokens become the vector of a text, for the task embedding. [null: as in the initial model,
-    else their mean]
+    """How a text becomes a vector, for the task embedding. [null: as in the initial model, else the mean of its tokens]
     """
     training: TrainingConfig = TrainingConfig()
     """Length of training, batches, optimizer, validation and checkpoints."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
-    """How outputs are generated in validation, and by default when the model is used."""
+    """How outputs are generated in validation, and by default in use."""
     metrics: tuple[str | dict[str, dict[str, str]], ...] = ("bleu", "chrf")
-    """Metrics of validation and test, by name, or with options: `{bleu: {tokenize: zh}}`. The first one decides which
-    checkpoint is best, of equal scores the next one, and at last the loss.
+    """Metrics, by name or with options: `{bleu: {tokenize: zh}}`. The first decides which checkpoint is best; of equal
+    scores the next one, and at last the loss.
     """
 
     @property

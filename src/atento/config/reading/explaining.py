@@ -18,10 +18,10 @@ from atento.errors import RecipeError, nearest
 
 # Keys that are no fields: their section, type and meaning.
 _OTHER = {
-    (Recipe, "extends"): ("text", "Path or name of a recipe that this one changes; its own keys override those."),
+    (Recipe, "extends"): ("text", "Path or name of a recipe whose keys this one changes."),
     (NetworkConfig, "preset"): (
         f"one of {', '.join(sorted(PRESETS))}",
-        "A well-known network to start from; the other keys of this section change it.",
+        "A well-known network to start from; the other keys change it.",
     ),
 }
 _SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
@@ -107,45 +107,6 @@ def section_classes() -> list[type]:
     return [cls for cls, _ in _walk(Recipe, "", [])]
 
 
-def reference() -> str:
-    """The page `docs/recipe.md`: every key in a table of its section, in Markdown."""
-    lines = [
-        "# Recipes: every key",
-        "",
-        "This page lists every key of a recipe with its values, default and meaning. A recipe is a YAML 1.2 file; only",
-        "`task` and `data` are required. [Train a translator](train-a-translator.md) shows complete recipes.",
-        "",
-        "```bash",
-        "atento config explain training.steps               # one entry of this page",
-        "atento config check micro-world-en-pt              # finds mistakes in a recipe",
-        "atento config show micro-world-en-pt --origins     # every value and its origin",
-        "atento config schema > recipe.schema.json          # a JSON Schema, with which editors complete keys",
-        "```",
-        "",
-        "Set any key on the command line (`atento train my.yaml training.steps=8000 network.dropout=0.2`) or by an",
-        "environment variable (`ATENTO_TRAINING__STEPS=8000`).",
-        "",
-        "This page is generated: `python tools/recipe_page.py` writes it from the text of each field in",
-        "`src/atento/config/`.",
-    ]
-    for path, keys in sections():
-        lines += ["", f"## {path or 'The whole recipe'}", ""]
-        if path == "data.train":
-            lines += ["One source, or a list of them; `data.valid` and `data.test` are written the same way.", ""]
-        lines += ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-        for entry in keys:
-            values = entry.type if not entry.range else f"{entry.type}; {entry.range}"
-            name = entry.key.removeprefix(f"{path}.") if path else entry.key
-            cells = (
-                f"`{name}`",
-                values,
-                "required" if entry.default == "required" else f"`{entry.default}`",
-                entry.meaning,
-            )
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def _walk(cls: type, path: str, done: list[type]) -> Iterator[tuple[type, str]]:
     """Yield a section and those below it, each class once, at its first occurrence."""
     done.append(cls)
@@ -204,6 +165,8 @@ def _default(part: "Field[Any]") -> str:
 
 
 def _yaml(value: object) -> str:
+    if value == {}:
+        return "{}"
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_yaml, value))}]"
     return (

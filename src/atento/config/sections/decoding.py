@@ -25,14 +25,13 @@ class DecodingConfig:
     """
 
     beam: int = of.search(4, "Beam width; the model's own if not given.", "be at least 1", http="num_beams")
-    """Number of hypotheses of beam search; 1 is greedy search. [1 to 1,024] 4 or 5 is better than 1 in translation.
-    Time grows with it.
+    """Hypotheses of beam search; 1 is greedy search. [1 to 1,024] 4 or 5 is better in translation; time grows with it.
     """
     length_penalty: float = of.search(
         1.0, "Exponent of the length: score = log-probability / length ** this.", "lie in [-50, 50]", http=True
     )
-    """A hypothesis is ranked by log-probability / length ** this. [-50 to 50] Above 1 favours long outputs, 0 short
-    ones, below 0 the shortest. It ranks outputs and does not change when a search ends.
+    """A hypothesis is ranked by log-probability / length ** this: above 1 favours long outputs, 0 short ones, below 0
+    the shortest. [-50 to 50]
     """
     n_best: int = of.search(
         1,
@@ -41,49 +40,48 @@ class DecodingConfig:
         http="num_return_sequences",
         rank=1,
     )
-    """Number of outputs of each text: different texts in a search or with `mbr`, samples in the order drawn with
-    `sample`. [at least 1; at most `beam` in a search, `candidates` with `mbr`]
+    """Outputs of each text, different ones except with `sample`. [at least 1; at most `beam` in a search, `candidates`
+    with `mbr`]
     """
     stopping: Literal["fixed", "shrinking"] = of.search(
         "fixed", "Effect of a finished hypothesis on the beam width: fixed or shrinking."
     )
-    """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` makes
-    the beam narrower by one for each.
-    """
+    """Width of the beam as hypotheses end: `fixed` until as many have ended, or `shrinking` by one for each."""
     until: Literal["filled", "likely", "sure"] = of.search("filled", "When a beam search ends: filled, likely or sure.")
-    """When the search for one text ends: `filled`, as soon as `beam` hypotheses have ended; `likely`, when no
-    unfinished one ranks above them at its present length; `sure`, when none could at any length up to `max_new_tokens`.
-    Each takes longer than the one before.
+    """The search for a text ends when `beam` hypotheses have ended (`filled`), when no unfinished one ranks above them
+    at its length (`likely`), or when none could up to `max_new_tokens` (`sure`); each takes longer.
     """
     groups: int = of.search(1, "Diverse beam search: groups that the beam is divided into.", "be at least 1")
-    """Diverse beam search (Vijayakumar et al. 2018): the beam is divided into this many groups, each of which avoids
-    the tokens of the groups before it. [at least 1; must divide `beam`] Give `diversity` with it.
+    """Diverse beam search: groups of the beam, each of which avoids the tokens of those before it, by `diversity`. [at
+    least 1; must divide `beam`]
     """
     diversity: float = of.search(
         0.0, "Penalty of --groups for a token that an earlier group chose.", "be finite and not negative"
     )
-    """Penalty on the log-probability of a token for each earlier group that chose it in this step. [0 or more] 0.5 to 1
-    is usual.
+    """Penalty on the log-probability of a token for each earlier group that chose it in this step; 0.5 to 1 is usual.
+    [0 or more]
     """
     exact: bool = of.search(False, "Find the output with the highest score, by branch and bound.")
-    """Find the output with the highest score by branch and bound; the output of a beam search is the first bound. If
-    `exact_limit` is reached, the output is the beam's, and a warning counts these texts. For short outputs.
+    """Find the output with the highest score by branch and bound, for short outputs; where `exact_limit` is reached,
+    that of the beam, with a warning.
     """
     exact_limit: int = of.search(
         1_000, "Maximum number of unfinished hypotheses that --exact reads for a text.", "be at least 1"
     )
-    """Maximum number of unfinished hypotheses that `exact` reads for one text. [at least 1] Time grows with it."""
+    """Maximum number of unfinished hypotheses that `exact` reads for a text. [at least 1]"""
     sample: bool = of.sampling(False, "Sample tokens; the options below imply it.", http="do_sample")
-    """Sample each token from the distribution instead of searching. Any of the five filters below implies it."""
+    """Sample tokens from the distribution instead of searching; `temperature`, `top_k`, `top_p`, `min_p` and
+    `typical_p` imply it.
+    """
     temperature: float = of.sampling(1.0, "Divisor of the logits; 0 is greedy.", "be finite and not negative")
-    """Divisor of the logits before sampling: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
+    """Divisor of the logits: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
     top_k: int = of.sampling(0, "Sample from the k most probable tokens.", "not be negative")
-    """Sample from the k most probable tokens only (Fan et al. 2018). [0 or more; 0: all]"""
+    """Sample from the k most probable tokens. [0 or more; 0: all]"""
     top_p: float = of.sampling(
         1.0, "Sample from the smallest set of tokens with this total probability.", "lie in (0, 1]", http=True
     )
-    """Sample from the smallest set of tokens with this total probability (nucleus sampling, Holtzman et al. 2020).
-    [above 0, up to 1; 1: all] 0.9 to 0.95 for open-ended text.
+    """Nucleus sampling: sample from the smallest set of tokens with this total probability. [above 0, up to 1; 1: all]
+    0.9 to 0.95 for open-ended text.
     """
     min_p: float = of.sampling(
         0.0, "Sample from tokens with at least this share of the highest probability.", "lie in [0, 1]"
@@ -92,89 +90,79 @@ class DecodingConfig:
     typical_p: float = of.sampling(
         1.0, "Sample from tokens with information near the entropy, up to this probability.", "lie in (0, 1]", http=True
     )
-    """Sample from the tokens whose information is nearest to the entropy, up to this total probability (locally typical
-    sampling, Meister et al. 2023). [above 0, up to 1; 1: all]
+    """Locally typical sampling: sample from the tokens whose information is nearest to the entropy, up to this total
+    probability. [above 0, up to 1; 1: all]
     """
     mbr: str | None = of.mbr(
         None, "By bleu, chrf, rouge, f1, embeddings:MODEL, or comet, comet-kiwi or bertscore:FOLDER.", metavar="UTILITY"
     )
-    """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one with the highest mean utility: bleu,
-    chrf, rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or
-    bertscore:FOLDER. [null: off]
+    """Minimum-Bayes-risk decoding: choose the one of `candidates` with the highest mean utility: bleu, chrf, rouge,
+    rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or bertscore:FOLDER.
+    [null: off]
     """
     candidates: int = of.mbr(32, "Number of outputs that --mbr chooses from.", "be at least 1")
-    """Number of outputs that `mbr` chooses from. [at least 1] Time grows with it."""
+    """Outputs that `mbr` chooses from. [at least 1]"""
     candidates_from: Literal["sample", "beam", "both"] = of.mbr(
         "sample", "Source of the candidates: sample, beam or both."
     )
-    """Source of the candidates of `mbr`: samples, a beam as wide as `candidates`, or half of each."""
+    """A `sample` of outputs, a `beam` as wide as `candidates`, or `both`, half of each."""
     evidence: int = of.mbr(0, "Number of samples to compare candidates with; 0: the candidates.", "not be negative")
-    """Number of samples that `mbr` compares the candidates with. [0 or more; 0: the candidates themselves]"""
+    """Samples that the candidates are compared with. [0 or more; 0: the candidates themselves]"""
     evidence_weights: Literal["uniform", "model"] = of.mbr("uniform", "Weights of the evidence: uniform or model.")
-    """Weight of each output that `mbr` compares with: `uniform`, its number of occurrences; `model`, its probability
-    under the model.
-    """
+    """Weight of each output of the evidence: `uniform`, by its occurrences, or its probability under the `model`."""
     self_comparison: bool = of.mbr(True, "Whether a candidate is compared with itself.")
-    """Whether `mbr` also compares a candidate with itself, if the candidates are the evidence."""
+    """Compare a candidate with itself too, if the candidates are the evidence."""
     mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = of.mbr(
         "full", "Method: full, aggregated, coarse or pruned."
     )
-    """How `mbr` compares: `full`, every pair; `aggregated`, each candidate with the mean of the evidence (DeNero et al.
-    2009); `coarse`, every pair of the best `mbr_keep` of those; `pruned`, candidates that are unlikely to win are
-    removed early (Cheng and Vlachos 2023). The last three are faster from about 100 candidates on.
+    """Compare every pair (`full`), each candidate with the mean of the evidence (`aggregated`), every pair of the best
+    `mbr_keep` of those (`coarse`), or without unlikely candidates (`pruned`). The last three are faster from about 100
+    candidates on.
     """
     mbr_keep: int = of.mbr(16, "Minimum number of candidates that coarse and pruned compare in full.", "be at least 1")
-    """Minimum number of different candidates that the methods `coarse` and `pruned` of `mbr` compare with all evidence.
-    [at least 1]
-    """
+    """Minimum number of candidates that coarse and pruned compare with all evidence. [at least 1]"""
     mbr_confidence: float = of.mbr(0.999, "Confidence at which pruned removes a candidate.", "lie between 0 and 1")
-    """Confidence at which the method `pruned` of `mbr` removes a candidate. [above 0, below 1]"""
+    """Confidence at which pruned removes a candidate. [above 0, below 1]"""
     repetition_penalty: float = of.words(
         1.0, "Above 1: tokens that were written before are less likely.", "be above 0", http=True
     )
-    """Factor by which logits of tokens that were written before are lowered, if above 1 (Keskar et al. 2019). [above 0;
-    1: off] 1.1 to 1.3 against loops.
+    """Factor that lowers the logits of tokens that were written before, if above 1. [above 0; 1: off] 1.1 to 1.3
+    against loops.
     """
     no_repeat_ngrams: int = of.words(
         0, "Length of n-grams that must not repeat.", "not be negative", http="no_repeat_ngram_size"
     )
-    """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarisation."""
+    """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarization."""
     count_prompt: bool = of.words(False, "These two also count the source or prompt.")
-    """Whether `repetition_penalty` and `no_repeat_ngrams` also count tokens of the source or prompt."""
+    """Count tokens of the source or prompt for `repetition_penalty` and `no_repeat_ngrams`."""
     presence_penalty: float = of.words(
         0.0, "Subtracted from the logits of tokens that the output has (-2 to 2).", "lie in [-2, 2]"
     )
-    """Number that is subtracted from the logits of tokens that the output has already, however often (OpenAI's API).
-    [-2 to 2; 0: off] Above 0 favours new words, below 0 repetition.
+    """Subtracted from the logits of tokens that the output has already, however often; below 0 favours repetition. [-2
+    to 2; 0: off]
     """
     frequency_penalty: float = of.words(
         0.0, "Subtracted from the logit of a token for each time that the output has it (-2 to 2).", "lie in [-2, 2]"
     )
-    """Number that is subtracted from the logit of a token for each of its occurrences in the output so far (OpenAI's
-    API). [-2 to 2; 0: off]
-    """
+    """Subtracted from the logit of a token for each of its occurrences in the output. [-2 to 2; 0: off]"""
     banned_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must not contain")
-    """Words or phrases that outputs must not contain, in all of their spellings by the pieces of the vocabulary, at
-    most 256. [not empty]
-    """
+    """Words or phrases that outputs must not contain, in up to 256 of their spellings by tokens. [not empty]"""
     banned_tokens: tuple[str, ...] = of.words((), "A token of the vocabulary that is never written", metavar="TOKEN")
-    """Tokens that are never written, by their names in the vocabulary: "<unk>". [in the vocabulary]"""
+    """Tokens that are never written, by their names: "<unk>". [in the vocabulary]"""
     required_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must contain")
-    """Words or phrases that every output must contain, in any order: the beam is divided among hypotheses by the
-    number of words that they lack (Post and Vilar 2018). [at most 10, not empty] A wider beam gives better outputs.
+    """Words or phrases that every output must contain, in any order; a wider beam gives better outputs. [at most 10,
+    not empty]
     """
     prefix: str = of.words("", "Text that every output begins with.")
-    """Text that every output begins with: whole words. ["": none] A space at its end ends its last word."""
+    """Whole words that every output begins with; a space at the end ends the last one. ["": none]"""
     forced_bos: str | None = of.words(None, "Token of the vocabulary that every output begins with.", metavar="TOKEN")
-    """The first token of every output, by its name in the vocabulary, such as the tag of a language. [null: none]"""
+    """First token of every output, by its name, such as the tag of a language. [null: none]"""
     forced_eos: bool = of.words(False, "End with EOS at --max-new-tokens.")
     """An output that reaches `max_new_tokens` ends with EOS there."""
     ignore_eos: bool = of.length(False, "Do not end at EOS.", rank=1)
-    """EOS does not end an output: each runs to `max_new_tokens`, or to `stop` or `stop_tokens`."""
+    """EOS does not end an output; `max_new_tokens`, `stop` and `stop_tokens` do."""
     stop_tokens: tuple[str, ...] = of.length((), "Token of the vocabulary that ends an output", metavar="TOKEN", rank=2)
-    """Tokens that end an output in addition to EOS, by their names in the vocabulary; they are removed from it. [in the
-    vocabulary]
-    """
+    """Tokens that end an output beside EOS, by their names; removed from it. [in the vocabulary]"""
     min_new_tokens: int = of.length(0, "Minimum number of new tokens.", "not be negative", http=True)
     """Minimum number of tokens of an output. [0 or more]"""
     max_new_tokens: int | None = of.length(
@@ -187,24 +175,21 @@ class DecodingConfig:
     language model]
     """
     stop: tuple[str, ...] = of.length((), "Text that an output ends before", rank=1)
-    """Texts that end an output; they are removed from it."""
+    """Texts that end an output; removed from it."""
     draft: tuple[str, ...] = of.draft(
         (), "Proposes tokens to verify: ngrams, or a small MODEL with the same tokenizer", metavar="DRAFT"
     )
-    """What proposes tokens that the model verifies several at a time, which is faster and gives the same outputs:
-    `ngrams` copies from the source, prompt and output, for outputs that repeat them; a model folder names a small model
-    with the same tokenizer; both may be named. [empty: off] For greedy search and sampling.
+    """Proposes tokens in greedy search and sampling, faster with the same outputs: `ngrams`, copies of the source,
+    prompt and output; or the folder of a small model with the same tokenizer. [empty: off]
     """
     draft_tokens: int = of.draft(
         8, "Maximum number of tokens that --draft proposes at a time.", "be at least 1", "prompt_lookup_num_tokens"
     )
-    """Maximum number of tokens that `draft` proposes at a time. [at least 1] After a step a proposal has at most twice
-    as many as were accepted, and one.
-    """
+    """Maximum number of tokens that `draft` proposes at a time, fewer after some were not accepted. [at least 1]"""
     seed: int = of.option("", 1, http=True)
     """Random seed; each text has its own random numbers."""
     batch_tokens: int = of.length(4096, "Source tokens times outputs of a batch.", "be at least 1", rank=2)
-    """Source tokens times outputs of a batch. [at least 1] Lower it if memory is not sufficient."""
+    """Source tokens times outputs of a batch. [at least 1]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "decoding.")

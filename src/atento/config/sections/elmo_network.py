@@ -16,15 +16,15 @@ class CharacterConfig:
     d_char: int = 16
     """Width of a character's vector. [at least 1]"""
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-    """Convolutions over characters, a list of pairs: width and count. [width at most `max_characters`]"""
+    """Pairs of width and count of the convolutions over characters. [width at most `max_characters`]"""
     n_highway: int = 2
     """Highway layers after the convolutions. [0 to 100]"""
     max_characters: int = 50
-    """Length that words are padded or cut to, including the marks of begin and end. [3 to 10,000]"""
+    """Length that words are padded or cut to, with the marks of begin and end. [3 to 10,000]"""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation after the convolutions."""
     projection: bool = True
-    """Project the convolutions' results to d_model; without it, the counts of `filters` must add up to d_model."""
+    """Project the results to d_model; without it, the counts of `filters` must add up to d_model."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -70,7 +70,7 @@ class ELMoConfig:
     skip: bool = True
     """Add a layer's input to its output, from the second layer on."""
     mix_norm: bool = False
-    """Normalise each layer before layers are mixed."""
+    """Normalise layers before they are mixed."""
 
     def __post_init__(self) -> None:
         check_numbers(self, d_cell="be at least 1")
@@ -85,21 +85,18 @@ class CBOWConfig:
     """Word vectors from a window of words (Mikolov et al. 2013; docs/notes.md#c15)."""
 
     window: int = 5
-    """Number of words on each side that are neighbours. [at least 1]"""
+    """Words on each side that are neighbours. [at least 1]"""
     mode: Literal["cbow", "skip-gram"] = "cbow"
-    """cbow predicts a word from the mean of its neighbours, skip-gram each neighbour from the word (Mikolov et al.
-    2013).
-    """
+    """Predict a word from the mean of its neighbours (`cbow`), or each neighbour from the word (`skip-gram`)."""
     negatives: int = 5
-    """Number of negative words drawn for each neighbour. [0 or more; 0: softmax over all words]"""
+    """Negative words drawn for each neighbour. [0 or more; 0: softmax over all words]"""
     subsample: float = 1e-3
     """Share of the text above which a word is randomly left out. [0 to 1; 0: never]"""
     exponent: float = 0.75
     """Negative words are drawn in proportion to count ** this. [0 to 1]"""
     shared_negatives: int = 0
-    """Number of negative words that 32 neighbouring words of the text share; each counts `negatives` divided by this.
-    [0 or more; 0: each target draws its own] 16 or 32 make training many times faster and learn vectors as good; use
-    a `training.batch_tokens` of 4,096 or more with them.
+    """Negative words that 32 neighbouring words share; 16 or 32, with `training.batch_tokens` of 4,096 or more, train
+    many times faster. [0 or more; 0: each target draws its own]
     """
 
     def __post_init__(self) -> None:

@@ -20,27 +20,24 @@ class EmbeddingConfig:
     layer: int = -1
     """Layer whose vectors are pooled: 0 is the first, -1 the last."""
     pooling: str = "mean"
-    """How the vectors of a text's tokens become one: mean, first, last, max, sqrt-mean (the sum divided by the square
-    root of the number of tokens) or weighted-mean (later tokens weigh more); several joined by +, such as first+mean,
-    give their vectors one behind the other.
+    """How the vectors of tokens become one: mean, first, last, max, sqrt-mean (the sum divided by the root of their
+    number) or weighted-mean (later tokens weigh more); several joined by + (first+mean) are concatenated.
     """
     normalize: bool = False
     """Divide each vector by its length."""
     max_len: int | None = None
     """Cut each text to this many tokens, special tokens included. [null: the network's limit]"""
     prompt: str = ""
-    """Text that is put before each text, such as "query: "."""
+    """Text before each text, such as "query: "."""
     pool_prompt: bool = True
-    """Pool the tokens of the prompt too. false: they are read, but the vector leaves them out."""
+    """Pool the tokens of the prompt too."""
     lowercase: bool = False
-    """Read each text in lower case, whatever the tokenizer does."""
+    """Read texts in lower case, whatever the tokenizer does."""
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Prompts by name, of which a call chooses one, such as {query: "query: ", passage: "passage: "}. By default those
-    of the initial model.
-    """
+    """Prompts by name, such as {query: "query: ", passage: "passage: "}; by default those of the initial model."""
     field_prompts: Mapping[str, str] = field(default_factory=dict)
-    """The name of the prompt of each field in training and evaluation, such as {text: query, pair: passage}. Fields
-    that are not named have `prompt`; `negative` has that of `pair`.
+    """Name of the prompt of each field in training and evaluation, such as {text: query, pair: passage}; others have
+    `prompt`, and `negative` that of `pair`.
     """
 
     def read(self, text: str) -> str:

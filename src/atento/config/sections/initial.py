@@ -20,15 +20,14 @@ class LoraConfig:
     """Low-rank adapters: W x + alpha/rank · B A x, with W frozen (LoRA, Hu et al. 2022)."""
 
     rank: int = 8
-    """Rows of A and columns of B. [at least 1] 4 to 16 is usual; raise it when training loss stays high."""
+    """Rows of A and columns of B. [at least 1] 4 to 16 is usual; raise it when the training loss stays high."""
     alpha: float = 16.0
-    """The adapter's output is multiplied by `alpha` / `rank`. [above 0] Twice the rank is usual."""
+    """The adapter's output is multiplied by `alpha` / `rank`; twice the rank is usual. [above 0]"""
     dropout: float = 0.0
     """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
     targets: tuple[str, ...] = ("query", "value")
-    """The linear maps that get adapters: query, key, value and output of attention, inner and outer of the feed-forward
-    network. all-linear is all of these; input is one adapter for query, key and value together. [at least one] More
-    targets learn more and take longer.
+    """The linear maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward
+    network; all-linear is all of these, input one for query, key and value together. [at least one]
     """
 
     def __post_init__(self) -> None:
@@ -68,13 +67,13 @@ class UnfreezeConfig:
     """Train the head first and the layers below it later; the same updates whether or not a run is resumed."""
 
     kind: Literal["gradual", "head-first"] = "gradual"
-    """gradual: the head first, then one more layer from the top at each stage, the embeddings last (ULMFiT, Howard &
-    Ruder 2018). head-first: the head first, then everything that `train` names.
+    """The head first, then one more layer from the top at each stage (`gradual`, ULMFiT), or then everything that
+    `train` names (`head-first`).
     """
     epochs: float | None = None
     """Length of each stage in passes over the training data. [above 0; null: 1, or as `steps` says]"""
     steps: int | None = None
-    """Length of each stage in updates, instead of `epochs`. [at least 1; null: as `epochs` says]"""
+    """Length of each stage in updates. [at least 1; null: as `epochs` says]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "init.unfreeze.")
@@ -98,15 +97,13 @@ class ClassifierConfig:
     """
 
     kind: Literal["logistic", "svm"] = "logistic"
-    """logistic: logistic regression, whose probabilities can be trusted. svm: a linear support vector machine, one
-    label against the others; the softmax of its scores is no probability.
+    """`logistic` regression, whose probabilities can be trusted, or a linear support vector machine (`svm`), one label
+    against the others, whose cannot.
     """
     inverse_regularization: float = 1.0
-    """The C of scikit-learn: higher values fit the training data more closely. [above 0] Raise it with much data."""
+    """The C of scikit-learn: higher values fit the training data more closely. [above 0]"""
     pooling: Literal["mean", "first", "last"] = "mean"
-    """The vector of a text: the mean over its tokens, or its first or last token's vector. last suits networks that
-    read from left to right. A word has the vector of its first token.
-    """
+    """The vector of a text: the `mean` over its tokens, its `first`, or its `last` token's (for decoders)."""
 
     def __post_init__(self) -> None:
         check_choices(self, "init.classifier.")
@@ -122,63 +119,52 @@ class InitConfig:
     """A trained model to fine-tune, and which of its weights are trained."""
 
     model: str
-    """A run folder, a model folder, a folder of a PEFT adapter, a shipped model (`micro-world-mlm`), or a hub name. Its
-    network and tokenizer are used.
-    """
+    """A run or model folder, a PEFT adapter, a shipped model (`micro-world-mlm`) or a hub name, with its tokenizer."""
     train: str = "all"
-    """The weights to train: all, head (what stands on the last layer), last-N (the last N layers and the head), decoder
-    (all but the encoder of an encoder-decoder), bias (the biases and the head, BitFit, Ben Zaken et al. 2022) or lora
-    (low-rank adapters and the head). The others keep their bits. [all, head, last-N, decoder, bias or lora] Choose lora
-    or last-2 when time or memory is short.
+    """The weights to train: all, head (what stands on the last layer), last-N (N layers and head), decoder (all but the
+    encoder of an encoder-decoder), bias (biases and head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters and
+    head). Choose lora or last-2 when time or memory is short.
     """
     lora: LoraConfig | None = None
     """The adapters of `train` lora. [null: their defaults]"""
     layer_decay: float = 1.0
-    """Factor of the learning rate from each layer to the one below it: the head has the whole rate, the last layer
-    `layer_decay` times it, the embeddings least (ELECTRA, BEiT). [above 0 to 1] 0.8 to 0.95 helps a large model with
-    little data.
+    """Factor of the learning rate from each layer to the one below it; the head has the whole rate (ELECTRA, BEiT).
+    [above 0 to 1] 0.8 to 0.95 helps a large model with little data.
     """
     unfreeze: UnfreezeConfig | None = None
     """Train the head first, and the layers below it later. [null: everything from the first update]"""
     layers: int | None = None
-    """Use the lowest layers of the model only, that many, so that the head reads an inner layer; of an encoder-decoder,
-    the lowest layers of the decoder, and its whole encoder. [at least 1; null: all] Inner layers are faster, and hold
-    grammar better than meaning; a translator of one decoder layer is faster, and learns best from a `teacher`.
+    """Use only that many of the lowest layers; of an encoder-decoder, those of its decoder. [at least 1; null: all]
+    Inner layers are faster, and hold grammar better than meaning.
     """
     layer_mix: bool = False
-    """Heads read a learned mix of the embeddings (j = 0) and all layers (j = 1 for layer 0, the first one, of
-    `features`), γ Σ softmax(w)_j h_j, instead of the last layer alone (Peters et al. 2018). Encoders and decoders. With
-    `train` head, features of a frozen network are often better so.
+    """Heads read a learned mix of the embeddings and all layers, as by `network.layer_mix`; often better features with
+    `train` head.
     """
     cache: str | None = None
-    """A folder, relative to the recipe, for the vectors of texts. With `train` head, an encoder or decoder reads each
-    text once; later epochs and runs read its vectors. Nothing has dropout then. [null: read every text every time]
+    """Folder, relative to the recipe, for the vectors of texts: with `train` head, an encoder or decoder reads each
+    text once for all runs, without dropout. [null: read texts every time]
     """
     classifier: ClassifierConfig | None = None
-    """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head.
-    [null: train by steps]
+    """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head. [null:
+    train by steps]
     """
 
     new_languages: Mapping[str, str] = field(default_factory=dict)
-    """Languages to add to a multilingual model (M2M-100, NLLB, mBART, Marian's models of several languages): the name
-    of each, and of a language that the model knows, whose vector it begins with: {tyv_Cyrl: kir_Cyrl}. Take a related
-    language in the same script. [null: none]
+    """Languages to add to a multilingual translator, each with a known language whose vector it begins with: {tyv_Cyrl:
+    kir_Cyrl}. Take a related one in the same script. [null: none]
     """
     new_decoder: bool = False
-    """The model is an encoder, such as BERT, which reads the sources of a task that writes; the decoder is new (Rothe
-    et al. 2020). `network.n_decoder_layers` gives its layers, `tokenizer` its vocabulary; other sizes are the
-    encoder's. `train` decoder keeps the encoder as it is.
+    """The model is an encoder, which reads the sources of a task that writes; the decoder, with
+    `network.n_decoder_layers` layers and the vocabulary of `tokenizer`, is new.
     """
     tokenizer: Literal["model", "own"] = "model"
-    """model: the tokenizer of the model, an encoder. own: that of the section `tokenizer`, trained on the texts of the
-    run; the embedding of each new piece begins as the mean of those of the old pieces that spell it (Gee et al. 2022).
-    Take own for a language that the model cuts into many pieces, and train on much text: first
-    masked-language-modeling, then the task.
+    """That of the `model`, or the recipe's `own`, for a language that an encoder cuts into many pieces: a new piece
+    begins as the mean of the old ones that spell it. Train own on much text, masked-language-modeling first.
     """
     few_shot: bool = False
-    """For classification with few labels (SetFit): the network first learns pairs of texts with one label or two, in a
-    run of its own beside this one (`NAME-vectors`), then the head is fitted as by `classifier`. `model` should be a
-    sentence encoder. `training` gives the seed and the precision alone.
+    """For classification with few labels (SetFit): a sentence encoder first learns pairs of texts, then the head is
+    fitted as by `classifier`. Of `training` the seed and the precision alone count.
     """
 
     def __post_init__(self) -> None:

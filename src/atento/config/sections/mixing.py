@@ -17,7 +17,7 @@ class MixingPoint:
     at: float
     """Share of the updates after which the weights hold. [0 to 1]"""
     weights: tuple[float, ...]
-    """Weights of the sources, in the order of `data.train`. [each 0 or more, not all 0]"""
+    """Weights, in the order of `data.train`. [each 0 or more, not all 0]"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.at <= 1:
@@ -30,21 +30,18 @@ class MixingConfig:
     """Shares of the sources of `data.train` in the target tokens of an update; n is the target tokens of a source."""
 
     kind: Literal["proportional", "temperature", "equal", "weights"] = "proportional"
-    """Shares of the sources. proportional: their sizes n; all data is read once per epoch. temperature: n^(1/T), so
-    that small sources are read more often (T5, Raffel et al. 2020). equal: all the same. weights: as `weights` or
-    `points` say.
+    """Share of each source by its size n: `proportional`; `temperature`, n^(1/T), which reads small sources more often
+    (T5); `equal`; or as `weights` or `points` say.
     """
     temperature: float | None = None
-    """T for the kind temperature. [above 0; null: 2] 1 is proportional; the higher, the more equal."""
+    """T of the kind temperature: 1 is proportional; the higher, the more equal. [above 0; null: 2]"""
     cap: int | None = None
     """Largest n that counts, in target tokens, for the kinds proportional and temperature. [at least 1; null: no limit]
-    Use it so that one very large source does not take nearly all updates.
     """
     weights: tuple[float, ...] = ()
-    """Weights for the kind weights, in the order of `data.train`. [each 0 or more, not all 0]"""
+    """Weights of the kind weights, in the order of `data.train`. [each 0 or more, not all 0]"""
     points: tuple[MixingPoint, ...] = ()
-    """Weights that change during training, instead of `weights`: points in rising order of `at`. Between two points,
-    shares are interpolated linearly; before the first and after the last they stay. They depend on `training.steps`.
+    """Weights that change during training, in rising order of `at`; between two points they are interpolated linearly.
     """
 
     def __post_init__(self) -> None:

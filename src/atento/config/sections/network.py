@@ -42,56 +42,52 @@ class NetworkConfig:
     architecture: Literal[
         "encoder-decoder", "encoder", "decoder", "recurrent-seq2seq", "recurrent-lm", "elmo", "cbow"
     ] = "encoder-decoder"
-    """Arrangement of the network: Transformer encoder-decoder, encoder alone (BERT) or decoder alone (GPT); LSTM or GRU
-    with attention, recurrent language model, ELMo, word vectors.
+    """A Transformer (`encoder-decoder`, `encoder` as BERT, `decoder` as GPT), LSTM or GRU with attention
+    (`recurrent-seq2seq`), recurrent language model (`recurrent-lm`), `elmo`, or word vectors (`cbow`).
     """
     family: str = ""
-    """Family of released models; the network can be saved in its layout. [empty: none] Presets set it."""
+    """Family of released models whose layout the network can be saved in; presets set it. [empty: none]"""
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
-    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset
-    or architecture, width, depth and heads are chosen by the amount of data.
+    """Width between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset or architecture,
+    width, depth and heads follow from the amount of data.
     """
     d_ff: int = 2048
-    """Width inside the feed-forward sublayers. [1 to 262,144] 4 × `d_model` is usual."""
+    """Width inside the feed-forward sublayers; 4 × `d_model` is usual. [1 to 262,144]"""
     n_heads: int = 8
-    """Number of attention heads of a layer. [at least 1]"""
+    """Attention heads of a layer. [at least 1]"""
     n_layers: int = 6
-    """Number of layers of the stack; of the encoder in an encoder-decoder. [1 to 1,000]"""
+    """Layers of the stack; of an encoder-decoder, those of the encoder. [1 to 1,000]"""
     n_decoder_layers: int | None = None
-    """Number of layers of the decoder of an encoder-decoder. [1 to 1,000; null: `n_layers`] Fewer decode faster."""
+    """Layers of the decoder of an encoder-decoder; fewer decode faster. [1 to 1,000; null: `n_layers`]"""
     shared_layers: bool = False
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
-    """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little.
-    With `init` and nothing written, it is the initial model's. A translator of little text gets 0.3 if the recipe sets
-    no size.
+    """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with much data, 0.3 with little (a
+    translator's, if the recipe sets no size). With `init`, it, `attention.dropout` and `feed_forward.dropout` are by
+    default the initial model's.
     """
     norm: Literal["pre", "post"] = "post"
-    """Position of the norm: before each sublayer (pre, trains more easily, and learns more in few updates) or after the
-    residual sum (post, as in the paper).
-    """
+    """Norm before each sublayer (`pre`, trains more easily) or after the residual sum (`post`, as in the paper)."""
     norm_kind: Literal["layer", "rms", "rms-plus-one"] = "layer"
-    """LayerNorm; RMSNorm, without mean and bias (Zhang & Sennrich 2019); or RMSNorm that multiplies by 1 + its weight
-    (Gemma).
-    """
+    """LayerNorm (`layer`); RMSNorm (`rms`); or RMSNorm that multiplies by 1 + its weight (`rms-plus-one`, Gemma)."""
     norm_bias: bool = True
     """Give LayerNorm a bias (ModernBERT: no)."""
     first_norm: bool = True
-    """Pre-norm: normalise the input of the first self-attention too (ModernBERT: no, its embeddings are normalised)."""
+    """Pre-norm: normalise the input of the first self-attention too (ModernBERT: no)."""
     norm_eps: float = 1e-5
-    """Number added to the variance before the square root. [above 0]"""
+    """Added to the variance before the square root. [above 0]"""
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
-    """Position scheme, or a list of schemes that add up."""
+    """Position scheme, or schemes that add up."""
     max_len: int = 512
     """Maximum number of tokens for learned positions. [at least 1]"""
     mask: MaskConfig | None = None
-    """Tokens that self-attention may attend to; in an encoder-decoder, that of the encoder. [null: all in an encoder,
-    those before in a decoder]
+    """Tokens that self-attention, in an encoder-decoder the encoder's, may attend to. [null: all in an encoder, those
+    before in a decoder]
     """
     convolution: ConvolutionConfig | None = None
-    """Convolution over the input of an encoder, added behind its first layer (DeBERTa v2 from 900M on). [null: none]"""
+    """Convolution over the input of an encoder, added behind its first layer (DeBERTa v2). [null: none]"""
     attention: AttentionConfig = AttentionConfig()
     """Further options of attention."""
     feed_forward: FeedForwardConfig = FeedForwardConfig()
@@ -103,31 +99,31 @@ class NetworkConfig:
     output: OutputConfig = OutputConfig()
     """Options of the logits over the vocabulary."""
     pooler: bool = False
-    """Add a dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
+    """Dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
     layer_mix: bool = False
-    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer alone
-    (Peters et al. 2018). [encoders and decoders; ELMo always has one]
+    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer.
+    [encoders and decoders; ELMo always]
     """
     heads: tuple[HeadConfig, ...] = ()
-    """Heads of the network besides its output; their names must differ."""
+    """Heads besides the network's output, with different names."""
     projections: tuple[ProjectionConfig, ...] = ()
-    """Linear maps of the vector of a text, for models of vectors; in encoders. [empty: none]"""
+    """Linear maps of the vector of a text, in encoders. [empty: none]"""
     recurrent: RecurrentConfig | None = None
     """Further options of a recurrent network."""
     elmo: ELMoConfig | None = None
     """Further options of ELMo."""
     cbow: CBOWConfig | None = None
-    """Further options of a network of word vectors."""
+    """Further options of word vectors."""
     initializer: Literal["xavier", "normal"] = "xavier"
-    """Initial weights: Glorot's uniform distribution, or a normal one with standard deviation 0.02 (BERT, GPT). Try
-    normal where norms are post and updates are few.
+    """Initial weights: Glorot's uniform distribution (`xavier`), or `normal` with standard deviation 0.02 (BERT, GPT;
+    try it with post-norm and few updates).
     """
     ids: SpecialIds = SpecialIds()
     """Ids of special tokens."""
     writing: WritingConfig | None = None
     """Rules of a released model for its outputs. [null: none]"""
     tokenizer_fingerprint: str | None = None
-    """Fingerprint of the tokenizer that the network was trained with; written by training."""
+    """Fingerprint of the tokenizer; written by training."""
 
     def __post_init__(self) -> None:
         for name, kind in PARTS.items():

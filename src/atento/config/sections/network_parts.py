@@ -16,27 +16,25 @@ class SparseConfig:
     top_k: int | None = None
     """Keep the k highest scores of each query. [at least 1; null: all]"""
     alpha: float | None = None
-    """α of α-entmax instead of softmax: 1 is softmax, 2 sparsemax (Peters et al. 2019). [1 to 2; null: softmax]"""
+    """α of α-entmax: 1 is softmax, 2 sparsemax. [1 to 2; null: softmax]"""
     learn_alpha: bool = False
-    """Let each head learn its α, starting at `alpha` (Correia et al. 2019)."""
+    """Let each head learn its α, starting at `alpha`."""
     span: int | None = None
-    """Maximum span of a head in positions; each head learns its span (Sukhbaatar et al. 2019). [at least
-    1; null: all]
-    """
+    """Maximum span of a head, which learns its own. [at least 1; null: all]"""
     look_ahead: bool = True
     """Later positions have a learned span too. false: the mask alone limits them."""
     ramp: int = 32
-    """Number of positions of the soft end of a span. [at least 1]"""
+    """Positions of the soft end of a span. [at least 1]"""
     span_cost: float = 0.0
-    """Loss for each position of the mean span, in nats per target. [0 or more] Raise it for shorter spans."""
+    """Loss for each position of the mean span, in nats per target; larger for shorter spans. [0 or more]"""
     blocks: int | None = None
-    """Number of blocks of keys that each block of queries selects; in encoders, without other keys of this section.
-    [at least 1; null: off]
+    """Blocks of keys that each block of queries selects; in encoders, without other keys of this section. [at least 1;
+    null: off]
     """
     block_size: int = 64
-    """Number of positions of a block. [at least 1]"""
+    """Positions of a block. [at least 1]"""
     layers: tuple[int, ...] | None = None
-    """Layers that are sparse, counted from 0. [null: all]"""
+    """Sparse layers, counted from 0. [null: all]"""
 
     def __post_init__(self) -> None:
         check_numbers(self, **dict.fromkeys(("top_k", "span", "ramp", "blocks", "block_size"), "be at least 1"))
@@ -55,19 +53,17 @@ class AttentionConfig:
     """Options of all attention of a network, except `d_model` and `n_heads`."""
 
     n_kv_heads: int | None = None
-    """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023).
-    [divides `n_heads`; null: `n_heads`] Fewer make decoding caches smaller.
+    """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023),
+    which makes decoding caches smaller. [divides `n_heads`; null: `n_heads`]
     """
     d_head: int | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
     dropout: float = 0.0
-    """Share of attention weights set to 0 in training. [0 to below 1] With `init` and nothing written, it is the
-    initial model's.
-    """
+    """Share of attention weights set to 0 in training. [0 to below 1]"""
     bias: bool = True
-    """Add a bias to the projections of queries, keys and values."""
+    """Bias of the projections of queries, keys and values."""
     output_bias: bool | None = None
-    """Add a bias to the output projection. [null: as `bias`; Qwen2 has none]"""
+    """Bias of the output projection. [null: as `bias`; Qwen2 has none]"""
     norm: bool = False
     """Normalise each head's queries and keys by RMSNorm before they are rotated (Qwen3)."""
     scale: float | None = None
@@ -88,7 +84,7 @@ class ConvolutionConfig:
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] = "tanh"
     """Activation of its output."""
     groups: int = 1
-    """Number of groups of dimensions that are convolved apart. [divides `d_model`]"""
+    """Groups of dimensions that are convolved apart. [divides `d_model`]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "convolution.")
@@ -102,14 +98,14 @@ class ProjectionConfig:
     """A linear map of the vector of a text, behind the pooling (Dense of sentence-transformers)."""
 
     width: int
-    """Number of dimensions of the result. [at least 1]"""
+    """Dimensions of the result. [at least 1]"""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = "tanh"
     """Activation of the result. [null: none]"""
     bias: bool = True
-    """Give the map a bias."""
+    """Bias of the map."""
     inputs: int | None = None
-    """Number of dimensions that it reads. [at least 1; null: those of the part before it] Several poolings joined give
-    as many times `d_model`.
+    """Dimensions that it reads; several poolings joined give as many times `d_model`. [at least 1; null: those of the
+    part before it]
     """
 
     def __post_init__(self) -> None:
@@ -128,20 +124,20 @@ class MaskConfig:
     """
 
     kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"] = "window"
-    """bidirectional: all tokens; causal: a token and those before it; prefix: all tokens attend to the first `length`
-    tokens, and causally to later ones; lookahead: up to `ahead` tokens ahead; window: `left` neighbours before and
-    `right` after. A decoder stays causal: of these it takes causal and window.
+    """All tokens (`bidirectional`), a token and those before it (`causal`), the same and the first `length` (`prefix`),
+    up to `ahead` tokens ahead (`lookahead`), or `left` and `right` neighbours (`window`). A decoder takes causal and
+    window, and stays causal.
     """
     length: int = 0
     """Tokens of the prefix. [0 or more; prefix]"""
     ahead: int = 0
-    """Number of following tokens that a token may attend to. [0 or more; lookahead]"""
+    """Following tokens that a token may attend to. [0 or more; lookahead]"""
     left: int | None = None
-    """Neighbours before a token, itself not counted: Mistral has 4,095. [0 or more; null: all; window]"""
+    """Neighbours before a token, itself not counted (Mistral: 4,095). [0 or more; null: all; window]"""
     right: int | None = None
-    """Neighbours after a token. [0 or more; null: all; window; of no effect in a decoder]"""
+    """Neighbours after a token, in encoders. [0 or more; null: all; window]"""
     layers: tuple[int, ...] | None = None
-    """Layers that have the mask, counted from 0; others have the default mask. [null: all]"""
+    """Layers with this mask, counted from 0; others have the default. [null: all]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "mask.")
@@ -162,13 +158,11 @@ class FeedForwardConfig:
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     """Activation between the two products."""
     gated: bool = False
-    """Multiply the activation by a second product (GLU variants, Shazeer 2020)."""
+    """Multiply the activation by a second product (GLU variants)."""
     bias: bool = True
-    """Add a bias to the products."""
+    """Bias of the products."""
     dropout: float = 0.0
-    """Share of the inner values set to 0 in training. [0 to below 1] With `init` and nothing written, it is the initial
-    model's.
-    """
+    """Share of the inner values set to 0 in training. [0 to below 1]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "feed_forward.")
@@ -182,13 +176,13 @@ class InputConfig:
     scaled: bool = True
     """Multiply embeddings by √d_model."""
     shared: bool = True
-    """One embedding table for source and target."""
+    """One table for source and target."""
     target_vocab_size: int | None = None
-    """Number of tokens that are written, if others are read (some of Marian's models). [at least 1, with `shared`
-    false; null: the vocabulary's size; encoder-decoders]
+    """Number of target tokens, if sources have others (Marian). [at least 1, with `shared` false; null: the
+    vocabulary's size; encoder-decoders]
     """
     segments: int = 0
-    """Number of kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
+    """Kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
     """Normalise the input of the first layer (BERT)."""
     width: int | None = None
@@ -211,23 +205,21 @@ class FeaturesConfig:
     """Vectors of a trained encoder in place of the embeddings of source tokens: feature-based transfer."""
 
     model: str
-    """The encoder, such as BERT: a run folder, a model folder, a shipped model (`micro-world-mlm`), or a hub name. Its
-    tokenizer reads the sources, and its weights keep their bits.
+    """The encoder, whose weights stay as they are: a run or model folder, a shipped model (`micro-world-mlm`) or a hub
+    name.
     """
     layers: tuple[int, ...] | None = None
-    """Layers whose vectors are normalised, joined and taken to `d_model` by a linear map: 0 is the embeddings, 1 the
-    first layer. [null: the embeddings, the last layer and two between]
+    """Layers whose vectors are normalised, joined and taken to `d_model` by a linear map; 0 is the embeddings. [null:
+    the embeddings, the last layer and two between]
     """
     cache: str | None = None
-    """A folder, relative to the recipe, for the vectors of the training texts: the encoder reads each text once, and
-    later epochs and runs read its vectors. They take 2 bytes for each of `layers` × width numbers of a token.
-    [null: read every text every time]
+    """Folder, relative to the recipe, for the vectors of the training texts, read once: 2 bytes for each of `layers` ×
+    width numbers of a token. [null: read texts every time]
     """
     encoder: Mapping[str, object] | None = field(default=None, repr=False)
     """The network of the encoder; written by training."""
     template: str | None = None
-    """The special tokens around a text that the encoder was trained with; written by training. [null: its tokenizer's]
-    """
+    """Special tokens around a text that the encoder was trained with; written by training. [null: its tokenizer's]"""
     max_len: int | None = None
     """Maximum number of tokens that the encoder reads; written by training. [null: no limit]"""
 
@@ -247,15 +239,14 @@ class OutputConfig:
     """The matrix from vectors to logits over the vocabulary."""
 
     tied: bool = True
-    """Use the embedding table as the output matrix (Press & Wolf 2017)."""
+    """Use the embedding table as the output matrix."""
     bias: bool = False
-    """Add a bias to the logits of a network that writes; those of a masked language model always have one."""
+    """Bias of the logits of a network that writes; those of a masked language model always have one."""
     scaled: bool = False
     """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
     adaptive: tuple[int, ...] = ()
-    """For ELMo: ids at which a cluster of rarer words begins, in an adaptive softmax (Grave et al. 2017). [rising,
-    below the vocabulary's size; empty: one softmax over all words] Use it above 50,000 words, such as 4000 and 40000:
-    training is faster, and probabilities are exact.
+    """For ELMo: ids at which a cluster of rarer words begins in an adaptive softmax, such as 4000 and 40000, faster
+    above 50,000 words. [rising, below the vocabulary's size; empty: off]
     """
 
     def __post_init__(self) -> None:
@@ -288,13 +279,13 @@ class WritingConfig:
     ends: tuple[int, ...] = ()
     """Ids that end an output besides `ids.eos`."""
     first: int | None = None
-    """Id that outputs begin with, if no option names another one. [null: any]"""
+    """Id that outputs begin with, if no option names another. [null: any]"""
     last: int | None = None
     """Id that an output has at its maximum length. [null: any]"""
     suppressed: tuple[int, ...] = ()
     """Ids that are never written."""
     suppressed_first: tuple[int, ...] = ()
-    """Ids that are not written at the beginning of an output, behind `first` if there is one."""
+    """Ids that are not written at the beginning, behind `first`."""
     banned: tuple[tuple[int, ...], ...] = ()
     """Sequences of ids that outputs must not contain."""
     renormalized: bool = False

@@ -20,13 +20,13 @@ class StretchConfig:
     factor: float = 1.0
     """Factor by which rotations are slower. [at least 1]"""
     trained_len: int | None = None
-    """Length that the model was trained with: only rotations with few turns in it are slowed down (Llama 3.1). [at
-    least 1; null: all are slowed alike]
+    """Length that the model was trained with: only rotations with few turns in it are slowed down. [at least 1; null:
+    all alike]
     """
     low: float = 1.0
-    """Rotations with fewer turns than this in `trained_len` are slowed down fully. [above 0, below `high`]"""
+    """Rotations with fewer turns in `trained_len` are slowed down fully. [above 0, below `high`]"""
     high: float = 4.0
-    """Rotations with more turns than this in `trained_len` are unchanged. [4 in Llama 3.1, 32 in YaRN]"""
+    """Rotations with more turns in `trained_len` are unchanged. [4 in Llama 3.1, 32 in YaRN]"""
     yarn: bool = False
     """Between `low` and `high`, go by the place among the rotations instead of the turns, and scale queries and keys.
     [true: with `trained_len`]
@@ -35,9 +35,7 @@ class StretchConfig:
     """Factor of rotated queries and keys, for `yarn` and `long`. [above 0; null: 0.1 ln(factor) + 1 for `yarn`, else 1]
     """
     dynamic: bool = False
-    """Raise the base with the length of a text longer than `trained_len` instead, and leave shorter ones as they are
-    (dynamic NTK). [true: with `trained_len`]
-    """
+    """Dynamic NTK: raise the base with the length of a text beyond `trained_len`. [true: with `trained_len`]"""
     short: tuple[float, ...] | None = None
     """Divisors of each rotation for texts up to `trained_len` (LongRoPE). [above 0, half as many as rotated dimensions;
     with `long`]
@@ -77,50 +75,44 @@ class PositionConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled", "none"] = (
         "sinusoidal"
     )
-    """sinusoidal and learned add a vector to each token; rotary rotates queries and keys; shaw, t5, alibi, matrix
-    and disentangled (DeBERTa) add to the score of a pair; none uses no positions. rotary, t5 and alibi generalise to
-    longer texts better than learned.
+    """Added to each token: `sinusoidal`, `learned`; rotated queries and keys: `rotary`; added to scores: `shaw`, `t5`,
+    `alibi`, `matrix`, `disentangled` (DeBERTa); or `none`. rotary, t5 and alibi generalise to longer texts better than
+    learned.
     """
     layers: tuple[int, ...] | None = None
     """Layers with the scheme, counted from 0. [null: all]"""
     heads: tuple[int, ...] | None = None
-    """Heads with the scheme, counted from 0; not for schemes that add to the input. [null: all]"""
+    """Heads with the scheme, counted from 0; not for sinusoidal and learned. [null: all]"""
     gate: bool = False
-    """Multiply the scheme by a learned weight, not for rotary."""
+    """Multiply the scheme by a learned weight; not for rotary."""
     shared: bool | None = None
-    """One table for all layers. [null: as in the scheme's paper: t5 and disentangled yes, others no]"""
+    """One table for all layers. [null: t5 and disentangled yes, others no]"""
     base: float = 10000.0
-    """Base of the wavelengths of sinusoids and rotations. [above 0] Larger for longer texts: Llama 3 has 500,000."""
+    """Base of the wavelengths of sinusoids and rotations; larger for longer texts (Llama 3: 500,000). [above 0]"""
     fraction: float = 1.0
     """Part of each head that is rotated. [above 0, up to 1]"""
     interleaved: bool | None = None
-    """Pair neighbouring dimensions instead of the two halves. [null: as in the scheme's paper: sinusoids yes, rotations
-    no]
-    """
+    """Pair neighbouring dimensions instead of the two halves. [null: sinusoids yes, rotations no]"""
     max_distance: int | None = None
-    """Maximum distance; larger ones are treated as equal to it. [at least 1; null: 16 for shaw, 512 for
-    disentangled, 128 for others]
-    """
+    """Maximum distance; larger ones equal it. [at least 1; null: 16 for shaw, 512 for disentangled, 128 for others]"""
     n_buckets: int = 32
-    """Number of buckets of distances of t5, or of distances on each side of disentangled (DeBERTa v2: 256). [at least
-    4; disentangled: 0 for a vector for each distance]
+    """Buckets of distances of t5, or on each side of disentangled (DeBERTa v2: 256). [at least 4; disentangled: 0 for a
+    vector for each distance]
     """
     values: bool = True
-    """Add a second table to the values, as in the paper; shaw."""
+    """For shaw: add a second table to the values."""
     norm: bool = False
     """Normalise the vectors of disentangled positions (DeBERTa v2 and v3)."""
     scaled: bool = True
-    """Divide the matrix by √d_head like the scores."""
+    """For matrix: divide it by √d_head like the scores."""
     shift: int = 0
-    """Number of unused rows at the start of a learned table: 2 in models of fairseq. [0 or more]"""
+    """Unused rows at the start of a learned table: 2 in models of fairseq. [0 or more]"""
     real_only: bool = False
     """Count only real tokens, so that padding on the left does not shift positions (RoBERTa)."""
     stretch: StretchConfig | None = None
     """Slow down rotations for texts longer than in training."""
     longer: Literal["grown", "interpolated"] = "grown"
-    """How a learned table becomes longer when training starts from a model with a shorter one: new rows, or the old
-    ones interpolated.
-    """
+    """How a learned table of a shorter model becomes longer: `grown` by new rows, or `interpolated`."""
 
     def __post_init__(self) -> None:
         check_choices(self, "positions.")

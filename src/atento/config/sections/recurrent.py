@@ -16,18 +16,17 @@ class RecurrentConfig:
     """Recurrent encoder-decoders and language models (docs/notes.md#a5); width and depth are the network's."""
 
     cell: CellName = "lstm"
-    """The recurrence: LSTM, GRU, or the plain tanh one."""
+    """The recurrence; `rnn` is the plain tanh one, beside `lstm` and `gru`."""
     bidirectional: bool = True
     """The encoder reads in both directions, with half of `d_model` each."""
     attention: ScoreName = "additive"
-    """Comparison of the decoder's state with the source: additive uses the state before the word (Bahdanau et
-    al. 2015), bilinear and dot with the state after it (Luong et al. 2015), none uses only the last state of the source
-    (Cho et al. 2014).
+    """Comparison of the decoder's state with the source: before the word (`additive`, Bahdanau), after it (`bilinear`
+    and `dot`, Luong), or `none`, the last state of the source alone.
     """
     values: Literal["keys", "projected"] = "keys"
-    """Vectors that attention averages: the keys, or a learned projection of them."""
+    """Vectors that attention averages: the `keys`, or `projected` by a learned map."""
     input_feeding: bool = False
-    """Pass the result of attention to the next step (Luong et al. 2015); for bilinear and dot attention."""
+    """Pass the result of bilinear or dot attention to the next step (Luong)."""
 
     def __post_init__(self) -> None:
         check_choices(self, "recurrent.")

@@ -11,24 +11,22 @@ class TeacherConfig:
     """Trained models whose outputs are learned beside the gold labels (Hinton et al. 2015)."""
 
     model: tuple[str, ...]
-    """A run folder, a model folder, the name of a shipped model or a hub name; or a list of these, whose probabilities,
-    numbers or vectors are averaged. They need the labels of the training data, for vectors the length of the network's,
-    for tokens its tokenizer. [at least one]
+    """A run or model folder, a shipped model or a hub name; outputs of several are averaged. They need the labels of
+    the training data, for vectors the network's length, for tokens its tokenizer. [at least one]
     """
     weight: float = 0.5
-    """Share of the teacher in the loss; gold labels have the rest. [above 0 to 1] With 1, gold labels teach nothing."""
+    """Share of the teacher in the loss; gold labels have the rest. [above 0 to 1]"""
     temperature: float = 2.0
-    """Scores of teacher and network are divided by it before they become probabilities, and the loss is multiplied by
-    its square. [above 0] Above 1, the labels that the teacher finds improbable count more.
+    """Divisor of the scores of teacher and network before the softmax; the loss is multiplied by its square. [above 0]
+    Above 1, improbable labels count more.
     """
     n_best: int = 1
-    """For tasks with sources and targets: that many of the best outputs of each teacher are the targets of a source, in
-    place of the gold one, and `weight` and `temperature` have no effect (Kim & Rush 2016). [at least 0] 0: the
-    probabilities of the tokens of the gold target are learned, as tasks without sources do.
+    """For tasks with sources: outputs of each teacher that replace the gold target, without `weight` and `temperature`.
+    [at least 0] 0: learn the probabilities of the gold target's tokens.
     """
     cache: str | None = None
-    """A folder, relative to the recipe, for the outputs of teachers, which several runs may share. An output is found
-    by hashes of text and weights. [null: the folder `teacher` of the run]
+    """Folder for the outputs of teachers, relative to the recipe, which several runs may share. [null: `teacher` in the
+    run]
     """
 
     def __post_init__(self) -> None:

@@ -20,24 +20,21 @@ class ScheduledSamplingConfig:
     """
 
     share: float = 0.0
-    """Largest share of the target's tokens that are replaced by the model's own in the input. [0 to 1; 0: teacher
-    forcing] 0.1 to 0.5 is usual; a Transformer takes up to twice as long for its two passes.
+    """Largest share of the target's tokens that are replaced. [0 to 1; 0: teacher forcing] 0.1 to 0.5 is usual; a
+    Transformer takes up to twice as long.
     """
     schedule: Schedule = "linear"
-    """How the probability of the target's token falls with the number i of updates done, down to 1 - `share`. linear:
-    k - c·i. exponential: k^i. inverse-sigmoid: k / (k + exp(i / k)).
+    """Fall of the probability of the target's token with the updates i, down to 1 - `share`: `linear`, k - c·i;
+    `exponential`, k^i; `inverse-sigmoid`, k / (k + exp(i / k)).
     """
     k: float | None = None
-    """Constant k of the schedule. [linear: above 0; exponential: above 0, below 1; inverse-sigmoid: at least 1; null:
-    linear 1, others such that `share`, at most 0.99, is reached in the last update] With linear, a k above 1 delays the
-    start.
+    """Constant k of the schedule; of linear, above 1 delays the start. [linear: above 0; exponential: above 0, below 1;
+    inverse-sigmoid: at least 1; null: linear 1, others such that `share`, at most 0.99, is reached at the end]
     """
     c: float | None = None
-    """Constant c of the linear schedule, its slope an update. [above 0; null: such that `share` is reached in the last
-    update]
-    """
+    """Slope of the linear schedule, an update. [above 0; null: such that `share` is reached at the end]"""
     tokens: Literal["argmax", "sample"] = "argmax"
-    """The model's own token: the most probable one, or a sample of its distribution."""
+    """The model's own token: the most probable (`argmax`), or a `sample` of its distribution."""
 
     def __post_init__(self) -> None:
         section = "training.scheduled_sampling"
@@ -64,21 +61,20 @@ class ParallelConfig:
     """
 
     replicate: Literal["auto"] | int = "auto"
-    """Copies of the network. [auto, or at least 1; auto: as many as the processes that were started allow, each with
-    `shard` of them] Give a number to make sure that a run starts with that many.
+    """Copies of the network; a number makes sure that a run has that many. [at least 1; auto: as many as the processes
+    allow]
     """
     shard: int = 1
-    """Processes that the weights, gradients and optimizer state of one copy are divided among. [at least 1; 1: each
-    process has a whole copy] Raise it where a copy does not fit into the memory of a device. It sends more: the weights
-    of each block, before it computes.
+    """Processes that the weights, gradients and optimizer state of a copy are divided among, where one device cannot
+    hold it. [at least 1; 1: each has a whole copy]
     """
     exact: bool = False
-    """Sum the gradients of the parts of an update in a fixed order, one CPU thread a process, so that any number of
-    processes gives the same bits. It is slower. Set it to compare runs, or to look for a fault of a machine.
+    """Sum gradients in a fixed order, one CPU thread a process, so that any number of processes gives the same bits;
+    slower.
     """
     timeout: float = 300.0
-    """Seconds that a process waits in an update for the others before the run ends with an error. [above 0] Raise it
-    where updates take minutes, or processes are of different speed.
+    """Seconds that a process waits in an update for the others before an error. [above 0] Raise it where updates take
+    minutes.
     """
 
     def __post_init__(self) -> None:
@@ -103,145 +99,128 @@ class TrainingConfig:
     """Length of training, batches, optimizer, validation and checkpoints."""
 
     steps: int = 2000
-    """Number of updates of the weights. [at least 1] Raise it while the validation score still improves. If the recipe
-    sets neither it nor `epochs`, it is chosen by the amount of data.
+    """Number of updates. [at least 1] Raise it while the validation score still improves; chosen by the amount of data
+    if neither it nor `epochs` is set.
     """
     epochs: float | None = None
-    """Number of passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
+    """Passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
     minutes: float | None = None
-    """Minutes of training, besides validations. [above 0; null: no limit] The first updates are timed, then the number
-    of updates is fixed and kept with the run. With `steps` or `epochs`, whichever is reached first.
+    """Minutes of training without validations; the first reached of it, `steps` and `epochs` counts. [above 0; null: no
+    limit]
     """
     batch_tokens: int = 4096
-    """Target tokens of one update, padding not counted: of masked language modelling and span corruption, those that
-    are predicted, not those that are read. [at least 1] Larger batches give less noisy gradients and take
-    proportionally longer; lower it when memory runs out.
+    """Target tokens of an update without padding; of masked language modelling and span corruption, those that are
+    predicted. [at least 1] Lower it when memory runs out.
     """
     micro_batches: int = 1
-    """Number of pieces that each part of an update (about 2,048 tokens, 16,384 on a GPU) is split into. The update is
-    the same, and needs less memory. [at least 1] Raise it when memory runs out.
+    """Pieces of each part of an update (about 2,048 tokens, 16,384 on a GPU), which need less memory for the same
+    update. [at least 1]
     """
     optimizer: Literal["adamw", "adafactor", "muon"] = "adamw"
-    """Optimizer. adafactor needs half the memory, and its learning rate is relative to the size of a weight: use about
-    1e-2. muon takes steps of orthogonal matrices for the matrices of layers and AdamW for the other weights, at the
-    learning rate of adamw; it needs more computation a step, and often fewer steps.
+    """`adamw`; `adafactor`, with half its memory and a learning rate relative to the size of a weight (about 1e-2); or
+    `muon`, orthogonal steps for matrices of layers at the rate of adamw: slower, but often fewer.
     """
     learning_rate: float = 1e-3
-    """Peak learning rate, reached at the end of the warm-up. [0 to 10] Use 1e-3 to 2e-3 for small networks, 3e-4 or
-    less for large ones, 2e-5 to 5e-5 for fine-tuning. Lower it when the loss rises or becomes NaN. A translator of
-    little text gets 2e-3, along a cosine, if the recipe sets no size, rate or schedule.
+    """Peak learning rate: 1e-3 to 2e-3 for small networks, 3e-4 or less for large ones, 2e-5 to 5e-5 for fine-tuning.
+    [0 to 10] Lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, if the
+    recipe sets no size, rate or schedule.
     """
     warmup: int | None = None
-    """Updates in which the learning rate rises linearly from 0 to `learning_rate`. [0 or more; null: a fifth of the
-    run, at most 200] Raise it when the loss jumps at the start.
+    """Updates in which the learning rate rises from 0. [0 or more; null: a fifth of the run, at most 200] Raise it when
+    the loss jumps at the start.
     """
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "wsd"] = "inverse-sqrt"
-    """How the learning rate decreases after the warm-up: with 1/√step, along half a cosine to 0, linearly to 0, not at
-    all, or (wsd: warm-up, stable, decay) linearly to 0 in the last steps. 0 is reached one step after the last. cosine,
-    linear and wsd depend on `steps`: choose inverse-sqrt or constant for a run that may be extended.
+    """Fall of the learning rate after the warm-up: with 1/√step (`inverse-sqrt`), along half a `cosine` to 0, `linear`
+    to 0, not at all (`constant`), or linearly to 0 in the last steps (`wsd`). cosine, linear and wsd depend on `steps`:
+    not for runs that may be extended.
     """
     decay: float = 0.1
-    """Share of the steps after the warm-up in which the schedule wsd decreases the learning rate. [above 0 to 1]"""
+    """Share of the steps after the warm-up in which wsd lowers the rate. [above 0 to 1]"""
     weight_decay: float = 0.01
-    """Weight decay of matrices; biases and norms are not decayed (AdamW, Loshchilov & Hutter 2019). An update
-    multiplies matrices by 1 - `learning_rate` · `weight_decay`. [0 or more] Raise it to 0.1 against overfitting.
+    """Weight decay of matrices (AdamW): an update multiplies them by 1 - `learning_rate` · `weight_decay`. [0 or more]
+    Raise it to 0.1 against overfitting.
     """
     betas: tuple[float, float] = (0.9, 0.98)
-    """Decay rates of Adam's running means of the gradient and of its square (Kingma & Ba 2015). [each 0 to below 1]"""
+    """Decay rates of Adam's running means of the gradient and of its square. [each 0 to below 1]"""
     clip: float = 1.0
-    """Maximum Euclidean norm of the gradient; a larger gradient is scaled down. [0 or more; 0: never] Lower it
-    when single batches make the loss jump.
-    """
+    """Maximum Euclidean norm of the gradient. [0 or more; 0: never] Lower it when single batches make the loss jump."""
     ema: float = 0.0
-    """Decay rate of an exponential moving average of the weights, which is validated and used instead of them. [0 to
-    below 1; 0: none] 0.999 for thousands of steps, 0.9999 for many more. Checkpoints take a third more.
+    """Decay rate of a moving average of the weights, which is used instead of them; checkpoints take a third more. [0
+    to below 1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
     """
     non_finite: Literal["stop", "skip", "rewind"] = "stop"
-    """What happens when a loss or gradient is NaN or infinite: stop with an error; skip that update; or rewind the
-    weights to the last checkpoint and go on with the data behind it. At most 10 updates in a row and 0.1 % of `steps`,
-    but at least one, may be skipped.
+    """After a loss or gradient that is NaN or infinite: `stop` with an error, `skip` the update, or `rewind` to the
+    last checkpoint and go on with the data behind the update.
     """
     label_smoothing: float = 0.1
-    """Probability that the smoothed target distribution spreads evenly over the vocabulary (Szegedy et al. 2016). [0 to
-    below 1] 0.1 helps translation; perplexity is best with 0.
+    """Probability that is spread evenly over the vocabulary. [0 to below 1] 0.1 helps translation; perplexity is best
+    with 0.
     """
     r_drop: float = 0.0
-    """R-Drop, against overfitting: the weight α of the divergence between what two passes of a batch with other dropout
-    predict, beside the mean of their losses (Liang et al. 2021). [0 or more; 0: one pass] The paper has 5 for
-    translation and 0.1 to 1 for labels. An update takes up to twice as long.
+    """R-Drop, against overfitting: weight of the divergence between two passes with other dropout. [0 or more; 0: one
+    pass] 5 for translation, 0.1 to 1 for labels; up to twice the time.
     """
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Data type of forward and backward passes in training. auto is bfloat16 where the hardware supports it natively,
-    else float32. Weights and optimizer state are always float32. float16 is for GPUs without bfloat16, as free ones
-    are: the loss is scaled, and an update whose gradient overflows is skipped and counted.
+    """Data type of forward and backward passes; weights are always `float32`. `auto` is `bfloat16` where the hardware
+    has it, else float32. `float16`, with a scaled loss, is for GPUs without bfloat16.
     """
     scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
-    """Inputs of the decoder that are the model's own tokens instead of the target's, more of them as training goes on.
-    [share 0: teacher forcing]
+    """Give the decoder its own tokens instead of the target's, more of them as training goes on. [share 0: teacher
+    forcing]
     """
     activation_checkpointing: bool = False
-    """Keep the input of each layer alone for the backward pass, and compute the layer again there. The result is
-    bit-equal; activations need a small part of the memory, and an update about a third more time.
+    """Compute layers again in the backward pass: bit-equal, far less memory for activations, about a third more time.
     """
     compile: bool = False
-    """Run the blocks of a Transformer with `torch.compile` while training. The first steps take longer, by tens of
-    seconds, and losses differ in rounding. It needs a C++ compiler. Use it on a GPU for runs of many minutes; on a CPU,
-    measure first.
+    """Run the blocks of a Transformer with `torch.compile`, for runs of many minutes on a GPU; needs a C++ compiler.
+    The first steps take longer, and losses differ in rounding.
     """
     subword_dropout: float = 0.0
-    """Subword regularization: share of merges dropped while encoding training texts, so that a word has several
-    segmentations (BPE dropout, Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with
-    little data.
+    """Share of merges dropped while encoding training texts, so that a word has several segmentations (BPE dropout,
+    Unigram sampling). [0 to below 1] 0.1 helps with little data.
     """
     validate_every: int = 500
-    """Number of updates between validations. [at least 1]"""
+    """Updates between validations. [at least 1]"""
     samples: int = 0
-    """Number of validation records for which each validation also shows what the model writes, beside the reference: in
-    the log, and as events `sample` of `metrics.jsonl`. [0 or more; 0: none] 3 shows how a model learns to write; each
-    sample takes as long as decoding one text.
+    """Validation records of which each validation shows the output, in the log and in `metrics.jsonl`. [0 or more; 0:
+    none]
     """
     checkpoint_every: int = 500
-    """Number of updates between checkpoints; a power cut loses at most this many. [at least 1]"""
+    """Updates between checkpoints. [at least 1]"""
     async_checkpoints: bool = True
-    """Write checkpoints in a thread while training continues, where writing the last one took more than a hundredth of
-    the time between two. They have the same content; memory for a copy of the weights and the optimizer's state is
-    needed meanwhile. Set false when memory is short.
+    """Write checkpoints in a thread where that takes over a hundredth of the time between two; needs memory for a copy
+    of weights and state.
     """
     keep: int = 3
-    """Number of latest checkpoints to keep, in addition to the best one. [at least 1] Each takes three times the size
-    of the weights on disk.
-    """
+    """Latest checkpoints to keep beside the best; each takes three times the weights' size. [at least 1]"""
     average: int = 0
-    """Number of last checkpoints to average at the end; that many checkpoints are retained. The average is used if it
-    scores better than the best checkpoint. [0 or more; 0: none] 4 or 5 often gain some tenths of BLEU.
+    """Last checkpoints to average at the end; the average is used if it scores better than the best one. [0 or more; 0:
+    none] 4 or 5 often gain some tenths of BLEU.
     """
     early_stop: int = 0
-    """Number of validations without a better score after which training stops. [0 or more; 0: never]"""
+    """Validations without a better score after which training stops. [0 or more; 0: never]"""
     log_every: int = 50
-    """Number of updates between lines of the log. [at least 1]"""
+    """Updates between lines of the log. [at least 1]"""
     report_to: tuple[str, ...] = ()
-    """Experiment trackers that get the events of `metrics.jsonl` too. [any of tensorboard, wandb and mlflow; none by
-    default] Each is an extra of the package with that name, and its own environment variables say where it writes. A
-    tracker that fails is left out with a warning, and training continues.
+    """Experiment trackers that get the events of `metrics.jsonl` too; each is an extra of the same name. [any of
+    tensorboard, wandb and mlflow]
     """
     baseline: bool = True
-    """Show the score of the best simple learner (`atento baseline`) beside the final score, and say so if the model
-    does not beat it; of training data of over 6 million characters, it learns from a part. It takes seconds.
-    """
+    """Compare the final score with the best simple learner (`atento baseline`)."""
     log_gradient_noise: bool = False
-    """Also log the gradient noise scale (McCandlish et al. 2018): about the number of targets in an update up to which
-    larger updates save steps. Needs updates of several parts; compare it with `batch_tokens`.
+    """Log the gradient noise scale (McCandlish et al. 2018): about the targets of an update up to which larger ones
+    save steps. Needs updates of several parts.
     """
     log_update_ratios: bool = False
-    """Also log how much an update changes each layer, relative to its weights; about 1e-3 is usual. It needs memory for
-    a copy of the weights at each line of the log.
+    """Log how much an update changes each layer, relative to its weights (about 1e-3 is usual); needs memory for a copy
+    of them.
     """
     seed: int = 1
-    """Seed of the initial weights, the order of the data and dropout. The same seed gives the same model on the same
+    """Seed of the initial weights, the order of the data and dropout; the same one gives the same model on the same
     kind of machine.
     """
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    """Several processes that train one network together; `atento train --nproc` starts them."""
+    """Several processes that train one network; `atento train --nproc` starts them."""
 
     def __post_init__(self) -> None:
         check_choices(self, "training.")

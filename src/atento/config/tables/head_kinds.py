@@ -52,53 +52,49 @@ class HeadConfig:
     """A head of a network, besides its hidden vectors and its output."""
 
     kind: HeadName
-    """Output of the head: logits over the vocabulary at each position (masked-language-model); a class of the text
-    (classification, next-sentence), several (multi-label) or a number (regression); at each position a class, start
-    and end scores or the score of a replaced token (tagging, answer, replaced-token); all classes of a sentence (crf);
-    a token (span-boundary, generator) or a text (reconstruction). [some kinds are for encoders]
+    """At each position logits over the vocabulary (`masked-language-model`), a class (`tagging`), start and end scores
+    (`answer`) or the score of a replaced token (`replaced-token`); a class of the text (`classification`,
+    `next-sentence`), several (`multi-label`) or a number (`regression`); all tags of a sentence (`crf`); a token
+    (`span-boundary`, `generator`) or a text (`reconstruction`).
     """
     labels: tuple[str, ...] = ()
-    """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; in a recipe, those of
-    tags may be empty: as in the training data]
+    """Names of the classes. [at least 2 for classification, tagging and crf, 1 for multi-label; for tags in a recipe,
+    empty: as in the training data]
     """
     pooling: Pooling | None = None
-    """Input of a head for the whole text: the pooler's vector, the first or the last real token's, or the mean over
-    real tokens. [null: the pooler if there is one; else the first token of an encoder, the last of a network that
-    reads from left to right, the mean of others]
+    """Input of a head for the whole text: the `pooler`, the `first` or `last` real token, or the `mean` over them.
+    [null: the pooler if there is one; else first in encoders, last in decoders and recurrent language models, mean in
+    others]
     """
     hidden: bool = False
     """Put a dense layer before the head."""
     hidden_bias: bool = True
-    """Give that layer, or the one of a masked-language-model head, a bias (ModernBERT: no)."""
+    """Bias of that layer, or of the one in a masked-language-model head (ModernBERT: no)."""
     hidden_norm: bool = False
     """Normalise the vectors behind that layer (ModernBERT)."""
     out_bias: bool = True
-    """Give the last layer of a head for classes, tags, answers or a number a bias (decoders for texts: no)."""
+    """Bias of the last layer of a head for classes, tags, answers or a number (decoders for texts: no)."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Activation | None = None
-    """Activation of the dense layer of a masked-language-model head, or of a head with `hidden`. [null: the network's
-    `activation` in a masked-language-model head, else tanh]
+    """Activation of the layer of `hidden`, or of a masked-language-model head. [null: tanh; in a masked-language-model
+    head the network's]
     """
     name: str = ""
-    """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model,
-    tagging for crf]
-    """
+    """Name of the head. [empty: its kind; vocabulary for masked-language-model, tagging for crf]"""
     window_query: bool = False
-    """Give a head of the whole text a vector that weighs the windows of a long text (`data.windows: attention`)."""
+    """A vector that weighs the windows of a long text (`data.windows: attention`)."""
     size: float = 0.25
-    """Size of a generator: its attention heads and the width of its layers, as shares of the network's. [above 0, at
-    most 1]
-    """
+    """Size of a generator, as a share of the network's heads and widths. [above 0, at most 1]"""
     center: float = 0.0
-    """Number that a regression head gives for an output of 0. A run sets that of a new head to the mean of its training
-    data, and `spread` to their standard deviation.
+    """What a regression head gives for an output of 0; a run sets it to the mean of its training data, and `spread` to
+    their standard deviation.
     """
     spread: float = 1.0
-    """Factor of the output of a regression head, by which the errors are divided in training. [above 0]"""
+    """Factor of the output of a regression head; training divides errors by it. [above 0]"""
     side: Literal["encoder", "decoder", "both"] = "encoder"
-    """Side of an encoder-decoder that the head is on: the encoder, the decoder behind its start token, or the decoder
-    behind the whole text, which it reads again (both: BART, T5; not for tags).
+    """Of an encoder-decoder: the `encoder`, the `decoder` behind its start token, or `both`, the decoder behind the
+    whole text, which it reads again (BART, T5; not for tags).
     """
 
     def __post_init__(self) -> None:

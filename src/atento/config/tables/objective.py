@@ -130,73 +130,67 @@ class ObjectiveConfig:
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
-    """What the network predicts. causal: the next token. prefix: a text after its beginning. masked: masked tokens;
-    next-sentence, span-boundary: more too. replaced-token: tokens of a generator. span-corruption: hidden spans.
-    denoising: a text from a noisy copy; tsdae: from its vector. bidirectional, window: words from neighbours.
-    sequence-to-sequence: a target. The others: labels, answers or scores.
+    """What the network predicts. causal: the next token; prefix: a text after its beginning; masked, next-sentence,
+    span-boundary, replaced-token: masked or replaced tokens; span-corruption: hidden spans; denoising, tsdae: a text
+    from a noisy copy, or from its vector; bidirectional, window: words from neighbours; the others: what their task
+    asks for.
     """
     share: float = 1.0
-    """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
+    """Its share in a mixture, relative to the others. [above 0]"""
     weight: float = 1.0
-    """Factor of the loss of this objective. [above 0]"""
+    """Factor of its loss. [above 0]"""
     rate: float | None = None
-    """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15] Large networks learn
-    more from 0.3 to 0.4.
+    """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15] Large networks learn more
+    from 0.3 to 0.4.
     """
     unit: Literal["tokens", "words", "spans"] = "tokens"
-    """What is masked as a whole: single tokens, all tokens of a word, or spans of words whose number is geometric, 3.8
-    on average and at most 10 (SpanBERT). Words are harder to guess than tokens, spans harder than words.
+    """What is masked as a whole: single `tokens`, `words`, or `spans` of words of geometric length, 3.8 on average and
+    at most 10 (SpanBERT).
     """
     class_weights: Literal["equal", "balanced"] = "equal"
-    """Factor of the loss of each label in training. balanced: examples / (labels x examples of the label), so that rare
-    labels count as much as frequent ones; of several labels a text, examples / (2 x examples with the label), and the
-    same of those without it. Use it for few positives among many negatives.
+    """Factor of the loss of each label: `equal`, or `balanced` for rare ones: examples / (labels × examples of the
+    label); of several labels a text, examples / (2 × examples with it), and likewise without.
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
     detection: float | None = None
-    """For replaced-token: factor of the loss of the detector beside that of the generator. [above 0; null: 50]"""
+    """For replaced-token: factor of the loss of the detector. [above 0; null: 50]"""
     infilling: float | None = None
     """For denoising: share of the tokens in spans that are replaced by one mask each. [0 to below 1; null: 0.3]"""
     deletion: float | None = None
-    """For denoising: share of the tokens that are deleted; for tsdae: of the words, but one of a text stays. [0 to
-    below 1; null: 0, of tsdae 0.6]
+    """Share of the tokens that denoising deletes, or of the words that tsdae does. [0 to below 1; null: 0, of tsdae
+    0.6]
     """
     permutation: float | None = None
     """For denoising: share of the texts whose sentences are permuted. [0 to 1; null: 1]"""
     rotation: float | None = None
     """For denoising: share of the texts that are rotated to begin at a random token. [0 to 1; null: 0]"""
     sampled: int | None = None
-    """For bidirectional: words drawn for each part of an update, over which the softmax is taken in training (Jean et
-    al. 2015). [0 or more; null: 0, all words] For vocabularies above 50,000 words, of falling frequency; use 4,000 or
-    more. The loss of training is then too small; that of validation is exact.
+    """For bidirectional: words drawn for the softmax of each part of an update, 4,000 or more for vocabularies above
+    50,000 by falling frequency. The training loss is then too small. [0 or more; null: 0, all words]
     """
     scale: float | None = None
-    """Factor of the cosines that multiple-negatives, simcse and cosent compare. [above 0; null: 20] With a larger one,
-    the most similar negatives, or the pairs in the most wrong order, count more.
+    """Factor of the cosines of multiple-negatives, simcse and cosent; with a larger one, the hardest pairs count more.
+    [above 0; null: 20]
     """
     symmetric: bool = False
-    """For multiple-negatives: also find the first text of a pair by its second one; the loss is the mean of both."""
+    """For multiple-negatives: also find the first text of a pair by its second."""
     mask_duplicates: bool = True
-    """For multiple-negatives and simcse: leave out negatives that are no negatives, because the same text is right for
-    this pair.
-    """
+    """For multiple-negatives and simcse: leave out negatives that equal the right text."""
     score_range: tuple[float, float] | None = None
-    """For cosine and pointwise: the lowest and the highest score or grade of the data, which become 0 and 1. [the first
-    below the second; null: scores are cosines, -1 to 1, and grades lie in 0 to 1] Use [0, 5] for STS-B, [1, 5] for
-    ASSIN.
+    """For cosine and pointwise: the lowest and the highest score of the data, which become 0 and 1. [null: cosines from
+    -1 to 1, grades from 0 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
     """
 
     margin: float | None = None
-    """For triplet: how much farther than the pair the negative should be. [above 0; null: 5] Euclidean distances of
-    normalised vectors are at most 2, as those of cosines are: use 0.1 to 1 for them.
+    """For triplet: how much farther than the pair the negative should be; 0.1 to 1 for cosines and normalised vectors.
+    [above 0; null: 5]
     """
     distance: Literal["euclidean", "cosine"] = "euclidean"
-    """For triplet: how far two vectors are; cosine: 1 - cosine."""
+    """For triplet: `euclidean`, or `cosine` (1 - cosine)."""
     matryoshka: tuple[int, ...] = ()
-    """For objectives of vectors: the sum of the losses of the first N numbers of the vectors, for each N of this list,
-    so that vectors can be cut to these lengths (Kusupati et al. 2022). [none: whole vectors alone] The list should have
-    the whole length too, such as [384, 128, 32].
+    """Lengths N that vectors can be cut to, by the sum of the losses of their first N numbers. [none: whole vectors
+    alone] Include the whole length: [384, 128, 32].
     """
 
     def __post_init__(self) -> None:
