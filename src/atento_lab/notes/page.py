@@ -54,8 +54,8 @@ def _row(row: Row, words: Wording) -> list[str]:
     lines = [f"### {row.id}\n", f"**[{title[0].upper()}{title[1:]}](../src/{file}.py).** {about}\n"]
     for number, error in errata_of(row.id).items():
         first = error.rows[0]
-        told, parts = "Error {}: {}. Right: {}.", words.error(number)
+        told = words.text("Error {}: {}. Right: {}.").format(number, *words.error(number))
         if first != row.id:
-            told, parts = "Error {}: see {}.", (f"[{first}](#{first.lower()})",)
-        lines.append(f"{words.text(told).format(number, *parts)}\n")
+            told = words.text("Error {}: see {}.").format(number, f"[{first}](#{first.lower()})")
+        lines.append(f"{told}\n")
     return lines
