@@ -32,7 +32,7 @@ ERRATA: dict[int, Erratum] = {
     1: _erratum(
         "L1",
         "softmax of the scaled scores: .20 .20 .60",
-        ".264458 .264458 .471083; theirs is the softmax of the unscaled scores",
+        ".264458 .264458 .471083; theirs is unscaled",
     ),
     2: _erratum("L1", "h_1 = [.20 .20 .60]", "h_1 = [.264458 .264458 .471083]: V is the identity, so A·V = A"),
     3: _erratum(
@@ -44,7 +44,7 @@ ERRATA: dict[int, Erratum] = {
     5: _erratum(
         "L2",
         "a word of a causal model sees the words before it",
-        "it also sees itself: the row of its mask is [1 1 1 0]",
+        "also itself: the row of its mask is [1 1 1 0]",
     ),
     6: _erratum("C16", "each of 12 layers has 12 attention layers", "one attention of 12 heads; of 16 in XLM-R"),
     7: _erratum(
@@ -55,9 +55,7 @@ ERRATA: dict[int, Erratum] = {
     10: _erratum(
         "C16", "Llama 3 has 405 billion parameters", "Llama 3.1 has 405,853,388,800; Llama 3 had 8 and 70 billion"
     ),
-    11: _erratum(
-        "D3 L3", "one word of the example is out of vocabulary", "two: its first word is not in the vocabulary either"
-    ),
+    11: _erratum("D3 L3", "one word of the example is out of vocabulary", "two: its first word too"),
     12: _erratum(
         "D1", "with subwords nothing is out of vocabulary", "unseen letters are unknown, unless bytes encode them"
     ),
@@ -80,13 +78,13 @@ ERRATA: dict[int, Erratum] = {
         "E3", "bidirectional models cannot generate", "they can fill masks in rounds, though not token by token"
     ),
     21: _erratum("C5", "parameters grow with the input", "only the scores do, with its square"),
-    22: _erratum("A1 J2", "y_3 compares x_3 with x_1 and x_2", "also with itself, as the formula says"),
+    22: _erratum("A1 J2", "y_3 compares x_3 with x_1 and x_2", "also with itself"),
     23: _erratum(
         "H5",
         "p of a nucleus is the minimum probability of a token",
-        "p is the mass that the smallest set of tokens reaches",
+        "the mass that the smallest set of tokens reaches",
     ),
-    24: _erratum("H3", "temperature sharpens and reduces diversity", "true below 1; above 1 it flattens"),
+    24: _erratum("H3", "temperature sharpens and reduces diversity", "only below 1; above it flattens"),
     25: _erratum("D5", "the end of a sentence is written in two ways", "it is one id"),
     26: _erratum("C1", "a layer norm without ε", "with ε: a flat token would divide 0 by 0"),
     27: _erratum("D3", "7 to 10 words a day make 30 to 100 thousand by 20", "that takes 4.1 to 13.7 a day"),
@@ -107,9 +105,7 @@ ERRATA: dict[int, Erratum] = {
         "one step at any distance; the depth of the network remains",
     ),
     34: _erratum("C17", "an RNN is linear, attention quadratic", "N·d² against N²·d: attention is cheaper while N < d"),
-    35: _erratum(
-        "B11 J4", "sinusoids are called relative", "they are absolute; the product of two depends on their offset"
-    ),
+    35: _erratum("B11 J4", "sinusoids are called relative", "they are absolute; their product depends on the offset"),
     36: _erratum("A10", "values are made from the keys", "true of RNN attention; Transformers project the input twice"),
     37: _erratum("F1", 'exposure bias as "exposição ao viés"', '"viés de exposição"'),
     38: _erratum(
@@ -137,14 +133,14 @@ ERRATA: dict[int, Erratum] = {
     48: _erratum(
         "J10", "T5 pretrained on many tasks, with a prefix in Portuguese", "on spans of C4 and a mixture; in English"
     ),
-    49: _erratum("C4", "a premise is found from a hypothesis", "inference decides how the two relate"),
+    49: _erratum("C4", "a premise is found from a hypothesis", "inference decides how they relate"),
     50: _erratum(
         "C4",
         "QQP has two pairs of questions, MNLI one accuracy",
         "two questions; accuracies for matched and mismatched",
     ),
     51: _erratum("J10", "tasks mixed by size without a cap", "T5 counts at most K examples of a data set"),
-    52: _erratum("L7", "the address of the course they follow", "it is the address of another course"),
+    52: _erratum("L7", "the address of the course they follow", "that of another course"),
     53: _erratum("A13", "attention does not change with the order", "its outputs move with the words: equivariant"),
     54: _erratum("B1", "i of a sinusoid is the dimension", "the index of the pair of sine and cosine, 0 to d/2 - 1"),
     55: _erratum(

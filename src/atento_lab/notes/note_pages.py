@@ -185,8 +185,8 @@ def _article(result: Result, note: Note, words: Wording) -> str:
     if not finding.answers:
         parts.append(_numbers(finding.value, finding.expected, finding.notes, words))
     for number in (number for number in errata_of(row.id) if number in note.errors):
-        notes, right = words.error(number)
-        parts.append(f"<p>{_code(words.said('Error {}. The notes: {}. Right: {}.', number, notes, right))}</p>")
+        told = words.text("Error {}. The notes: {}. Right: {}.").format(number, *words.error(number))
+        parts.append(f"<p>{_code(told)}</p>")
     if finding.remark:
         parts.append(f'<p class="reason">{_code(_sentence(words.remark(finding.remark)))}</p>')
     parts += _drawn(finding, note, name, words)

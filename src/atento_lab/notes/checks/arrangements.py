@@ -71,8 +71,8 @@ def learned(name: str) -> tuple[Network, float]:
 
 
 def three_arrangements() -> Finding:
-    """C18: an encoder-decoder, a language model and a prefix LM of equal size learn to reverse texts from the same
-    batches; the positions that each may see, and the share of new texts that each reverses.
+    """C18: encoder-decoder, language model and prefix LM of equal size learn to reverse texts: what each position
+    sees, the share reversed.
     """
     masks = {"encoder": bidirectional(), "language model": causal(), "prefix LM": prefix(2)}
     visible = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}  # what each query sees

@@ -58,7 +58,7 @@ def unprojected_causal() -> Finding:
 
 
 def roles() -> Finding:
-    """A2: W^Q, W^K, W^V; the column convention W x and the row convention X W are each other's transpose."""
+    """A2: W x on columns and X W on rows are each other's transpose."""
     attention = MultiHeadAttention(12, 3).double()
     x = random(1, 5, 12)
     column = attention.input.weight[:12]  # W^Q, applied to a column x_i
@@ -87,7 +87,7 @@ def roles() -> Finding:
 
 
 def scaled_dot_product() -> Finding:
-    """A3: softmax(Q Kᵀ / √d_k) V: both kernels equal the loops; rows sum to 1, or to 0 if nothing is visible."""
+    """A3: softmax(Q Kᵀ / √d_k) V; a row sums to 1, or to 0 if it sees nothing."""
     q, k, v = random(4, 8), random(6, 8), random(6, 5)
     batch = [x[None, None] for x in (q, k, v)]  # one sequence, one head
     allowed = torch.rand(4, 6) > 0.4  # (T,S)
@@ -116,7 +116,7 @@ def scaled_dot_product() -> Finding:
 
 
 def plain_dot_product() -> Finding:
-    """A4: the score without √d_k is `scale=1`; it equals A3 with queries multiplied by √d_k."""
+    """A4: the score without √d_k is `scale=1`: A3 with queries times √d_k."""
     q, k, v = random(4, 9), random(6, 9), random(6, 5)
     batch = [x[None, None] for x in (q, k, v)]  # one sequence, one head
     plain = attend(*batch, scale=1.0)[0, 0]
@@ -133,7 +133,7 @@ def plain_dot_product() -> Finding:
 
 
 def sees_everything() -> Finding:
-    """A6, lemma 11.1 as a test: in an encoder ∂h_i/∂x_j is never zero."""
+    """A6: lemma 11.1: in an encoder ∂h_i/∂x_j is never zero."""
     matrix = derivatives(tiny_network().encoder, random(5, 12))
     return compare(
         {"pairs that depend": int((matrix > 1e-9).sum()), "of": matrix.numel(), "least": float(matrix.min())},
@@ -144,7 +144,7 @@ def sees_everything() -> Finding:
 
 
 def sees_the_past() -> Finding:
-    """A7: with the causal mask ∂h_i/∂x_j is exactly 0 for j > i; the mask is also shown as an additive matrix."""
+    """A7: ∂h_i/∂x_j is exactly 0 for j > i."""
     network = tiny_network()
     matrix = derivatives(network.decoder, random(4, 12), memory=random(1, 3, 12))
     additive = causal().additive(4)[0, 0]
@@ -168,9 +168,7 @@ def sees_the_past() -> Finding:
 
 
 def many_heads() -> Finding:
-    """A8: one product for all heads equals 8, 12, 16 separate heads, concatenated and projected; weights convert
-    both ways.
-    """
+    """A8: one product equals 8, 12, 16 separate heads; weights convert both ways."""
     value = {}
     for n_heads in (8, 12, 16):
         attention = MultiHeadAttention(96, n_heads, bias=False).double()
@@ -188,9 +186,7 @@ def many_heads() -> Finding:
 
 
 def cross() -> Finding:
-    """A9: queries from the decoder, keys and values from the encoder, computed once; source padding gets a weight of
-    0.
-    """
+    """A9: queries from the decoder; keys and values from the encoder, once."""
     network = tiny_network()
     source, token_mask = some_ids(1, 6), torch.tensor([[True, True, True, True, False, False]])
     encoded = network.encode(source, source_token_mask=token_mask)
@@ -218,7 +214,7 @@ def cross() -> Finding:
 
 
 def three_uses() -> Finding:
-    """A11: encoder self-attention, masked decoder self-attention and cross-attention, of any layer and head."""
+    """A11: in the encoder, masked in the decoder, and across; of any layer and head."""
     network, source = tiny_network(), some_ids(1, 6)
     encoded = network.encode(source)[0].detach()  # (S,D)
     inputs_by_layer: dict[tuple[str, int], Tensor] = {}
@@ -269,7 +265,7 @@ def weights_by_head(part: MultiHeadAttention, x: Tensor, memory: Tensor, past_on
 
 
 def vectorised() -> Finding:
-    """A12: the matrix form equals a loop over tokens; a batch in one call equals its sequences one by one."""
+    """A12: as a loop over tokens; a batch as its sequences one by one."""
     attention = MultiHeadAttention(12, 3).double()
     x = random(4, 6, 12)
     output = attention(x)[0]  # (B,T,D)
@@ -280,7 +276,7 @@ def vectorised() -> Finding:
 
 
 def order_blind() -> Finding:
-    """A13: without positions f(P X) = P f(X): permuted words give permuted outputs. Positions change this."""
+    """A13: without positions f(P X) = P f(X); with them not."""
     ids, permutation = torch.arange(4, 10)[None], torch.tensor([3, 0, 5, 1, 4, 2])
     without, with_positions = tiny_network(positions=PositionConfig(kind="none")), tiny_network()
 
@@ -333,7 +329,7 @@ def why_scale() -> Finding:
 
 
 def partly_causal() -> Finding:
-    """A16: each position depends exactly on the positions that the mask allows, here some of the future ones too."""
+    """A16: outputs depend exactly on what the mask allows."""
     encoder, length = tiny_network(n_layers=1).encoder, 6
     pairs = {(0, 3), (2, 5)}  # an arbitrary set: token 0 also sees 3, token 2 also sees 5
 

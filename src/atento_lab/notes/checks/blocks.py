@@ -85,9 +85,7 @@ def embedding_by_hand(ids: Tensor, network: EncoderDecoder) -> Tensor:
 
 
 def residual_and_norm() -> Finding:
-    """C1: post-norm is norm(x + f(x)); pre-norm passes norm(x) to f and adds the result; ε keeps a constant token
-    finite.
-    """
+    """C1: post-norm is norm(x + f(x)), pre-norm x + f(norm(x))."""
     x, fx = random(2, 5, 12), random(2, 5, 12)
     norms = [nn.LayerNorm(12, eps=1e-5).double() for _ in range(2)]
     for norm in norms:
@@ -125,7 +123,7 @@ def feed_forward() -> Finding:
 
 
 def equal_blocks() -> Finding:
-    """C3: N equal blocks; the output shape equals the input shape for every batch and length."""
+    """C3: the output has the shape of the input, for every batch and length."""
     network = tiny_network(n_layers=5)
     shapes = [[{n: tuple(p.shape) for n, p in block.named_parameters()}] for block in network.encoder.blocks]
     same_shape = []
@@ -141,9 +139,7 @@ def equal_blocks() -> Finding:
 
 
 def input_sum() -> Finding:
-    """C4: the input of the first block is token + position, the token's vector times √D as in the paper; BERT adds a
-    third vector, the segment, and a norm.
-    """
+    """C4: the token's vector times √D as in the paper; BERT adds the segment's vector and a norm."""
     network, bert, ids, inputs_of_blocks = tiny_network(), tiny_bert(), some_ids(1, 6), []
 
     def keep(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -193,7 +189,7 @@ def tiny_bert() -> Encoder:
 
 
 def output_probabilities() -> Finding:
-    """C5: linear, then softmax over the vocabulary; the matrix is the embedding's (tied) or a separate one."""
+    """C5: the matrix is the embedding's (tied) or a separate one."""
     value: dict[str, dict[str, float]] = {}
     for name, tied in (("tied", True), ("untied", False)):
         network = tiny_network(output={"tied": tied})
@@ -217,9 +213,7 @@ def output_probabilities() -> Finding:
 
 
 def encoder() -> Finding:
-    """C6: the encoder equals its equations: embedding, then attention and feed-forward in each block, with
-    normalised sums.
-    """
+    """C6: embedding, then attention and feed-forward in each block, with normalised sums."""
     network, ids = tiny_network(), some_ids(1, 6)
     x = embedding_by_hand(ids[0], network)
     for block in network.encoder.blocks:
@@ -229,7 +223,7 @@ def encoder() -> Finding:
 
 
 def decoder() -> Finding:
-    """C7: the parts in the notes' order, the eighth being linear and softmax; the input is the target shifted right."""
+    """C7: the parts in the notes' order; the input is the target shifted right."""
     network = tiny_network(n_layers=1)
     block = network.decoder.blocks[0]
     assert isinstance(block, Block)
@@ -272,7 +266,7 @@ def decoder() -> Finding:
 
 
 def encoder_decoder() -> Finding:
-    """C8: two stacks in one network: it equals its equations, and every output depends on every source token."""
+    """C8: every output depends on every source token."""
     network, source, target = tiny_network(), some_ids(1, 6), some_ids(1, 5)
     memory, x = embedding_by_hand(source[0], network), embedding_by_hand(target[0], network)
     for block in network.encoder.blocks:

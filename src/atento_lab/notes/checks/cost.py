@@ -62,7 +62,7 @@ def attended(length: int, kernel: str, mask: Mask) -> tuple[Counting, Tensor, Te
 
 
 def long_texts() -> Finding:
-    """A19: twice the text needs four times the memory for scores; attention in blocks does not, and is exact."""
+    """A19: twice the text, four times the memory for scores; in blocks not, and as exact."""
     variants = {
         "plain": ("plain", causal()),
         "blocked": ("blocked", causal()),
@@ -147,7 +147,7 @@ def as_written(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw) -> Tensor:
 
 @torch.no_grad()
 def cost_of_positions() -> Finding:
-    """B10: parameters, operations and the largest tensor of relative positions; no (T,S,K) tensor is allocated."""
+    """B10: parameters, operations and the largest tensor; no (T,S,K) tensor is allocated."""
     q, k, v = (torch.randn(1, HEADS, TOKENS, HEAD_WIDTH) for _ in range(3))
     positions, shaw = QueryKeyPositions.arange(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
     schemes: dict[str, RelativeScheme] = {

@@ -73,7 +73,7 @@ def beam_by_hand(
 
 
 def greedy_search() -> Finding:
-    """H1: the best token at every step until EOS, in batches; equal to a beam of 1; the ids do not contain EOS."""
+    """H1: the best token until EOS, which the ids lack; equal to a beam of 1."""
     chain = random_chain(vocab_size=6)
     outputs = generate(chain, sources(40), Greedy(), max_new_tokens=8)
     beam_of_one = generate(chain, sources(40), Beam(1), max_new_tokens=8)
@@ -91,9 +91,7 @@ def greedy_search() -> Finding:
 
 
 def beam_search() -> Finding:
-    """H6: a beam as wide as the search space finds the optimum; a narrow beam equals the plain loop; the batch has
-    no effect.
-    """
+    """H6: as wide as the search space it finds the optimum; the batch has no effect."""
     chain, count, max_tokens = random_chain(vocab_size=3), 30, 4
     exhaustive = generate(chain, sources(count), Beam(3**max_tokens, length_penalty=0.0), max_new_tokens=max_tokens)
     missed = 0
@@ -125,8 +123,8 @@ TWO_RULES = {
 
 
 def two_stopping_rules() -> Finding:
-    """H7: the beam width stays k until k outputs have ended (S3), or shrinks with each (S2); here the results
-    differ. The search is over when k outputs have ended, or when no prefix could rank among them.
+    """H7: the width stays k until k outputs have ended (S3), or shrinks with each (S2); results differ. It also stops
+    when no prefix could rank among them.
     """
     chain = table_chain(TWO_RULES)
     value: dict[str, object] = {
@@ -168,7 +166,7 @@ LENGTH_BIAS = {
 
 
 def length_bias() -> Finding:
-    """H8: a plain sum of log-probabilities favours short outputs; division by the length corrects this."""
+    """H8: division by the length corrects it."""
     chain = table_chain(LENGTH_BIAS)
 
     def best(penalty: float) -> dict[str, object]:
@@ -194,7 +192,7 @@ def forced(network: EncoderDecoder, source: torch.Tensor, hypothesis: Hypothesis
 
 
 def n_best() -> Finding:
-    """H9: several outputs, best first; a forward pass over each output reproduces its score."""
+    """H9: best first; a forward pass reproduces each score."""
     network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     hypotheses = generate(network, source, Beam(5, n_best=5), max_new_tokens=7)[0]
     differences = [
@@ -223,7 +221,7 @@ def n_best() -> Finding:
 
 
 def sentence_probability() -> Finding:
-    """H11: the probability of an output is the product over its steps; it equals the score of a forward pass."""
+    """H11: the product over its steps, as by one forward pass."""
     network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     hypothesis = generate(network, source, Greedy(), max_new_tokens=6, min_new_tokens=6)[0][0]
     steps = forced(network, source, hypothesis)
@@ -276,9 +274,7 @@ def families_cached() -> dict[str, float]:
 
 
 def cached_loop() -> Finding:
-    """H12: the loop begins at the start token and ends at EOS; with cached keys and values it gives the same tokens,
-    in every generating family.
-    """
+    """H12: from the start token to EOS; the cache changes no token, in every generating family."""
     network, source = tiny_network(output={"tied": False}), some_ids(1, 6)
     state, start = network.begin(), network.config.start_id
     encoded = network.encode(source)

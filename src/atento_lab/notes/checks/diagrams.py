@@ -81,7 +81,7 @@ def ids(rows: int, length: int) -> Tensor:
 
 
 def block_drawn() -> Finding:
-    """J3: a post-norm and a pre-norm block: the boxes are in the order in which the modules run."""
+    """J3: post-norm and pre-norm, boxes in the order in which the modules run."""
     same_order, figures, texts = {}, [], []
     for norm in ("post", "pre"):
         config = changed(NetworkConfig(), SIZES, architecture="decoder", n_layers=1, norm=norm)
@@ -99,7 +99,7 @@ def block_drawn() -> Finding:
 
 
 def whole_drawn() -> Finding:
-    """J9: the Transformer of 2017, encoder and decoder; every parameter is counted in one box."""
+    """J9: the Transformer of 2017; every parameter is counted in one box."""
     network = build_network(presets.transformer_tiny(**SIZES, norm="post"))
     columns = describe(network)
     drawn = [name for column in columns for name in drawn_order(column.parts)]
@@ -117,9 +117,7 @@ def whole_drawn() -> Finding:
 
 @torch.no_grad()
 def recurrent_drawn() -> Finding:
-    """J8: a recurrent encoder-decoder as a diagram and its alignment: reversing letters, it attends from right to
-    left.
-    """
+    """J8: reversing letters, it attends from right to left."""
     network, _ = reversing("additive")
     source = torch.randint(4, 10, (40, 8), generator=torch.Generator().manual_seed(5))
     target = torch.cat([torch.full((40, 1), 2), source.flip(1)], dim=1)

@@ -21,7 +21,7 @@ from atento_lab.notes.finding import Finding, compare, grid
 
 
 def three_one_hot_tokens() -> Finding:
-    """L1: X = W_Q = W_V = I and W_K the cyclic shift: the softmax of one score of 1/√3 in each row; V = I, so h = A."""
+    """L1: X = W_Q = W_V = I, W_K the cyclic shift: the softmax of one score of 1/√3 a row."""
     x = torch.eye(3, dtype=torch.float64)
     w_k = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
     h, weights = self_attention(x, x @ w_k, x)
@@ -40,8 +40,8 @@ def three_one_hot_tokens() -> Finding:
 
 
 def what_pulou_sees() -> Finding:
-    """L2: in "o gato pulou alto" the third word sees [1 1 1 0] causally and [1 1 1 1] bidirectionally; also in a
-    trained model.
+    """L2: in "o gato pulou alto" the third word sees [1 1 1 0] causally, [1 1 1 1] bidirectionally; also in a trained
+    model.
     """
     model = trained().model
     assert model.tokenizer is not None
@@ -69,7 +69,7 @@ def what_pulou_sees() -> Finding:
 
 
 def words_and_subwords() -> Finding:
-    """L3: a vocabulary of words contains two of the four words; six pieces cover all of them."""
+    """L3: two of the four words are known; six pieces cover all."""
     words, subwords = Tokenizer.from_vocabulary("word", WORD_VOCABULARY), Tokenizer.from_vocabulary("wordpiece", PIECES)
     return compare(
         {
@@ -88,8 +88,8 @@ def words_and_subwords() -> Finding:
 
 
 def corrected_by_the_teacher() -> Finding:
-    """L5: a network that has learned "Eu gostar" gets "amo" as input under teacher forcing; free-running, it
-    continues from its own "gostar".
+    """L5: a network that has learned "Eu gostar" gets "amo" as input; free-running, it continues from its own
+    "gostar".
     """
     tokenizer, wrong, gold = words(), gold_batch("I love NLP", "Eu gostar PLN"), gold_batch("I love NLP", "Eu amo PLN")
     network = EncoderDecoder(
@@ -113,7 +113,7 @@ def corrected_by_the_teacher() -> Finding:
 
 
 def translated() -> Finding:
-    """L7: the notes' two sentences, translated by a network trained by this command."""
+    """L7: by a network that this command trains."""
     model = trained().model
     texts = {"I love NLP": "Eu amo PLN", "How are you?": "Como você está?"}
     return compare(

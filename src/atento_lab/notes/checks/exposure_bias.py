@@ -27,9 +27,7 @@ _PREFIXES = ("right prefix", "own prefix")
 
 
 def scheduled_sampling() -> Finding:
-    """F2: the model's share of its own inputs grows as in the paper; at share 1 the decoder reads its own words alone,
-    at share 0 the loss has the bits of teacher forcing.
-    """
+    """F2: the share of the model's own words grows as in the paper; share 0 is teacher forcing, bit for bit."""
     done, k, c = 80, {"linear": 1.0, "exponential": 0.99, "inverse-sigmoid": 40.0}, 0.004
     configs = {
         "linear": ScheduledSamplingConfig(1.0, "linear", k["linear"], c),
@@ -118,9 +116,7 @@ def _curves() -> tuple[list[float], list[float]]:
 
 
 def exposure_bias() -> Finding:
-    """F3: after its own prefix a trained decoder loses more nats on the right words than after the right prefix; at the
-    first step, where it has read nothing yet, it loses the same.
-    """
+    """F3: after its own prefix a trained decoder loses more nats than after the right one."""
     gold, own = _curves()
     added = [after_own - after_gold for after_gold, after_own in zip(gold, own, strict=True)]
     steps = [str(step + 1) for step in range(len(gold))]
@@ -133,7 +129,7 @@ def exposure_bias() -> Finding:
 
 
 def exposure_drawn() -> Finding:
-    """J5: the loss of each step of the target under teacher forcing and in free running, from a trained network."""
+    """J5: the loss of each step of the target, from a trained network."""
     gold, own = _curves()
     steps = [str(step + 1) for step in range(len(gold))]
     title = "Nats of the right word by step, after the right words and after the network's own"

@@ -68,7 +68,7 @@ def layer_parameters(config: NetworkConfig) -> int:
 
 @torch.no_grad()
 def decoder_only() -> Finding:
-    """C9: each logit depends on the tokens up to its own; with tied weights the output matrix is the embedding's."""
+    """C9: each logit depends on the tokens up to its own; tied weights are the embedding's."""
     network: Decoder = tiny("decoder", vocab_size=7)
     with torch.enable_grad():
         dependence = derivatives(network.stack, random(5, 12))
@@ -93,7 +93,7 @@ def decoder_only() -> Finding:
 
 @torch.no_grad()
 def recurrent_encoder() -> Finding:
-    """C11: the states h_t equal a loop over cells; padding on either side has no effect; C is the last state."""
+    """C11: a loop over cells; padding on either side has no effect; C is the last state."""
     errors: dict[str, float] = {}
     for cell in ("lstm", "gru"):
         network: RecurrentSeq2Seq = tiny(
@@ -126,9 +126,7 @@ def recurrent_encoder() -> Finding:
 
 @torch.no_grad()
 def recurrent_decoder() -> Finding:
-    """C12: the decoder starts at the start token; step by step it computes the logits of one pass over the whole
-    output, and its state carries the first word to the last.
-    """
+    """C12: step by step it has the logits of one pass; its state carries the first word to the last."""
     errors, carried = {}, []
     for attention in ("none", "additive", "dot"):
         network: RecurrentSeq2Seq = tiny(
@@ -196,7 +194,7 @@ LONG = 40  # letters to reverse
 
 
 def with_and_without_attention() -> Finding:
-    """C13: the loss per letter of reversing 40 letters with and without attention, after the same number of updates."""
+    """C13: the loss per letter of reversing 40 letters, after equal updates."""
     losses = {
         attention: reversing(attention, LONG, updates=120, rows=12, rate=1e-2)[1] for attention in ("none", "dot")
     }
@@ -209,7 +207,7 @@ def with_and_without_attention() -> Finding:
 
 
 def published_sizes() -> Finding:
-    """C16: presets have the published numbers of parameters; a layer of BERT, GPT-1 and GPT-2 has the same size."""
+    """C16: presets have the published numbers of parameters; layers of BERT, GPT-1 and GPT-2 are equally large."""
     counts = {}
     with torch.device("meta"):  # no memory for the weights
         for name in COUNTS:
@@ -244,9 +242,7 @@ def published_sizes() -> Finding:
 
 
 def gradient_against_distance() -> Finding:
-    """C17: the gradient of the last state by a token 40 positions earlier, relative to one position earlier: RNN,
-    LSTM, Transformer.
-    """
+    """C17: the gradient over 40 positions relative to one: RNN, LSTM, Transformer."""
     shares = {}
     for name, config in _readers().items():
         torch.manual_seed(0)
@@ -311,7 +307,7 @@ def _readers() -> Mapping[str, NetworkConfig]:
 
 @torch.no_grad()
 def recurrent_language_model() -> Finding:
-    """C17b: the perplexity equals that of PyTorch's own LSTM with the same weights."""
+    """C17b: the perplexity of PyTorch's own LSTM with the same weights."""
     network: RecurrentLM = tiny("recurrent-lm", n_layers=1, recurrent=RecurrentConfig(cell="lstm"))
     (layer,) = network.stack.layers
     reference = torch.nn.LSTM(12, 12, batch_first=True).double()

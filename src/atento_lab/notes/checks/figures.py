@@ -65,9 +65,7 @@ def projections(network: EncoderDecoder, kind: str, x: Tensor, head: int = 0) ->
 
 @torch.no_grad()
 def all_to_all() -> Finding:
-    """J1: every token attends to every token, without a mask; the computation from X by Q, K and V to weights and
-    output.
-    """
+    """J1: from X by Q, K and V to weights and output, without a mask."""
     network = tiny_network()
     with observe(network) as observed, watched(network, "encoder") as record:
         network.encode(IDS)
@@ -144,7 +142,7 @@ def _causal_sheet(
 
 
 def causal_output() -> Finding:
-    """J2: y_3 of a causal layer with its query, keys and values, and the N×N scores with the future masked."""
+    """J2: y_3 with its query, keys and values; the N×N scores with the future masked."""
     network = tiny_network()
     with observe(network) as observed, watched(network, "decoder") as record:
         network(IDS, IDS)
@@ -227,7 +225,7 @@ def _positions_sheet(
 
 
 def positions_drawn() -> Finding:
-    """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute and relative positions."""
+    """J4: token + position, sines and cosines, positions × dimensions, absolute and relative."""
     network = tiny_network(positions=(PositionConfig(), PositionConfig(kind="matrix", max_distance=8)))
     with observe(network) as observed, watched(network, "encoder") as record:
         network.encode(IDS)

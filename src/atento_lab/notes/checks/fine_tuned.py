@@ -54,7 +54,7 @@ def classified() -> tuple[Model, float]:
 
 
 def from_data_to_predictions() -> Finding:
-    """K6: data set, tokenizer, classifier, arguments, training, evaluation, save, load, predictions and report."""
+    """K6: tokenizer, classifier, arguments, training, evaluation, save, load, predictions and report."""
     model, accuracy = classified()
     labels = [label.name for label in model.classify([text for text, _ in reviews(_SUBJECTS[5:])])]
     expected = [label for _, label in reviews(_SUBJECTS[5:])]
@@ -77,6 +77,6 @@ def from_data_to_predictions() -> Finding:
 
 
 def sentiment() -> Finding:
-    """L8: the sentiment of the notes' two sentences, which the training data of K6's classifier lack."""
+    """L8: by K6's classifier, whose training data lack them."""
     model = classified()[0]
     return compare([label.name for label in model.classify(list(SENTENCES))], ["positive", "negative"])

@@ -65,7 +65,7 @@ def without_head(network: EncoderDecoder, name: Name) -> EncoderDecoder:
 
 
 def heads_differ() -> Finding:
-    """A15: the heads of a layer differ in entropy, distance, and in how much the loss rises without each."""
+    """A15: in entropy, distance, and how much the loss rises without each."""
     model = trained().model
     network, record = model.network, model.attend(SENTENCE)
     assert isinstance(network, EncoderDecoder)

@@ -55,7 +55,7 @@ def of_kind(scheme: nn.Module, kind: type[nn.Module]) -> bool:
 
 @torch.no_grad()
 def hybrid() -> Finding:
-    """B7: sinusoids, Shaw's vectors in one head and T5's bias in one layer together, each with a learned gate."""
+    """B7: sinusoids, Shaw's vectors in one head and T5's bias in one layer, each with a learned gate."""
     schemes, ids = tuple(HYBRID.values()), some_ids(1, 7)
     network = tiny_network(positions=schemes)
     set_gates(network, 1.0)  # the initial value

@@ -69,7 +69,7 @@ def matthews_by_definition(one_hot: list[list[float]], width: int) -> float:
 
 
 def label_scores() -> Finding:
-    """I4: accuracy, F1, Matthews correlation, Pearson and Spearman, by hand and by their definitions."""
+    """I4: by hand and by their definitions."""
     tp, fn, fp, tn = 3, 1, 2, 1
     score = f1(PREDICTED, RIGHT)
     return compare(
@@ -98,7 +98,7 @@ def label_scores() -> Finding:
 
 
 def classification_report() -> Finding:
-    """I5: the report has precision, recall, F1 and support of each label; unequal lengths are refused."""
+    """I5: precision, recall, F1 and support of each label."""
     parts = report(PREDICTED, RIGHT).parts
     try:
         report(["yes", "no"], RIGHT[:5])
@@ -128,7 +128,7 @@ def classification_report() -> Finding:
 
 
 def weighted_perplexity() -> Finding:
-    """I6: cross-entropy per token, and perplexity as its exp; texts weigh by their tokens, batches do not count."""
+    """I6: per token, and its exp; texts weigh by their tokens, batches do not count."""
     tokenizer = words()
     torch.manual_seed(3)
     config = NetworkConfig(

@@ -41,9 +41,7 @@ def longer_checkpoint(how: Literal["grown", "interpolated"]) -> Tensor:
 
 
 def learned_table() -> Finding:
-    """B2: a learned vector for each position; a position past the end is an error; the table may be extended or
-    interpolated, also when a checkpoint is loaded.
-    """
+    """B2: a position past the end is an error; the table may be extended or interpolated, also at loading."""
     table, x = Learned(8, 6).double(), torch.randn(2, 5, 6, dtype=torch.float64)
     out = table(x, offset=1)
     torch.autograd.backward(out.sum())
@@ -161,9 +159,7 @@ def report_of_a_run() -> tuple[dict[str, object], dict[str, object]]:
 
 
 def late_rows() -> Finding:
-    """B3: rows of late positions get few updates, because few texts are long; rows beyond the longest text keep
-    their initial values. `atento runs positions RUN` reports it for any run.
-    """
+    """B3: few texts are long; rows beyond the longest keep their first values. `atento runs positions RUN` shows it."""
     with torch.random.fork_rng(devices=[]):  # the same network and texts for both ways of training
         updates, moved = trained_table(adam=False)
     by_adam = trained_table(adam=True)[1]

@@ -41,7 +41,7 @@ def trained_short(scheme: PositionConfig) -> tuple[EncoderDecoder, int]:
 
 
 def longer_texts() -> Finding:
-    """B9: trained on texts of 8 letters, tested on 8 to 64: relative positions generalise, absolute ones do not."""
+    """B9: trained on 8 letters, tested on 8 to 64: relative positions generalise, absolute ones do not."""
     accuracies: dict[str, list[float]] = {}
     updates = {}
     for name, scheme in SCHEMES.items():

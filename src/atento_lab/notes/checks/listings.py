@@ -21,7 +21,7 @@ from atento_lab.notes.finding import AtLeast, Finding, compare, together
 
 
 def self_attention_listing() -> Finding:
-    """K1: `output, weights = self_attention(query, key, value)`, with a mask; without a mask padding gets weight."""
+    """K1: `output, weights = self_attention(query, key, value)`, with a mask."""
     query, key, value = random(2, 4, 9), random(2, 6, 9), random(2, 6, 5)
     output, weights = self_attention(query, key, value)
     everything = torch.ones(4, 6).bool()
@@ -57,9 +57,7 @@ def attention_listing() -> Finding:
 
 
 def position_listings() -> Finding:
-    """K3: `PositionalEncoding(d_model, max_len)`, `RelativePositionalEncoding(d_model, max_len)`, called as in the
-    notes.
-    """
+    """K3: called with `(d_model, max_len)`, as in the notes."""
     encoding, odd = PositionalEncoding(8, max_len=50), PositionalEncoding(7, 50)
     batch = encoding(torch.zeros(3, 5, 8))
     relative, lengths = RelativePositionalEncoding(8, max_len=50).double(), (4, 6, 12)
@@ -116,9 +114,7 @@ def row_of_distance(listing: RelativePositionalEncoding, distance: int, length: 
 
 
 def decoding_listings() -> Finding:
-    """K4: the two search functions, sampling with temperature, and minimum Bayes risk, with the notes' names and
-    arguments.
-    """
+    """K4: with the notes' names and arguments."""
     return together(search=search_listings(), sampling=sampling_listing(), mbr=mbr_listing())
 
 
@@ -188,7 +184,7 @@ def _changed_by_raw_logits(toys: int = 1000, vocab_size: int = 3) -> int:
 
 
 def metric_listings() -> Finding:
-    """K5: BLEU of a sentence and of a corpus, and the ROUGE scorer, with the notes' names and arguments."""
+    """K5: with the notes' names and arguments."""
     return together(bleu=bleu_listing(), rouge=rouge_listing())
 
 

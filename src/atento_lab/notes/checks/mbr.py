@@ -48,7 +48,7 @@ def minimum_risk_by_loops(
 
 
 def minimum_risk() -> Finding:
-    """H10: draw candidates and minimise the expected loss 1 - BLEU; the result equals loops over single pairs."""
+    """H10: the candidate of the least expected loss 1 - BLEU, as by loops over pairs."""
     chain, sources = random_chain(vocab_size=5), torch.arange(12).unsqueeze(1)
     metric = BLEU(effective_order=True)
 

@@ -67,9 +67,7 @@ def bleu_away(corpora: int = 30) -> float:
 
 
 def bleu_score() -> Finding:
-    """I1: BP · exp(Σ w_n log p_n), with clipping; a perfect copy scores 100, and less than 1 as NLTK counts short
-    sentences.
-    """
+    """I1: BP · exp(Σ w_n log p_n), with clipping; a perfect copy scores 100."""
     streams = [["this is a test", "another test sentence"], ["this is a trial", "another test sentence"]]
     copies = bleu([" ".join(words) for words in CANDIDATES], streams)
     the = bleu(["the the the the the the the"], [["the cat is on the mat"], ["there is a cat on the mat"]])
@@ -160,7 +158,7 @@ def rouge_parts(prediction: str, reference: str, kind: str) -> list[float]:
 
 
 def rouge_score() -> Finding:
-    """I2: ROUGE-1, -2, -L and -Lsum, each with precision, recall and F; words of any script, several references."""
+    """I2: ROUGE-1, -2, -L and -Lsum: precision, recall and F; words of any script, several references."""
     reference, candidate = ROUGE_PAIR
     accents = rouge(["ação"], ["nação"]).parts["rouge1_f"], rouge(["é"], ["é"]).parts["rouge1_f"]
     narrow = rouge(["ação"], ["nação"], tokenize="rouge-score").parts["rouge1_f"]
@@ -194,7 +192,7 @@ def rouge_score() -> Finding:
 
 
 def f1_of_both() -> Finding:
-    """I3: the notes' F1 that combines BLEU and ROUGE, 2BR / (B + R) and 0 where both are 0; it is not token F1."""
+    """I3: 2BR / (B + R), and 0 where both are 0; it is not token F1."""
     texts = (
         ["o gato está no tapete", "ele gosta de ler livros"],
         ["o gato está sentado no tapete", "ele gosta de livros"],
@@ -227,7 +225,7 @@ def f1_of_both() -> Finding:
 
 
 def combined_scores_drawn() -> Finding:
-    """J12: the F1 of BLEU and ROUGE over both scores: it is near the lower one, and 0 where one of them is 0."""
+    """J12: near the lower of the two, and 0 where one is 0."""
     scores = [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
     table = [[harmonic_mean(b, r) for r in scores] for b in scores]
     names = [f"{score:.0f}" for score in scores]

@@ -16,9 +16,7 @@ _UPDATES = 400
 
 
 def mixtures() -> Finding:
-    """F10: rates n^(1/T) with a cap on n; T = 1 is proportional and a large T is equal; a mixture draws its members at
-    these rates.
-    """
+    """F10: rates n^(1/T) with a cap on n; T = 1 is proportional, a large T equal."""
     targets = {name: 2.0 * count for name, count in _SIZES.items()}  # of each text its token and EOS
     value, expected = {}, {}
     for name, config, temperature, cap in (

@@ -29,9 +29,7 @@ def stack_with(mask: Mask, checkpoint: bytes) -> Stack:
 
 @torch.no_grad()
 def one_checkpoint() -> Finding:
-    """A18: the mask is an argument: each mode of one checkpoint equals, bit for bit, a network with that mask built
-    in.
-    """
+    """A18: each mode equals, bit for bit, a network with that mask built in."""
     stack = tiny_network().encoder.float()  # the usual type
     checkpoint = save(stack.state_dict())
     differences = {}
@@ -80,9 +78,7 @@ def caches(stack: Stack, x: Tensor, mask: Mask) -> bool:
 
 
 def prefix_mask() -> Finding:
-    """C10: one stack, a prefix visible to all positions, causal after it; each output depends exactly on the visible
-    tokens, and the loss covers only the target.
-    """
+    """C10: all see the prefix, after it causal; the loss covers only the target."""
     stack, length = tiny_network().encoder, 6
     rows = [[int(j <= i or j < 3) for j in range(length)] for i in range(length)]
     with torch.no_grad():  # a batch with prefixes of 2 and 4 tokens at once

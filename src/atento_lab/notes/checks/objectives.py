@@ -30,9 +30,7 @@ PAD, UNKNOWN, BEGIN, END, MASK, WORD = range(6)  # WORD is the id of the first w
 
 
 def next_token() -> Finding:
-    """E1: each token is predicted from the earlier ones; the loss is -Σ log p(w_t+1 | w_1 ... w_t) over real tokens;
-    texts packed in a row do not see each other.
-    """
+    """E1: the loss is -Σ log p(w_t+1 | w_1 ... w_t) over real tokens; packed texts do not see each other."""
     config = NetworkConfig("decoder", d_model=12, d_ff=16, n_heads=2, n_layers=2, vocab_size=11, dropout=0.0)
     network = Decoder(config).double()
     texts = [[BEGIN, 7, 5, 9, 6, END], [BEGIN, 8, 10, END]]
@@ -66,8 +64,8 @@ def next_token() -> Finding:
 
 
 def masking_rates() -> Finding:
-    """E2: 15 % of the tokens are selected; of them 80 % become the mask, 10 % another token, and 10 % stay. Special
-    tokens around a text are never selected; every epoch selects anew.
+    """E2: 15 %, anew in every epoch; of them 80 % become the mask, 10 % another token, 10 % stay. Special tokens are
+    never selected.
     """
     rows, length, words = 1000, 1007, 400
     ids = WORD + torch.randint(words, (rows, length))
@@ -125,7 +123,7 @@ def masked_network() -> Encoder:
 
 
 def masked_tokens() -> Finding:
-    """E3: the loss covers only the selected tokens; all others are attended to. Such a model can also generate text."""
+    """E3: the loss covers only the selected tokens; all others are attended to."""
     network = masked_network()
     ids = torch.tensor([[BEGIN, 7, MASK, 9, 6, MASK, END]])
     labels = torch.tensor([[-1, -1, 8, -1, -1, 10, -1]])
@@ -248,9 +246,7 @@ def bidirectional_by_hand(network: ELMo, batch: Batch) -> tuple[float, float]:
 
 
 def both_neighbours() -> Finding:
-    """E9: ELMo predicts the next and the previous word, CBOW a word from its window; losses fall in training, and
-    there is a perplexity per direction.
-    """
+    """E9: ELMo predicts the next and the previous word, CBOW a word from its window."""
     network = tiny_elmo()
     batch = cut_batch(some_ids(3, 6), torch.tensor([6, 4, 2]))
     loss = network.loss(batch.inputs["ids"], batch.extras["words"], token_mask=batch.inputs["token_mask"])

@@ -11,7 +11,7 @@ from atento_lab.notes.finding import AtLeast, Finding, compare
 
 
 def fine_tuning() -> Finding:
-    """F7: a new head on a pretrained network, and chosen weights are trained; all others keep their bits."""
+    """F7: a new head and chosen weights are trained; all others keep their bits."""
     base, records = pretrained(), reviews_of(TOPICS)
     before = base.network.state_dict()
     changed: dict[str, list[str]] = {}

@@ -14,7 +14,7 @@ GOLDEN = [0.841471, 0.540302, 0.099833, 0.995004, 0.010000, 0.999950, 0.001000, 
 
 
 def sinusoidal() -> Finding:
-    """B1: sine on even, cosine on odd dimensions; odd widths work; the position is the token's, not the sentence's."""
+    """B1: sine on even, cosine on odd dimensions; odd widths work."""
     d, position = 7, 4321
     formula = [math.sin(position / 10000 ** (2 * (i // 2) / d) + math.pi / 2 * (i % 2)) for i in range(d)]
     sentences = torch.zeros(2, 5, 8)  # two sentences of five tokens
@@ -52,7 +52,7 @@ def sinusoidal() -> Finding:
 
 
 def sinusoid_properties() -> Finding:
-    """B11: every position has its own vector; p_s · p_t depends only on t - s; a shift by s is one rotation."""
+    """B11: every position has its own vector; p_s · p_t depends only on t - s; a shift is one rotation."""
     d, count, shift = 64, 1024, 17
     table = sinusoids(torch.arange(count), d).double()
     distances = torch.cdist(table, table) + torch.eye(count) * d  # none to itself

@@ -33,9 +33,7 @@ THANKS = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last"
 
 
 def next_sentences() -> Finding:
-    """E4: half of the second sentences are the next one of the document, half are of another document; the loss is
-    that of the hidden tokens plus that of the two classes on the vector of the first token.
-    """
+    """E4: half of the second sentences are the next; the loss of both classes on the first token's vector is added."""
     documents, sentences = 60, 4
     ids = [[WORD + document, WORD + 60 + row] for document in range(documents) for row in range(sentences)]
     rows = [row for row in range(len(ids) - 1) if row % sentences < sentences - 1]
@@ -88,8 +86,8 @@ def next_sentences() -> Finding:
 
 
 def masked_spans() -> Finding:
-    """E5: hidden spans have 1 to 10 words by a geometric law, 3.8 on average; the boundary objective predicts each
-    hidden token from the vectors beside its span and its place in the span.
+    """E5: spans of 1 to 10 words, geometric, 3.8 on average; the boundary objective predicts a token from the vectors
+    beside its span and its place.
     """
     size, words = WORD + 100, np.arange(4000)
     masking, ids = Masking(MASK, np.arange(WORD, size), unit="spans"), torch.full((5, len(words)), WORD)
@@ -137,9 +135,7 @@ def masked_spans() -> Finding:
 
 
 def corrupted_spans() -> Finding:
-    """E6: sentinels replace random spans of the source; the target is each sentinel with its span and a last sentinel.
-    The text can be restored from both, and the loss covers the whole target.
-    """
+    """E6: sentinels replace random spans; the target is each sentinel with its span. Both restore the text."""
     names = ("<X>", "<Y>", "<Z>")
     number = {word: WORD + index for index, word in enumerate([*THANKS, *names])}
     words = {index: word for word, index in number.items()}
@@ -175,9 +171,7 @@ def corrupted_spans() -> Finding:
 
 
 def after_the_prefix() -> Finding:
-    """E7: a random prefix is attended to in full; the loss begins with the first token after it, each of which depends
-    on the prefix and the tokens before it.
-    """
+    """E7: a random prefix is attended to in full; the loss begins after it."""
     network = Decoder(replace(SMALL, architecture="decoder", vocab_size=20)).double().eval()
     texts = torch.randint(WORD, 20, (6, 8)).tolist()
     store = MemoryStore({"ids": Ragged([[BEGIN, *text, END] for text in texts])})

@@ -35,8 +35,8 @@ _BERT = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropou
 
 
 def families_drawn() -> Finding:
-    """J10: CBOW, ELMo, GPT, BERT and T5 side by side, as built here; BERT's input is the sum of three vectors, its
-    pretraining hides tokens of two sentences, its two outputs have two losses, which are added; T5's tasks are texts.
+    """J10: CBOW, ELMo, GPT, BERT and T5, as built here; BERT's three input vectors and two losses; T5's tasks as
+    texts.
     """
     networks: dict[str, Network] = {
         "CBOW": build_network(
@@ -187,9 +187,8 @@ def _flow(title: str, columns: Mapping[str, Sequence[str]]) -> list[Panel]:
 
 
 def heads_spans_and_masks_drawn() -> Finding:
-    """J11: one encoder with heads for texts, words and answers; the source and the target of span corruption; the
-    pairs of positions that the masks of three arrangements let see each other; one text with three prefixes, by a
-    network that learned three tasks, and a fourth task by the same network, fine-tuned.
+    """J11: an encoder's heads; source and target of span corruption; masks of three arrangements; one text with three
+    prefixes, and a fourth task by fine-tuning.
     """
     of_text, of_words, of_answers = (TASKS[task_with(verb)].heads[0] for verb in ("classify", "tag", "answer"))
     labels = {of_text: ("-", "+"), of_words: ("O", "B-PER")}

@@ -215,9 +215,7 @@ ANSWERS: Mapping[int, tuple[Callable[[], Answer], ...]] = {  # by the number of 
 
 
 def own_questions() -> Finding:
-    """L9: the notes' own questions, each with a short answer in both languages, a figure, and the row of the
-    experiment.
-    """
+    """L9: each with a short answer, a figure, and its experiment's row."""
     answers = [replace(make(), note=note) for note, makers in ANSWERS.items() for make in makers]
     lines = []
     for answer in answers:

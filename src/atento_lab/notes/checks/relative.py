@@ -65,7 +65,7 @@ def table_row(i: int, j: int, limit: int) -> int:
 
 @torch.no_grad()
 def relative_matrix() -> Finding:
-    """B4: softmax((QKᵀ + R) / √d_k) V with R a function of the distance only; T5's bias is outside the scaling."""
+    """B4: softmax((QKᵀ + R) / √d_k) V, with R a function of the distance."""
     length, width, limit = 7, 4, 3
     q, k, v = random(1, 2, length, width), random(1, 2, length, width), random(1, 2, length, width)  # (1,H,L,K) each
     positions = QueryKeyPositions.arange(length, length)
@@ -121,7 +121,7 @@ def relative_matrix() -> Finding:
 
 @torch.no_grad()
 def shaw() -> Finding:
-    """B5: e_ij = q_i · (k_j + a_ij) / √d and y_i = Σ α (v_j + b_ij), compared with explicit (L,L,d) tensors."""
+    """B5: e_ij = q_i · (k_j + a_ij) / √d; y_i = Σ α (v_j + b_ij)."""
     limit, width = 2, 4
     scheme = Shaw(width, limit).double()
     assert scheme.value_table is not None
@@ -169,7 +169,7 @@ def shaw_by_pairs(q: Tensor, k: Tensor, v: Tensor, scheme: Shaw, limit: int, all
 
 @torch.no_grad()
 def relative_module() -> Finding:
-    """B6: the notes' module runs, divides by √d_k, takes a mask and works per head."""
+    """B6: the notes' module, corrected."""
     length, max_len = 6, 9
     module = RelativePositionalEncoding(12, max_len, n_heads=3).double()
     q, k, v = random(2, 3, length, 4), random(2, 3, length, 4), random(2, 3, length, 4)  # (B,H,L,K) each
@@ -216,9 +216,7 @@ def moved_by_shift(kind: Any, span: int = 6, shift: int = 5) -> float:
 
 @torch.no_grad()
 def translation_invariance() -> Finding:
-    """B8: the same words 5 positions later: outputs stay the same with relative schemes and change with absolute
-    ones.
-    """
+    """B8: the same words 5 positions later: outputs of relative schemes stay, those of absolute ones change."""
     value = {kind: moved_by_shift(kind) for kind in SCHEMES}
     limits: dict[str, AtMost | AtLeast] = dict.fromkeys(value, EXACT)
     limits |= dict.fromkeys(ABSOLUTE, AtLeast(0.01)) | {"rotary": AtMost(1e-5)}  # its angles are float32
@@ -229,9 +227,7 @@ def translation_invariance() -> Finding:
 
 @torch.no_grad()
 def score_split() -> Finding:
-    """B13: with x = E + p a score is the sum of four products and the terms of the schemes; summed over words, the
-    parts sum to the words' scores.
-    """
+    """B13: with x = E + p: four products and the terms of the schemes; also word by word."""
     network, ids = tiny_network(positions=(PositionConfig(), PositionConfig(kind="t5"))), some_ids(1, 5)
     parts = score_parts(network, "encoder", 0, lambda: network.encode(ids))
     attention, scheme = attentions(network)["encoder", 0], network.encoder.positions.schemes[0]

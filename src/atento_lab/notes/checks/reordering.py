@@ -66,9 +66,7 @@ def alignment_error(scheme: str) -> tuple[float, float, Tensor]:
 
 
 def alignment_by_scheme() -> Finding:
-    """B14: noun and adjective are swapped; models with positions learn the alignment, some schemes faster than
-    others.
-    """
+    """B14: noun and adjective swap; with positions models learn the alignment, some schemes faster than others."""
     results = {name: alignment_error(name) for name in SCHEMES}
     errors = {name: error for name, (error, _, _) in results.items()}
     lines = [

@@ -76,7 +76,7 @@ def output_ids(hypotheses: list[list[Hypothesis]]) -> list[list[list[int]]]:
 
 
 def ancestral_sampling() -> Finding:
-    """H2: tokens are drawn from the softmax one after the other; a row's draws depend only on its own seed."""
+    """H2: a row's draws depend only on its own seed."""
     chain, plain = random_chain(vocab_size=4), Sample()
     p_value = chi_square(drawn_outputs(chain, 9, plain), two_tokens(chain, 9, plain))
     together = generate(chain, sources(6), Sample(n=3), max_new_tokens=8, seed=SEEDS)
@@ -94,9 +94,7 @@ def ancestral_sampling() -> Finding:
 
 
 def temperatures() -> Finding:
-    """H3: logits / T and log p / T give the same distribution; T below 1 sharpens, above 1 flattens, and 0 is greedy
-    search.
-    """
+    """H3: logits / T and log p / T give the same distribution; 0 is greedy search."""
     logits = torch.randn(64, 50, dtype=torch.float64) * 5
     by_logits = {t: torch.softmax(logits / t, dim=1) for t in (0.1, 0.7, 3.0)}  # (64,50) each
     p = torch.softmax(logits, dim=1)
@@ -129,7 +127,7 @@ def temperatures() -> Finding:
 
 
 def top_k_sampling() -> Finding:
-    """H4: only the k most probable tokens are drawn; with k at least V it is plain sampling."""
+    """H4: only the k most probable; with k at least V, any."""
     chain, strategy = random_chain(vocab_size=4), Sample(top_k=2)
     best: dict[tuple[int, ...], set[int]] = {
         ids: set(chain.log_probs((9,), ids).topk(2).indices.tolist()) for ids in ((), (1,), (2,), (3,))
@@ -174,7 +172,7 @@ def smallest_set(probabilities: list[float], p: float) -> set[int]:
 
 
 def nucleus_sampling() -> Finding:
-    """H5: the smallest set whose mass reaches p, scaled to sum to 1; at least one token."""
+    """H5: scaled to sum to 1; at least one token."""
     example = torch.tensor([[0.4, 0.3, 0.15, 0.1, 0.05]], dtype=torch.float64).log()
     filtered = top_p(example, 0.8).exp()[0]
     scores, different = 1.5 * torch.randn(60, 8, dtype=torch.float64), 0
@@ -222,7 +220,7 @@ def flattest_and_most_peaked() -> tuple[list[Tensor], list[str]]:
 
 
 def what_k_keeps() -> Finding:
-    """J6: a flat and a peaked next-token distribution; the same k keeps too little of one and too much of the other."""
+    """J6: the same k keeps too little of a flat distribution, too much of a peaked one."""
     (flat, peaked), names = flattest_and_most_peaked()
     panels: list[NextToken] = []
     value: dict[str, Any] = {}

@@ -43,9 +43,7 @@ def context_by_loops(scores: list[float], states: Tensor) -> Tensor:
 
 @torch.no_grad()
 def alignment_scores() -> Finding:
-    """A5: e_ij = a(s_{i-1}, h_j), a perceptron, a bilinear form or a plain product; source padding gets a weight of
-    0.
-    """
+    """A5: e_ij = a(s_{i-1}, h_j): a perceptron, a bilinear form or a plain product."""
     states, hidden, lengths = random(2, 3, 6), random(2, 5, 4), [5, 3]
     wide = random(2, 5, 6)  # a plain product needs equal widths
     additive, bilinear, dot = AdditiveScore(6, 4, 7).double(), BilinearScore(6, 4).double(), DotScore()
@@ -80,7 +78,7 @@ def alignment_scores() -> Finding:
 
 @torch.no_grad()
 def recurrent_attention() -> Finding:
-    """A10: the decoder's state is the query, the encoder's states are both keys and values: c_i = Σ_j α_ij h_j."""
+    """A10: its state is the query, the encoder's are keys and values: c_i = Σ_j α_ij h_j."""
     encoder, decoder = nn.GRU(5, 6, batch_first=True).double(), nn.GRUCell(5 + 6, 6).double()
     score = AdditiveScore(6, 6, 7).double()
     states, last = encoder(random(1, 7, 5))  # h_1 ... h_7 (1,7,6)

@@ -34,7 +34,7 @@ def candidates_with(chain: Chain, run: Run, step: int, *fates: str) -> dict[str,
 
 
 def beam_step_by_step() -> Finding:
-    """L4: a beam of 2 from "I am": Je -1.2, Tu -1.5; then Je suis -2.0, Je vais -2.3, as recorded by the search."""
+    """L4: from "I am": Je -1.2, Tu -1.5; then Je suis -2.0, Je vais -2.3."""
     chain, trace = table_chain(FRENCH), Trace(top=4)
     generate(chain, SOURCE, Beam(2, length_penalty=0.0), max_new_tokens=2, trace=trace)
     [run] = trace.runs
@@ -82,9 +82,7 @@ ONE_STEP_AHEAD = {
 
 
 def paths_drawn() -> Finding:
-    """J7: greedy search takes the best word and misses the best path, which a beam of 2 finds; the tree with its
-    scores.
-    """
+    """J7: the tree with its scores; a beam of 2 finds the path."""
     chain, trace = table_chain(ONE_STEP_AHEAD), Trace(top=3)
 
     def name(token: int) -> str:

@@ -113,7 +113,7 @@ def learned_spans(positions: QueryKeyPositions) -> tuple[SparseAttention, Tensor
 
 
 def learns_its_links() -> Finding:
-    """A17: links chosen by α-entmax, by rank or by a span, each with its dense limit; spans are learned."""
+    """A17: links by α-entmax, by rank or by a learned span, each with its dense limit."""
     q, k, positions = random(1, HEADS, LENGTH, WIDTH), random(1, HEADS, LENGTH, WIDTH), token_positions()
     scores = 2 * q @ k.transpose(-2, -1)
     dense = attention_weights(q, k, scale=2.0)

@@ -29,8 +29,8 @@ _LOW, _HIGH = 1e-5, 1e-1
 
 
 def hyper_parameters() -> Finding:
-    """F11: a grid has every combination; random rates are uniform in the logarithm; each rung of successive halving
-    has a third of the trials and three times the steps; the best trial is that of the lowest validation loss.
+    """F11: grids have every combination; random rates are uniform in the logarithm; successive halving keeps a third
+    of the trials for three times the steps; the lowest validation loss wins.
     """
     choices = {"training.learning_rate": _RATES, "network.d_model": _WIDTHS}
     grid = trials_of("grid", read_space(choices), None, seed=1)
@@ -79,9 +79,7 @@ def _last_loss(run: Path) -> float:
 
 
 def summaries() -> Finding:
-    """G7: a summary of each text, scored by ROUGE; a network with relative positions also reads a text that is longer
-    than all of its training.
-    """
+    """G7: by ROUGE; relative positions also read a text longer than all of the training."""
     filler = ["ontem", "choveu", "muito", "na", "cidade"]
     animals, verbs = ("gato", "cão", "pato", "lobo"), ("dorme", "pula", "come")
     records = [
@@ -130,9 +128,7 @@ _GLUE = {  # Wang et al. 2019, table 1
 
 
 def glue_table() -> Finding:
-    """G9: the nine tasks with the scores of the paper; a task with two scores counts with their mean, MNLI with that of
-    its matched and mismatched parts, and the average is that of the nine.
-    """
+    """G9: nine tasks with the paper's scores; a task's two scores, or MNLI's two parts, count with their mean."""
     suite, made, means = suite_named("glue"), [], []
     for number, row in enumerate(suite.rows):
         parts = [part for part in row.scored if part.valid]

@@ -50,7 +50,7 @@ def fine_tuned() -> Model:
 
 
 def tasks_by_prefix() -> Finding:
-    """F9: one encoder-decoder learns three tasks; the prefix of a text says which one it is."""
+    """F9: one encoder-decoder learns three tasks."""
     outputs = {prefix.strip(): prefixed().generate([f"{prefix}{a} {b}" for a, b in UNSEEN]) for prefix in PREFIXES}
     return compare(
         outputs,

@@ -57,7 +57,7 @@ def longest_match(word: str, tokenizer: Tokenizer) -> list[str]:
 
 
 def word_piece() -> Finding:
-    """D1: trains; segments by the longest match; the notes' vocabulary segments their sentence into its six pieces."""
+    """D1: the longest match; the notes' vocabulary gives their six pieces."""
     trained = train_tokenizer(TokenizerConfig(kind="wordpiece", vocab_size=500), portuguese())
     unseen = [pair.target for pair in write("valid", 100)]
     differ = sum(
@@ -94,7 +94,7 @@ def _unknown(kind: TokenizerKind, text: str) -> int:
 
 
 def unigram() -> Finding:
-    """D2: the most probable segmentation, as an exhaustive search confirms; sampling draws others; trains on text."""
+    """D2: the most probable segmentation, as exhaustive search confirms; sampling draws others."""
     scores = {"▁": -5.0, "▁gat": -2.5, "inho": -2.0, "▁ga": -1.9, "tinho": -2.4, "▁g": -1.0, "a": -0.5, "t": -3.2}
     scores |= {"▁gati": -3.9, "nho": -2.2, "i": -3.3, "n": -3.4, "h": -3.5, "o": -2.9, "g": -3.6}
     tokenizer = Tokenizer.from_vocabulary("unigram", list(scores), scores=list(scores.values()))
@@ -128,7 +128,7 @@ def unigram() -> Finding:
 
 
 def word_level() -> Finding:
-    """D3: every word outside the vocabulary is counted as out of vocabulary."""
+    """D3: words outside it are counted as out of vocabulary."""
     tokenizer = Tokenizer.from_vocabulary("word", WORD_VOCABULARY)
     ids = tokenizer.encode(SENTENCE)
     unknown = [word for word, i in zip(SENTENCE.split(), ids) if i == tokenizer.unk_id]
@@ -142,9 +142,7 @@ def word_level() -> Finding:
 
 
 def back_to_words() -> Finding:
-    """D4: every piece has its character offsets in the original text, composed or not; word labels convert both
-    ways.
-    """
+    """D4: every piece has its offsets in the original text; word labels convert both ways."""
     tokenizer = train_tokenizer(TokenizerConfig(kind="unigram", vocab_size=400), portuguese())
     text = "João não comprou pão em São Paulo."
     labels = ["B-PER", "O", "O", "O", "O", "B-LOC", "I-LOC", "O"]
@@ -166,7 +164,7 @@ def back_to_words() -> Finding:
 
 
 def special_tokens() -> Finding:
-    """D5: one table of special tokens, saved with the tokenizer; a model refuses a tokenizer that is not its own."""
+    """D5: one table, saved with the tokenizer; a model refuses another's."""
     table = standard_specials(sentinels(2))
     network = tiny_network(vocab_size=12, tokenizer_fingerprint=words().fingerprint)
     other_tokenizer = Tokenizer.from_vocabulary("word", ["I", "love", "NLP", "Eu", "amo", "gostar", "LPN"])
@@ -194,9 +192,7 @@ def special_tokens() -> Finding:
 
 
 def padded_batches() -> Finding:
-    """D6: a batch is as long as its longest sentence; accents are kept; truncation is counted and shortens the
-    longer of two texts first.
-    """
+    """D6: accents are kept; truncation is counted and shortens the longer of two texts first."""
     tokenizer = train_tokenizer(TokenizerConfig(kind="unigram", vocab_size=400), portuguese())
     texts = ["Ele está muito confortável.", "Eu amo.", "Um avô e uma avó não são iguais."]
     ids = tokenizer.encode_batch(texts)

@@ -37,7 +37,7 @@ ARGUMENTS = {
 
 
 def maximum_likelihood() -> Finding:
-    """E8: the loss is -Σ log p(y_t | y_<t, x), and its gradient by the output matrix is Σ_t (p_t - 1[y_t]) h_tᵀ."""
+    """E8: the loss is -Σ log p(y_t | y_<t, x), its gradient by the output matrix Σ_t (p_t - 1[y_t]) h_tᵀ."""
     network, batch = tiny_network(vocab_size=12, output={"tied": False}), gold_batch("I love NLP", "Eu amo PLN")
     loss, _ = losses(network, batch, Call())["vocabulary"]
     torch.autograd.backward(loss)
@@ -57,9 +57,7 @@ def maximum_likelihood() -> Finding:
 
 
 def teacher_forcing() -> Finding:
-    """F1: with teacher forcing the next input is the gold token, whatever the prediction; without, it is the
-    prediction.
-    """
+    """F1: the next input is the gold token, or the prediction."""
     network, tokenizer = tiny_network(vocab_size=12, output={"tied": False}), words()
     batch = gold_batch("I love NLP", "Eu amo PLN")
     with torch.no_grad():
@@ -86,7 +84,7 @@ def teacher_forcing() -> Finding:
 
 
 def trainer_arguments() -> Finding:
-    """F4: each argument of the notes' trainer has a key here; epochs, warm-up and validation as in a real run."""
+    """F4: each argument of the notes has a key; epochs, warm-up, validation as in a real run."""
     sections = {"training": TrainingConfig, "decoding": DecodingConfig, "data": DataConfig}
     known = {f"{name}.{field.name}" for name, section in sections.items() for field in fields(section)}
     known |= {f"--{name}" for name in inspect.signature(train).parameters}
@@ -117,7 +115,7 @@ def trainer_arguments() -> Finding:
 
 
 def save_and_load() -> Finding:
-    """F5: a saved model loads with bit-equal logits and with its tokenizer."""
+    """F5: bit-equal logits, with the tokenizer."""
     tokenizer = words()
     config = replace(tiny_network().config, vocab_size=12, tokenizer_fingerprint=tokenizer.fingerprint)
     network = EncoderDecoder(config).eval()
@@ -136,7 +134,7 @@ def save_and_load() -> Finding:
 
 
 def all_positions_at_once() -> Finding:
-    """F8: one forward pass gives the result of one pass per token, because no position depends on another's output."""
+    """F8: one pass gives the result of one pass per token."""
     network, source, target = tiny_network(), some_ids(2, 6), some_ids(2, 8)
     calls = []
     hook = network.decoder.register_forward_pre_hook(lambda stack, inputs: calls.append(1))
@@ -157,7 +155,7 @@ def all_positions_at_once() -> Finding:
 
 
 def translation() -> Finding:
-    """G6: trains from bitext; BLEU and chrF on the training pairs and on unseen ones."""
+    """G6: BLEU and chrF on the training pairs and on unseen ones."""
     shared = trained()
 
     def scores(pairs: list[tuple[str, str]]) -> tuple[float, float]:

@@ -70,9 +70,7 @@ def pretrained() -> Model:
 
 
 def masked_and_next_sentence() -> Finding:
-    """L6: "O gato está [MASK] no tapete" and "Ele está muito confortável" by a model that is trained here on a file of
-    documents of two sentences.
-    """
+    """L6: "O gato está [MASK] no tapete" and "Ele está muito confortável", by a model trained here."""
     model = pretrained()
     assert model.tokenizer is not None
     sentence, follows, words = TOPICS[0]
@@ -104,7 +102,7 @@ def is_next(model: Model, first: str, second: str) -> float:
 
 
 def filled_masks() -> Finding:
-    """G2: the words for a mask in the order of their probability, which is the softmax at the mask over words alone."""
+    """G2: words by their probability: the softmax at the mask over words alone."""
     model = pretrained()
     assert model.tokenizer is not None
     text = TOPICS[3][0].format(model.tokenizer.specials.roles["mask"])
@@ -135,9 +133,7 @@ def filled_masks() -> Finding:
 
 
 def frozen_features() -> Finding:
-    """F6: features of a frozen network, of any layer or of a learned mix of layers, pooled or per token; they are
-    stored, and training on them gives the encoder no gradient.
-    """
+    """F6: of any layer or a learned mix, pooled or per token, stored; the encoder gets no gradient."""
     base, records = pretrained(), reviews_of(TOPICS)
     texts = [record["text"] for record in records]
     with TemporaryDirectory() as name:
@@ -193,7 +189,7 @@ def _embedded(model: Model, text: str) -> Any:
 
 
 def texts_classified() -> Finding:
-    """G1: labels of texts from a local file to predictions, with precision, recall and F1 of each class."""
+    """G1: from a local file to predictions; precision, recall and F1 of each class."""
     model = classified()[0]
     texts = [("The plot was great.", "positive"), ("I loved the music a lot.", "positive"), ("I hated it.", "negative")]
     texts.append(("That actor was boring!", "negative"))
@@ -216,7 +212,7 @@ def texts_classified() -> Finding:
 
 
 def questions_answered() -> Finding:
-    """G3: an answer is a span of its context, found in windows where the context is long; its exact match and F1."""
+    """G3: a span of the context, found in windows; exact match and F1."""
     people, places = ("Ana", "Rui", "Eva", "Caio"), ("Lisboa", "Porto", "Recife", "Natal")
     records = []
     for person in people:
@@ -251,7 +247,7 @@ def questions_answered() -> Finding:
 
 
 def words_tagged() -> Finding:
-    """G4: a tag for each word, entities as spans of the text, and the F1 of entities."""
+    """G4: entities as spans of the text, and their F1."""
     people, places = ("Ana", "Rui Lima", "Eva", "Caio Reis"), ("Lisboa", "Porto", "São Paulo", "Natal")
     records = []
     for person in people:
@@ -282,7 +278,7 @@ def words_tagged() -> Finding:
 
 
 def pairs_and_numbers() -> Finding:
-    """G5: labels and numbers of pairs of texts: whether one follows from the other, and how similar they are."""
+    """G5: whether one follows from the other, and how similar they are."""
     animals, others = ("gato", "cão", "peixe", "pato", "urso", "lobo"), ("trem", "navio")
     inference, similar = [], []
     for first in animals:
@@ -311,7 +307,7 @@ def pairs_and_numbers() -> Finding:
 
 
 def vectors_of_texts() -> Finding:
-    """G8: a word has another vector in another text; the vector of a text is the mean over its tokens."""
+    """G8: a word's depends on its text; a text's is the mean over its tokens."""
     model = pretrained()
     texts = ["O gato está deitado no tapete.", "O cozinheiro prepara o gato."]
     tokens = model.features(texts)

@@ -55,8 +55,8 @@ def layers_by_hand(network: ELMo, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 @torch.no_grad()
 def elmo() -> Finding:
-    """C14: each layer has one LSTM per direction, the second layer with a skip connection; a word's vector is γ Σ
-    softmax(w)_j h_j over all layers; forward states do not depend on later words.
+    """C14: one LSTM per layer and direction, a skip connection; a word's vector is γ Σ softmax(w)_j h_j over layers;
+    forward states ignore later words.
     """
     config = NetworkConfig(
         architecture="elmo",
@@ -136,9 +136,7 @@ def windows_of(sentence: Sequence[int]) -> list[list[int]]:
 
 @torch.no_grad()
 def word_vectors() -> Finding:
-    """C15: two words that occur in the same contexts are nearest neighbours, by CBOW and by skip-gram; windows of a
-    fixed size, and a loss that ignores drawn words equal to the target.
-    """
+    """C15: words of the same contexts are nearest neighbours; the loss ignores drawn words equal to the target."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(words: tuple[str, ...]) -> str:
