@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from atento.base.errors import CapabilityError
 from atento.config.recipe import SourceConfig
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.contract import AnyStepFunction
-from atento.errors import CapabilityError
 from atento.inference.choose import step_function
 from atento.inference.packed_linear import Precision
 from atento.inference.plain import PlainStepFunction

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from atento.precision import best_precision
+from atento.base.precision import best_precision
 from atento.training.allocator import keep_freed_memory
 from benchmarks.attention_layers import DENSE, KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from atento.base.precision import available_cores
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.files.text_sources import texts_of
 from atento.networks import build_network
-from atento.precision import available_cores
 from atento.runs.fine_tuning import tune
 from atento.runs.prepare import network_for, training_batches
 from atento.runs.token_data import data_of, make_store

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import AtentoError, CapabilityError
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
-from atento.errors import AtentoError, CapabilityError
 from atento.inference.packed_linear import Precision
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.devices import device_of, peers_of, precisions_of

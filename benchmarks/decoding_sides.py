@@ -8,11 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig, network_to_dict
-from atento.convert.ctranslate2_engine import write_network
-from atento.convert.token_names import vocabulary_of
 from atento.decoding import Beam, Greedy, generate
-from atento.errors import CapabilityError
 from atento.inference.choose import Kind, step_function
 from atento.inference.packed_linear import Precision
 from atento.model import load
@@ -20,6 +18,8 @@ from atento.models.write import write_model
 from atento.networks import Network, build_network
 from atento.text.lengths import pad_batch
 from atento.training.allocator import keep_freed_memory
+from atento_cli.convert.ctranslate2_engine import write_network
+from atento_cli.convert.token_names import vocabulary_of
 from benchmarks.devices import SDPA, attend_by
 
 _NEVER = -1e4  # a bias that makes a token impossible

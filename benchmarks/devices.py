@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.errors import CapabilityError, UsageError
-from atento.precision import best_precision, resolve_device
+from atento.base.errors import CapabilityError, UsageError
+from atento.base.precision import best_precision, resolve_device
 
 SDPA, FLASH = "sdpa", "flash_attention_2"  # how `transformers` attends: PyTorch's kernel, its default, or flash-attn's
 

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.base.errors import AtentoError
 from atento.config import presets
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.decoding import Greedy, Hypothesis, generate
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
-from atento.errors import AtentoError
 from atento.inference.choose import step_function
 from atento.inference.fast_state import FastState
 from atento.inference.uneven_rows import FastRows

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from atento.base.errors import AtentoError, CapabilityError, UsageError
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.data.files.source_lines import read_lines
-from atento.errors import AtentoError, CapabilityError, UsageError
 from atento.tasks.grouping import by_length
 from atento.text import Tokenizer
 from benchmarks.devices import device_of, peers_of, precisions_of

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.tasks import EMBEDDING
-from atento.convert.layouts import convert
-from atento.convert.onnx_engine import quantize, write_graph
-from atento.convert.onnx_graphs import graphs_of
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
 from atento.tasks.grouping import by_length
+from atento_cli.convert.layouts import convert
+from atento_cli.convert.onnx_engine import quantize, write_graph
+from atento_cli.convert.onnx_graphs import graphs_of
 from benchmarks.devices import SDPA, attend_by
 
 BATCH_TOKENS = 1024  # padded tokens per batch, ours and ONNX Runtime's: 2 to 3 % of them are padding

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from atento.errors import AtentoError
-from atento.precision import best_precision
+from atento.base.errors import AtentoError
+from atento.base.precision import best_precision
 from benchmarks.family_side import CASES, SHAPES
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from benchmarks.devices import device_of, peers_of, precisions_of
 from benchmarks.finetuning_sides import (
     Operations,

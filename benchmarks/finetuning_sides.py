@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from atento.base.precision import threads
 from atento.config import presets
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
@@ -23,7 +24,6 @@ from atento.models.write import write_model
 from atento.networks import build_network
 from atento.networks.adapters import adapt
 from atento.networks.stack.stack import without_padding
-from atento.precision import threads
 from atento.training.allocator import keep_freed_memory
 from atento.training.selected_weights import trained_weights
 from atento.training.step import Updater

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from atento.base.errors import AtentoError
 from atento.decoding.risk import METHODS, minimum_bayes_risk_choice
-from atento.errors import AtentoError
 from atento.metrics.utilities import UTILITIES
 from atento_world import write
 from benchmarks.processes import about

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from atento.attention import multihead, observe
+from atento.base.precision import best_precision
 from atento.config.sections.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
-from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 from benchmarks.training import SIZES, natural_lengths

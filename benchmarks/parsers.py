@@ -4,8 +4,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
+from atento.base.nfc import nfc
 from atento.config.recipe import TokenizerConfig
-from atento.nfc import nfc
 from atento.text import split_sentences, train_tokenizer
 from atento.text.documents.html_text import parts_of
 from atento.text.words import word_spans

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 import torch.nn.functional as F
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from benchmarks.devices import device_of, peers_of, precisions_of, wait
 from benchmarks.pretraining_sides import OURS, Ours, Theirs, Work
 from benchmarks.processes import Contender, Measurement, Side, about, alternate, peak_mib

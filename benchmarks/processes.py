@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
-from atento.errors import AtentoError, CapabilityError
-from atento.start_up import machine_environment
+from atento.base.errors import AtentoError, CapabilityError
+from atento.base.start_up import machine_environment
 from benchmarks.devices import forget_peak, wait
 
 _PAUSE = 0.25  # seconds between two runs: OpenMP of some libraries keeps its threads spinning for 0.2 s

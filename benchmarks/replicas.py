@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from atento.errors import AtentoError
-from atento.precision import best_precision
+from atento.base.errors import AtentoError
+from atento.base.precision import best_precision
 from benchmarks.processes import about
 from benchmarks.replica_side import Rate, Work
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
+from atento.base.errors import AtentoError, UsageError, nearest
 from atento.config.sections.network import NetworkConfig
 from atento.data.files.source_lines import read_lines
-from atento.errors import AtentoError, UsageError, nearest
 from atento.model import load
 from benchmarks.processes import about
 from benchmarks.serving_comparison import Comparison

@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from atento.errors import AtentoError
-from atento.start_up import machine_environment
+from atento.base.errors import AtentoError
+from atento.base.start_up import machine_environment
 from benchmarks.serving_sides import Server
 
 _START_SECONDS = 300

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atento.convert.engines import convert_for
+from atento_cli.convert.engines import convert_for
 from benchmarks import serving_peers
 from benchmarks.serving_gguf import gguf_command
 
@@ -82,7 +82,7 @@ class Peer:
 
 def ours(setting: Setting, precision: str) -> Server:
     """`atento serve` at a precision."""
-    command = [setting.python, "-m", "atento.cli.start", "serve", f"m={setting.folder}", "--port", "PORT"]
+    command = [setting.python, "-m", "atento_cli.start", "serve", f"m={setting.folder}", "--port", "PORT"]
     command += ["--precision", precision, "--threads", str(setting.threads), "--quiet"]
     command += ["--workers", str(min(setting.workers, setting.threads))]
     if setting.verb == "embed":

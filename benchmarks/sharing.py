@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
+from atento.base.precision import best_precision
+from atento.base.start_up import LONG_WAITS, SHORT_WAITS, machine_environment
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
-from atento.precision import best_precision
-from atento.start_up import LONG_WAITS, SHORT_WAITS, machine_environment
 from benchmarks import decoding, decoding_sides, encoding, encoding_sides, finetuning_sides, training
 from benchmarks.processes import Contender, Measurement, Side, about, alternate, median_seconds
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import torch
 
-from atento.errors import AtentoError, CapabilityError, UsageError, nearest
+from atento.base.errors import AtentoError, CapabilityError, UsageError, nearest
 from benchmarks.processes import about, memory_mib
 from benchmarks.serving import WORKLOADS, Workload
 from benchmarks.serving_load import Started, load, running

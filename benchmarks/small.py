@@ -15,12 +15,12 @@ import torch
 
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
-from atento.convert.onnx_engine import write_graph
-from atento.convert.onnx_graphs import graphs_of
-from atento.convert.onnx_sessions import Translating
 from atento.inference.fast import FastStepFunction
 from atento.inference.fast_reader import FastReader
 from atento.model import load
+from atento_cli.convert.onnx_engine import write_graph
+from atento_cli.convert.onnx_graphs import graphs_of
+from atento_cli.convert.onnx_sessions import Translating
 from benchmarks.decoding import _KIND, Sides, compare
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Work, write_weights
 from benchmarks.processes import Side, about

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Ragged
 from atento.data.batches.planning import GPU_PARTS
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
-from atento.errors import CapabilityError
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater

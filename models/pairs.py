@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from atento.data.corpus.fetch import without_accelerator
+from atento_cli.corpus.fetch import without_accelerator
 from models.held_out import Pair, draw, everyday_pairs, read_table, write_table
 from models.readers import kde_entities, package_pairs, sentences, texts_of
 from models.registries import tree_of, unpack

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from models.held_out import Pair, read_table
 from models.pairs import cleaned
 from models.readers import texts_of

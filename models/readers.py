@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
-from atento.data.corpus.fetch import catalogue_pairs, without_accelerator
+from atento_cli.corpus.fetch import catalogue_pairs, without_accelerator
 
 Texts = Iterator[tuple[str, str]]
 BRAZILIAN = ("pt_BR", "pt-br", "pt-BR")

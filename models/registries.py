@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from atento.errors import AtentoError, MissingPartError
+from atento.base.errors import AtentoError, MissingPartError
 
 # Catalogues and manuals in Portuguese, their English sides, what menus show, and the licence.
 _WANTED = re.compile(

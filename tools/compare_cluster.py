@@ -34,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[: given.cores]
     os.sched_setaffinity(0, cores)
-    atento = [sys.executable, "-m", "atento.cli.start"]
+    atento = [sys.executable, "-m", "atento_cli.start"]
     rounds: dict[str, list[tuple[float, float]]] = {"one process": [], "cluster": [], "start of a worker": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from atento.base.precision import best_precision
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.objective import ObjectiveConfig
@@ -31,10 +32,9 @@ from atento.data.batches.planning import PlannedBatches
 from atento.models.load import read_model
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
-from atento.precision import best_precision
 from atento.released import release
-from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
+from atento.runs.run_plan import new_shapes
 from atento.tasks.split_evaluation import held_out_batches, mean_losses
 from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_kernels
 from atento.training.optimizer import learning_rate

@@ -76,7 +76,7 @@ bench() {
   local each="$3" quick=""
   [ "$minutes" = 12 ] && each=$((($3 + 1) / 2))
   [ "$device" = cpu ] && quick=--quick
-  part "$1" "$2" "$python" -m atento.cli.start bench "$1" --device "$device" --seconds "${seconds:-$each}" $quick --json
+  part "$1" "$2" "$python" -m atento_cli.start bench "$1" --device "$device" --seconds "${seconds:-$each}" $quick --json
 }
 
 if [ "$device" = cuda ]; then

@@ -102,7 +102,7 @@ def bill(extra: str) -> dict[str, object]:
     torch = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
     assert torch
     rows.append(Locked("torch", torch[1], "", (), ("atento",)))
-    version = re.search(r'^__version__ = "(.+)"', (ROOT / "src/atento/version.py").read_text(), flags=re.MULTILINE)
+    version = re.search(r'^__version__ = "(.+)"', (ROOT / "src/atento/base/version.py").read_text(), flags=re.MULTILINE)
     assert version
     needs: dict[str, list[str]] = {}
     for row in rows:

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from tools import document_checks
 from tools.document_checks import capitals, compiles, faults, kind_of, translated
 
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.text.documents import read_document
 
 PACKAGES = {

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from atento.runs.plans.projection import table
+from atento_cli.plans.projection import table
 
 page = Path(__file__).parents[1].joinpath("docs", "scaling.md")
 text = page.read_text(encoding="utf-8")

@@ -1,35 +1,35 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
-from atento.start_up import set_short_waits
-from atento.version import __version__
+from atento.base.start_up import set_short_waits
+from atento.base.version import __version__
 
 __all__ = ["AtentoError", "Index", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search"]
 __all__ += ["suggest", "suspect", "train"]
 
 TYPE_CHECKING = False  # as in `typing`, whose import takes milliseconds of the start of each command
 if TYPE_CHECKING:
-    from atento.errors import AtentoError
+    from atento.base.errors import AtentoError
     from atento.evaluation import evaluate
     from atento.model import Model, load
     from atento.retrieval.text_index import Index
-    from atento.runs.next_labels import suggest
-    from atento.runs.search.run_search import search
-    from atento.runs.suspect_labels import suspect
     from atento.runs.train import train
-    from atento.suites.run_suite import glue
     from atento.text import Tokenizer
+    from atento_cli.labels.next_labels import suggest
+    from atento_cli.labels.suspect_labels import suspect
+    from atento_cli.search.run_search import search
+    from atento_cli.suites.run_suite import glue
 
 _HOMES = {
-    "AtentoError": "atento.errors",
+    "AtentoError": "atento.base.errors",
     "Index": "atento.retrieval.text_index",
     "Model": "atento.model",
     "Tokenizer": "atento.text",
     "evaluate": "atento.evaluation",
-    "glue": "atento.suites.run_suite",
+    "glue": "atento_cli.suites.run_suite",
     "load": "atento.model",
-    "search": "atento.runs.search.run_search",
-    "suggest": "atento.runs.next_labels",
-    "suspect": "atento.runs.suspect_labels",
+    "search": "atento_cli.search.run_search",
+    "suggest": "atento_cli.labels.next_labels",
+    "suspect": "atento_cli.labels.suspect_labels",
     "train": "atento.runs.train",
 }
 

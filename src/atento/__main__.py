@@ -1,5 +1,5 @@
 """`python -m atento`: the command line."""
 
-from atento.cli.start import main
+from atento_cli.start import main
 
 main()

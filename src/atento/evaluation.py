@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, Unpack
 
+from atento.base.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
+from atento.base.precision import threads as thread_scope
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.task_spec import Field
@@ -23,13 +25,11 @@ from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.splits import Split, split_of
 from atento.data.records.values import as_written
-from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import Score, metric_named
 from atento.metrics.label_names import class_name
 from atento.metrics.metric_table import row_named
 from atento.model import Model, load
 from atento.models.model_folder import AnsweringConfig, section_of
-from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.split_evaluation import metric_options, scored, usual_metrics

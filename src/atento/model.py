@@ -13,24 +13,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import CapabilityError, UsageError
+from atento.base.limits import path_of
+from atento.base.precision import resolve_device
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import network_to_dict
 from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError, UsageError
 from atento.inference.choose import NetworkStepFunction, Watch, check_int8, engine_of, pack_weights, reader
 from atento.inference.engine import Engine
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
-from atento.limits import path_of
 from atento.models.load import load_model, precision_type
 from atento.models.model_folder import CALIBRATION
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
 from atento.models.write import save_model
 from atento.networks import Network, parameter_count, with_head
-from atento.precision import resolve_device
 from atento.released.load_report import LoadReport
 from atento.tasks.attending import attention_record
 from atento.tasks.classification import classifications, classify

@@ -6,7 +6,7 @@ python -m atento_models [NAME ...]
 import argparse
 import sys
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.models.shipped import shipped_models
 from atento.storage.manifest import verify
 

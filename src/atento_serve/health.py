@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.version import __version__
+from atento.base.version import __version__
 from atento_serve.api.language_codes import pair_in
 from atento_serve.http.metrics import CONTENT_TYPE
 from atento_serve.http.service import Service

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
-from atento.errors import AtentoError, UsageError
+from atento.base.errors import AtentoError, UsageError
 from atento_serve.app import admin_application, application
 from atento_serve.engine.engine import Engine
 from atento_serve.http.clients import Clients

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 
 T = TypeVar("T")
 Truncate = Literal["error", "left", "right"]

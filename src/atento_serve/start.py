@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atento.errors import AtentoError, UsageError
+from atento.base.errors import AtentoError, UsageError
 from atento_serve.engine.engine import Engine
 from atento_serve.http.hosts import is_loopback
 from atento_serve.settings import Limits, ModelSettings, StudioSettings

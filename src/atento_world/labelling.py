@@ -7,7 +7,7 @@ from itertools import count as numbers
 from random import Random
 from typing import Any
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento_world.pairs import Pair, Word, finished, spell
 from atento_world.phrases import Phrase
 from atento_world.scenes import Scene, changed_participant, changed_verb, draw_place, draw_scene

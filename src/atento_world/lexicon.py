@@ -11,7 +11,7 @@ An English word has one Portuguese word, unless the sentence decides (ser and es
 from dataclasses import dataclass
 from functools import cache
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_world import adjectives, expressions, names, nouns, verbs
 from atento_world.inflection import (
     Conjugation,

@@ -5,7 +5,7 @@ from functools import cache
 from hashlib import blake2b
 from random import Random
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento_world import held_out as longer
 from atento_world import questions, relatives, statements
 from atento_world.events import Sentence

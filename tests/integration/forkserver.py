@@ -41,8 +41,8 @@ LARGE, COLLAPSE = 2 << 20, 25  # bytes of a large page, and what `madvise` is as
 LATE = ("atento.text.documents", "matplotlib.figure", "matplotlib.backends.backend_agg", "rich._emoji_codes")
 # Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
 FORKED = (
-    *("atento_serve.engine.", "atento_serve.studio.", "atento.runs.search.", "atento.convert."),
-    "atento.cli.block_worker",
+    *("atento_serve.engine.", "atento_serve.studio.", "atento_cli.search.", "atento_cli.convert."),
+    "atento_cli.block_worker",
 )
 SERVICE = ("atento_serve.server", "atento_serve.engine.worker", "atento_serve.studio.screen_table")
 
@@ -66,11 +66,8 @@ def imports() -> None:
     import torch.profiler._cupti_monitor  # as do its first steps
     import typer.rich_utils  # for help
 
-    import atento.cli.main
-    import atento.demo
-    import atento.evaluation
-    import atento.model
-    import atento.runs.train
+    import atento_cli.demo
+    import atento_cli.main
     from atento.config.reading.loading import load_recipe
 
     for name in LATE:
@@ -84,7 +81,7 @@ def imports() -> None:
 
         assert sklearn
 
-    typer.main.get_command(atento.cli.main.application())  # imports the module of every command
+    typer.main.get_command(atento_cli.main.application())  # imports the module of every command
     pydantic.TypeAdapter(int)  # the first one looks through all packages for plugins of pydantic
     for name in ("micro-world-en-pt", "micro-world-mixture"):  # the types of the keys, which are kept
         load_recipe(name, environment={})
@@ -226,7 +223,7 @@ def run(request: dict[str, Any]) -> int:
             return outcome(lambda: getattr(function, "__wrapped__", function)(**arguments))
         if request["program"]:
             return outcome(lambda: exec(request["program"], {"__name__": "__main__"}))
-        from atento.cli.main import main as command
+        from atento_cli.main import main as command
 
         return outcome(command)
     except BaseException:
@@ -455,9 +452,9 @@ def rate_from_the_start() -> None:
 
 def told_at_once() -> None:
     """Progress is told after every batch, not every half minute."""
-    import atento.cli.command_progress
+    import atento_cli.command_progress
 
-    atento.cli.command_progress.EVERY = 0.0
+    atento_cli.command_progress.EVERY = 0.0
 
 
 def rate_explodes() -> None:

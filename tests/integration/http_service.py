@@ -209,7 +209,7 @@ def served(
     arguments: Sequence[str],
     *,
     environment: dict[str, str] | None = None,
-    program: Sequence[str] = ("-m", "atento.cli.start"),
+    program: Sequence[str] = ("-m", "atento_cli.start"),
     command: str = "serve",
     python: str | Path | None = None,
     port: int = 0,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.data.files.source_lines import read_lines
-from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.runs.train import TrainedRun
 from atento.tasks import question_answering
 from conftest import ForkServer, refused

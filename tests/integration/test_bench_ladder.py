@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import RecipeError, UsageError
+from atento.base.errors import RecipeError, UsageError
 from atento_lab.studies.ladder import documents, measure_ladder, read_ladder, report_ladder
 from atento_world import labelled
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from atento import train
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from benchmarks.serving import WORKLOADS, measure_serving
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from benchmarks import sizing
 from benchmarks.sizing import measure_sizing
 

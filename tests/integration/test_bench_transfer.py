@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import atento
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_lab.studies.transfer import _differences, measure_transfer, report_transfer
 
 SIZES = {

@@ -16,7 +16,7 @@ WAYS = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--moun
 SCRIPT = '''
 import json, logging, os, pathlib, shutil, sys
 import torch
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage import checkpoint
 from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
 from atento.training.journal import Journal, read_journal
@@ -101,7 +101,7 @@ TRAINING = """
 import sys
 from pathlib import Path
 import atento
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 
 said = []
 try:
@@ -123,8 +123,8 @@ VECTORS = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from atento.cli.commands.embed import _write
-from atento.errors import AtentoError
+from atento_cli.commands.embed import _write
+from atento.base.errors import AtentoError
 
 disk = Path(sys.argv[1])
 small, large = np.ones((8, 4), np.float32), np.random.default_rng(1).random((50_000, 4), np.float32)

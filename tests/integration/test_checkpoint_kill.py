@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import clean, load_checkpoint, newest, retain, save_checkpoint
 from conftest import in_small_process
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.storage.lock import RunLock
 
 pytestmark = pytest.mark.integration

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import AtentoWarning, DataError, UsageError
 from atento.data.files.source_lines import read_lines
 from atento.data.objectives.labels import inputs_of, texts_as_store
-from atento.errors import AtentoWarning, DataError, UsageError
 from atento.runs.train import TrainedRun
 from atento.tasks.text_outputs import text_outputs
 from atento.text.characters import sentence_characters

@@ -14,12 +14,12 @@ import torch
 import typer
 
 import atento
-from atento.cli.main import application
+from atento_cli.main import application
 from conftest import ENVIRONMENT, ForkServer, refused
 
 pytestmark = pytest.mark.integration
 
-PLAIN = [sys.executable, "-c", "from atento.cli.main import main; main()"]
+PLAIN = [sys.executable, "-c", "from atento_cli.main import main; main()"]
 
 
 def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -141,7 +141,7 @@ def test_an_empty_name_of_a_file(server: ForkServer, here: Path) -> None:
 LIGHT = """
 import sys
 sys.argv = ["atento", *{argv!r}]
-from atento.cli.main import main
+from atento_cli.main import main
 try:
     main()
 except SystemExit as end:

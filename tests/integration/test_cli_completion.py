@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.measurements import MEASUREMENTS
 from atento.config.presets import PRESETS
 from atento.config.reading.recipe_layers import shipped
 from atento.metrics import METRICS
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import UTILITIES
 from atento.models.shipped import shipped_models
+from atento_cli.measurements import MEASUREMENTS
 from atento_lab.notes.table import ROWS
 from atento_lab.studies import BENCHES as STUDIES
 from benchmarks import BENCHES
@@ -95,7 +95,7 @@ def test_the_measurements_that_are_listed_are_those_that_run() -> None:
 
 LIGHT = """
 import sys
-from atento.cli.main import main
+from atento_cli.main import main
 try:
     main()
 except SystemExit as end:
@@ -123,7 +123,7 @@ def test_bash_completes_what_show_completion_prints(data: Path, tmp_path: Path) 
     if shutil.which("bash") is None:
         pytest.skip("needs bash")
     script = tmp_path / "atento"
-    script.write_text(f"#!{sys.executable}\nfrom atento.cli.main import main\nmain()\n", encoding="utf-8")
+    script.write_text(f"#!{sys.executable}\nfrom atento_cli.main import main\nmain()\n", encoding="utf-8")
     script.chmod(0o755)
     asked = """
 source <(_ATENTO_COMPLETE=source_bash atento)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from atento.cli.main import application
+from atento_cli.main import application
 from conftest import ForkServer, lines_of
 
 pytestmark = pytest.mark.integration

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from atento.cli.main import application
+from atento_cli.main import application
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.commands.attend import ENDINGS
 from atento.inspection import attention_record
+from atento_cli.commands.attend import ENDINGS
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration

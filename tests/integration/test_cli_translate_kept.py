@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.errors import DataError, UsageError
+from atento.base.errors import DataError, UsageError
 from atento.model import Model
 from atento.tasks import attending
 from atento.tasks.word_links import word_links

@@ -19,7 +19,7 @@ from conftest import ENVIRONMENT, ForkServer, refused
 
 pytestmark = pytest.mark.integration
 
-PLAIN = [sys.executable, "-c", "from atento.cli.start import main; main()"]
+PLAIN = [sys.executable, "-c", "from atento_cli.start import main; main()"]
 
 
 def lines(path: Path, side: int) -> list[str]:

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import atento
-from atento.cli import lines as cli_lines
-from atento.cli.block_worker import BlockServer
-from atento.cli.line_work import Work
-from atento.cli.main import command_function
-from atento.errors import DataError
-from atento.scale.inputs import Input
-from atento.scale.line_blocks import Block, Plan, Reading
-from atento.scale.workers import Answer
+from atento.base.errors import DataError
+from atento_cli import lines as cli_lines
+from atento_cli.block_worker import BlockServer
+from atento_cli.line_work import Work
+from atento_cli.main import command_function
+from atento_cli.scale.inputs import Input
+from atento_cli.scale.line_blocks import Block, Plan, Reading
+from atento_cli.scale.workers import Answer
 from atento_world import write
 from conftest import ForkServer, refused
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 import atento
+from atento.base.errors import DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.records.labelled_data import reading_of, source_of
 from atento.data.records.splits import Split
-from atento.errors import DataError, UsageError
 from atento.evaluation import columns_learned
 from atento.runs.model_config import facts_of_data
 from conftest import ForkServer

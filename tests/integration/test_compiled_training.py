@@ -9,7 +9,7 @@ import torch
 
 import atento
 from atento.attention.dropout import Randomness, add_dropout, dropout_mask
-from atento.errors import RecipeError, UsageError
+from atento.base.errors import RecipeError, UsageError
 from runs import events
 
 pytestmark = pytest.mark.integration

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
+from atento.base.splitmix import hashes, uniform
 from atento.config.sections.confidence import ConfidenceConfig
-from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
 from atento.evaluation import calibrate
 from atento.inspection.figures.classifier_figures import reliability_svg, wilson
+from atento.models.model_hash import model_files
 from atento.runs.train import TrainedRun
-from atento.scale.model_hash import model_files
-from atento.splitmix import hashes, uniform
 from atento.tasks.calibrating import _steps, fit_confidence, fitted_temperature
 from conftest import ForkServer
 from test_classification import NAMES, WORDS, recipe

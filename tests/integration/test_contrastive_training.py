@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import spearmanr
 
 import atento
+from atento.base.errors import AtentoError
 from atento.data.objectives.multiple_negatives import candidates
-from atento.errors import AtentoError
 from atento.metrics import METRICS
 from atento.runs.train import TrainedRun
 from conftest import ForkServer, refused

@@ -92,7 +92,7 @@ def test_c16_older_weights_of_a_hub_name(server: ForkServer, released: Path, tmp
     older(released, cache / "snapshots" / ("0" * 40))
     offline = "from huggingface_hub import constants; "  # the environment has been read
     offline += f"constants.HF_HUB_CACHE, constants.HF_HUB_OFFLINE = {str(tmp_path / 'hub')!r}, True; "
-    program = f"{offline}from atento.cli.main import main; main()"
+    program = f"{offline}from atento_cli.main import main; main()"
     done = server.run("convert", "someone/small", "--to", "atento", "--out", "ours", cwd=tmp_path, program=program)
     assert done.status == 0, done.stderr
     found = atento.load(tmp_path / "ours")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.precision import cpu_features
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
-from atento.precision import cpu_features
 from atento.text import Tokenizer
 from conftest import Done, ForkServer
 
@@ -159,9 +159,9 @@ def test_heads_of_pretraining_are_left_out_with_a_warning(run: Command, tmp_path
 
 def test_another_output_is_refused_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted fault: one weight of the converted network is wrong."""
-    from atento.convert import ctranslate2_spec
-    from atento.convert.engines import convert_for
-    from atento.errors import AtentoError
+    from atento.base.errors import AtentoError
+    from atento_cli.convert import ctranslate2_spec
+    from atento_cli.convert.engines import convert_for
 
     translator().save(tmp_path / "m")
     right = ctranslate2_spec._set_feed_forward
@@ -178,8 +178,8 @@ def test_another_output_is_refused_and_nothing_stays(tmp_path: Path, monkeypatch
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atento.convert import comparison
-    from atento.convert.engines import convert_for
+    from atento_cli.convert import comparison
+    from atento_cli.convert.engines import convert_for
 
     translator().save(tmp_path / "m")
 
@@ -195,8 +195,8 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from atento.convert.engines import convert_for
-    from atento.errors import MissingPartError
+    from atento.base.errors import MissingPartError
+    from atento_cli.convert.engines import convert_for
 
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else real(name))
@@ -208,7 +208,7 @@ def test_the_tokenizer_adds_what_the_model_reads(tmp_path: Path) -> None:
     """`tokenizers` alone gives the ids that Atento gives, special tokens included."""
     from tokenizers import Tokenizer as Theirs
 
-    from atento.convert.engines import tokenizer_files
+    from atento_cli.convert.engines import tokenizer_files
 
     content = tokenizer_files(translator())["tokenizer.json"]
     theirs = Theirs.from_str(content.decode())

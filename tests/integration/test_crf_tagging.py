@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import atento
-from atento.convert.engines import convert_for
+from atento.base.errors import CapabilityError, DataError, RecipeError
 from atento.data.files.source_lines import read_lines
-from atento.errors import CapabilityError, DataError, RecipeError
 from atento.metrics.tag_schemes import converted, illegal
 from atento.models.peft import save_adapter
 from atento.networks.heads import CRFHead
 from atento.runs.train import TrainedRun
 from atento.tasks.tagging import word_tags
+from atento_cli.convert.engines import convert_for
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration

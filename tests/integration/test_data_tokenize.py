@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import atento
+from atento.base.errors import DataError
 from atento.config.reading.loading import load_recipe
-from atento.errors import DataError
 from atento.runs.token_data import make_store
 from atento.text import text_workers
 from conftest import ForkServer
@@ -125,7 +125,7 @@ PEAK = """
 import resource, sys
 import numpy as np
 from atento.config.reading.loading import load_recipe
-from atento.splitmix import permuted
+from atento.base.splitmix import permuted
 from atento.runs.token_data import make_store
 loaded = load_recipe("my.yaml", ["data.held_out=0", "tokenizer={path: pieces}"])
 store = make_store(loaded, lambda line: None, shard_tokens=1 << 20).store
@@ -143,7 +143,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 def test_memory_is_bounded_for_a_text_of_300_mb(tmp_path: Path) -> None:
     """694 MiB were measured, of which PyTorch takes about 220; the ids as lists would take 3 GiB."""
     write(tmp_path, 20_000)
-    command = [sys.executable, "-c", "from atento.cli.start import main; main()", "tokenizer", "train", "text.txt"]
+    command = [sys.executable, "-c", "from atento_cli.start import main; main()", "tokenizer", "train", "text.txt"]
     subprocess.run([*command, "--out", "pieces", "--kind", "bpe", "--vocab-size", "330"], cwd=tmp_path, check=True)
     block = (tmp_path / "text.txt").read_bytes()
     with (tmp_path / "text.txt").open("wb") as file:

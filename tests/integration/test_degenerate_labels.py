@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import AtentoError, DataError
 from atento.config.tables.tasks import TASKS
-from atento.errors import AtentoError, DataError
 from atento.metrics import METRICS, paired_test, report_table
 from atento.tasks.score_files import read_items, where_all_say
 

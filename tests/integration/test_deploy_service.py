@@ -74,7 +74,7 @@ def test_the_service_runs_where_nothing_but_tmp_can_be_written(model: Path, tmp_
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [word.replace("8000", str(port)) for word in words("ENTRYPOINT")]
-    command = [sys.executable, "-m", "atento.cli.start", *command[1:], "tiny=/mnt", "--threads", "1"]
+    command = [sys.executable, "-m", "atento_cli.start", *command[1:], "tiny=/mnt", "--threads", "1"]
     environment = os.environ | {"HOME": "/tmp", "PACKAGES": sys.prefix, "PYTHONDONTWRITEBYTECODE": "1"}
     refused = subprocess.run(
         ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command],

@@ -298,7 +298,7 @@ def test_what_the_python_page_shows(session: Session, capsys: pytest.CaptureFixt
     assert len(seen["given"].tokens) == len(seen["given"].log_probs)
     said = capsys.readouterr().out
     assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in said
-    assert issubclass(atento.errors.UsageError, atento.AtentoError)
+    assert issubclass(atento.base.errors.UsageError, atento.AtentoError)
 
 
 def test_the_notes_metrics_on_local_files(session: Session) -> None:

@@ -157,9 +157,9 @@ def test_files_of_an_explanation(tmp_path: Path) -> None:
     one.save(tmp_path / "why.svg")
     drawn = (tmp_path / "why.svg").read_text(encoding="utf-8")
     assert drawn == explanation_svg(one) and "<script" not in drawn and "−0.500" in drawn
-    with pytest.raises(atento.errors.UsageError, match="must end in"):
+    with pytest.raises(atento.base.errors.UsageError, match="must end in"):
         one.save(tmp_path / "why.txt")
-    with pytest.raises(atento.errors.UsageError, match="at least one explanation"):
+    with pytest.raises(atento.base.errors.UsageError, match="at least one explanation"):
         explanation_page([])
     assert "iframe sandbox" in one._repr_html_()
 

@@ -18,7 +18,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import atento
-from atento.cli.decoding_options import flags_of
+from atento.base.errors import RecipeError, UsageError
 from atento.config.presets import PRESETS, preset
 from atento.config.reading.explaining import field_texts
 from atento.config.sections.decoding import DecodingConfig
@@ -31,13 +31,13 @@ from atento.data.records.memory import records_in
 from atento.decoding.exact import exact_search
 from atento.decoding.generate import STRATEGIES, generate
 from atento.decoding.strategies import Greedy
-from atento.errors import RecipeError, UsageError
 from atento.metrics import METRICS, paired_test
 from atento.model import Model
 from atento.released import FAMILIES
 from atento.runs.train import TrainedRun
 from atento.tasks.decoding_setup import RULES, rules_of
 from atento.tasks.verb_table import VERBS
+from atento_cli.decoding_options import flags_of
 from atento_lab.notes.table import ROWS, rows_named, run
 from atento_serve.api.decoding import names_of, option_fields
 from atento_serve.app import ROUTES
@@ -242,7 +242,7 @@ def test_the_command_prints_what_the_method_returns(
 def program(added: ModuleType) -> list[str]:
     """What Python runs to be the command `atento` with the examples."""
     start = f"import sys; sys.path.insert(0, {str(Path(str(added.__file__)).parent)!r}); import {added.__name__}"
-    return ["-c", f"{start}; from atento.cli.main import main; main()"]
+    return ["-c", f"{start}; from atento_cli.main import main; main()"]
 
 
 def test_the_command_atento_train_trains_the_task_and_says_what_comes_next(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.errors import AtentoError, DataError
 from atento.config.recipe import SourceConfig
-from atento.data.corpus.fetch import CATALOGUES, fetch_catalogues, fetch_libreoffice
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.data.records.splits import overlap
-from atento.errors import AtentoError, DataError
+from atento_cli.corpus.fetch import CATALOGUES, fetch_catalogues, fetch_libreoffice
 
 pytestmark = pytest.mark.integration
 

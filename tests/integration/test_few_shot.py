@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import atento
+from atento.base.errors import AtentoError, DataError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.initial import ClassifierConfig
 from atento.data.records.memory import by_split
 from atento.data.records.splits import Split
-from atento.errors import AtentoError, DataError
 from atento.runs.classifier import fitted_classifier
 from atento.runs.train import head_overrides, pairs_of_labels, vectors_recipe
 from conftest import ForkServer

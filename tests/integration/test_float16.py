@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import atento
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.training import run, step
 from atento.training.optimizer import LossScale
 from runs import differences, events, state

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import DataError, UsageError
 from atento.data.records.splits import fold_of
-from atento.errors import DataError, UsageError
-from atento.runs.cross_validation import cross_validate
 from atento.tasks.verb_table import VERBS
 from atento.training import loop
+from atento_cli.search.cross_validation import cross_validate
 from conftest import ForkServer
 from test_classification import recipe, records
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
-from atento.errors import RecipeError
 from atento.networks.frozen import FrozenVectors
 from atento.runs.run_identity import located
 from runs import events

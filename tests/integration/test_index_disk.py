@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.errors import DataError, UsageError
+from atento.base.errors import DataError, UsageError
 from atento.retrieval import text_index
 from atento.retrieval.index_folder import INDEX, State, read_index, read_state, writing
 from atento.retrieval.index_segments import Document
@@ -153,7 +153,7 @@ import os, sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from test_index_disk import held, made, opened
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 
 disk = Path(sys.argv[1])
 made(disk / "i", "a", "b")

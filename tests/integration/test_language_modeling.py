@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import atento
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
 from atento_world import write
 from conftest import ForkServer
 

@@ -15,15 +15,15 @@ from typer.testing import CliRunner, Result
 
 import atento
 from atento import load
-from atento.cli.commands.score import register
-from atento.convert import comet_checkpoint
-from atento.convert.layouts import convert
-from atento.convert.unpickle import unpickle
+from atento.base.errors import AtentoError
 from atento.data.records.splits import Split
-from atento.errors import AtentoError
 from atento.models.shipped import shipped_models
 from atento.tasks.learned_metrics import learned_metric
 from atento.tasks.split_evaluation import sources_of
+from atento_cli.commands.score import register
+from atento_cli.convert import comet_checkpoint
+from atento_cli.convert.layouts import convert
+from atento_cli.convert.unpickle import unpickle
 from atento_world import write
 from comet_folders import CASES, write_comet
 

@@ -10,10 +10,10 @@ import torch
 import yaml
 
 import atento
+from atento.base.errors import DataError, RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.records.memory import records_in
 from atento.data.records.reader import SOURCE_AND_TARGET, TEXT
-from atento.errors import DataError, RecipeError, UsageError
 from atento.metrics import bleu, chrf
 from atento_world import write
 from runs import last, tensors

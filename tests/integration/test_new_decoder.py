@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import RecipeError, UsageError
 from atento.config.recipe import TokenizerConfig
-from atento.errors import RecipeError, UsageError
 from atento.networks import Encoder, EncoderDecoder
 from atento.text import train_tokenizer
 from conftest import ForkServer

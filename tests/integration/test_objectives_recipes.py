@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.masking import Masking
 from atento.data.files.source_lines import read_lines
 from atento.data.objectives.span_corruption import restored, sentinel_ids
 from atento.decoding import Greedy, generate
-from atento.errors import RecipeError, UsageError
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.tasks.filling import between
 

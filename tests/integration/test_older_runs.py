@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 import atento
+from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
-from atento.errors import UsageError
 
 TINY = {
     "task": "language-modeling",

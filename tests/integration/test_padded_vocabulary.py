@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.errors import TokenizerError
 from atento.config.sections.network_parts import InputConfig, OutputConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import TokenizerError
 from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento.text.specials import SpecialTokens

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import atento
-from atento.errors import RecipeError
+from atento.base.errors import RecipeError
 from atento.training import step
 from runs import differences, events
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import atento
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.metrics import METRICS
 from atento.runs.train import TrainedRun
 from atento.tasks.hard_negatives import Mining, mined

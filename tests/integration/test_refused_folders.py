@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import AtentoError, DataError, UsageError
+from atento.base.errors import AtentoError, DataError, UsageError
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import NewFolder
 from conftest import ForkServer, refused

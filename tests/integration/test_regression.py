@@ -11,17 +11,17 @@ import torch
 import transformers
 
 import atento
-from atento.cli.commands.train import _print
+from atento.base.errors import DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.batch import Draw, Ragged
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import Labels, texts_as_store
-from atento.errors import DataError, UsageError
 from atento.models.card import model_card
 from atento.networks import build_network
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.runs.train import TrainedRun
 from atento.training.losses import Call, losses
+from atento_cli.commands.train import _print
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration

@@ -273,7 +273,7 @@ def test_what_processes_are_refused(server: ForkServer, place: Path) -> None:
 def test_the_launcher_restarts_after_a_kill_and_passes_signals_on(server: ForkServer, place: Path) -> None:
     """One launch: a process is killed, and all continue from the last checkpoint; SIGTERM stops them; one continues."""
     settings = (*EXACT, "training.steps=48", "training.validate_every=24", "--out", "run")
-    command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--nproc", "2", *settings]
+    command = [sys.executable, "-m", "atento_cli.start", "train", "tiny.yaml", "--nproc", "2", *settings]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
         wait_for(place / "run", 4, launcher)
         workers = children(launcher.pid)
@@ -293,7 +293,7 @@ def test_the_launcher_restarts_after_a_kill_and_passes_signals_on(server: ForkSe
 @pytest.mark.slow
 def test_processes_end_with_a_checkpoint_when_their_launcher_is_killed(server: ForkServer, place: Path) -> None:
     settings = (*EXACT, "training.steps=4000", "training.validate_every=4000", "training.checkpoint_every=100")
-    command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--out", "run", "--nproc", "2"]
+    command = [sys.executable, "-m", "atento_cli.start", "train", "tiny.yaml", "--out", "run", "--nproc", "2"]
     with subprocess.Popen([*command, *settings], cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
         wait_for(place / "run", 100, launcher)
         workers = children(launcher.pid)
@@ -334,7 +334,7 @@ def gone(pids: list[int]) -> bool:
 )
 def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number: signal.Signals, workers: int) -> None:
     """While the launcher imports PyTorch, and while its processes do."""
-    command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]
+    command = [sys.executable, "-m", "atento_cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
         deadline = time.monotonic() + 120
         while len(started := children(launcher.pid)) < workers or not handles(launcher.pid, signal.SIGUSR1):

@@ -558,7 +558,7 @@ def test_n1_another_process_with_another_hash_seed_makes_the_same_run(
 
     from conftest import ENVIRONMENT
 
-    command = [sys.executable, "-c", "from atento.cli.main import main; main()", *TINY, "--out", "run-1"]
+    command = [sys.executable, "-c", "from atento_cli.main import main; main()", *TINY, "--out", "run-1"]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": "7"}
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, timeout=120)
     assert done.returncode == 0 and done.stdout == b""

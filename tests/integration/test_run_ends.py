@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from atento.errors import CheckpointError, UsageError
+from atento.base.errors import CheckpointError, UsageError
 from atento.models.model_folder import find_model
 from atento.storage.average_weights import average_run
 from atento.storage.checkpoint import load_checkpoint

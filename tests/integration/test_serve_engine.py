@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atento.base.errors import ModelError, UsageError
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import ModelError, UsageError
 from atento.model import Model, load
 from atento_serve.engine.engine import Engine
 from atento_serve.engine.outbox import failure_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import ModelError
+from atento.base.errors import ModelError
 from atento.model import Model, load
 from atento_serve.engine.process import WorkerProcess, threads_of
 from atento_serve.jobs import Failed, Job, Usage

@@ -321,7 +321,7 @@ def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(fol
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "atento.cli.start", "serve", *arguments]
+    line = [sys.executable, "-m", "atento_cli.start", "serve", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -356,7 +356,7 @@ def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> No
 def test_wrong_usage_is_refused_before_a_model_is_loaded(
     folder: Path, arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atento.cli.main import main
+    from atento_cli.main import main
 
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.MonkeyPatch.context() as patch:
         words = {"SAME": str(folder / "lm"), "TAKEN": str(taken.getsockname()[1])}

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import atento
+from atento.base.errors import UsageError
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import UsageError
 from atento.model import Model
 from atento_serve.engine.verbs import describe, fitted
 from atento_serve.settings import Limits

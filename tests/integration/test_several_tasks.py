@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import CapabilityError, DataError, ModelError, RecipeError, UsageError
 from atento.data.files.source_lines import read_lines
-from atento.errors import CapabilityError, DataError, ModelError, RecipeError, UsageError
 from atento.runs.train import TrainedRun
 from conftest import ForkServer, refused
 from http_service import Served, error_of, served

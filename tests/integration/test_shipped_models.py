@@ -8,7 +8,7 @@ import pytest
 from tools import models as tool
 
 import atento
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.models.model_folder import find_model
 from atento.models.shipped import shipped_models
 from atento.networks import parameter_count

@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks as checks
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.sklearn import Classifier, Embedder, Regressor, Tagger
 
 pytestmark = pytest.mark.integration

@@ -14,14 +14,13 @@ from transformers import AutoModel
 
 import atento
 from atento.attention.observe import observe
+from atento.base.errors import CapabilityError, RecipeError, TokenizerError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
-from atento.convert.ctranslate2_engine import why_not_held
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.errors import CapabilityError, RecipeError, TokenizerError, UsageError
 from atento.inference.choose import pack_weights
 from atento.inference.encoder_reading import SourceReader
 from atento.inference.packed_modules import copy_sharing_weights
@@ -31,6 +30,7 @@ from atento.networks import EncoderDecoder, build_network
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
+from atento_cli.convert.ctranslate2_engine import why_not_held
 from conftest import ForkServer
 from released_folders import write_released
 from runs import differences, events, last, tensors

@@ -11,7 +11,7 @@ import pytest
 
 import atento
 import atento_serve
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.inspection.figures.network_diagram import network_text
 from atento.networks.describe import describe
 from http_service import Served, served

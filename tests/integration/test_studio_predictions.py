@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import atento
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.studio.screen_table import answer
 from atento_serve.studio.shelf import Shelf

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import atento
-from atento.errors import CapabilityError, DataError, UsageError
-from atento.runs.next_labels import suggest
-from atento.runs.suspect_labels import suspect
+from atento.base.errors import CapabilityError, DataError, UsageError
+from atento_cli.labels.next_labels import suggest
+from atento_cli.labels.suspect_labels import suspect
 from conftest import ForkServer
 from test_classification import NAMES, recipe, records
 from test_tagging import recipe as recipe_of_tags

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError
 from atento.data.files.source_lines import read_lines
-from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError
 from atento.runs.train import TrainedRun
 from atento.tasks.tagging import word_tags
 from conftest import ForkServer, refused

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 import atento
+from atento.base.errors import AtentoError, RecipeError
 from atento.config.reading.loading import load_recipe, recipe_schema
-from atento.errors import AtentoError, RecipeError
 from atento.tasks.tagging import word_tags
 
 pytestmark = pytest.mark.integration

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.terminal import printable
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
-from atento.terminal import printable
 from atento.text import train_tokenizer
 from conftest import fork_server
 
@@ -57,7 +57,7 @@ WALK = [
 
 def run_all(commands: Path) -> None:
     """In a process of its own: the command lines of a file."""
-    from atento.cli.main import main
+    from atento_cli.main import main
 
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  as on a terminal
     for argv in json.loads(commands.read_text(encoding="utf-8")):
@@ -169,9 +169,9 @@ def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
 def test_what_is_written_while_a_bar_is_drawn(here: Path) -> None:
     program = f"""
 import io, logging
-from atento.cli.command_progress import Progress
+from atento_cli.command_progress import Progress
 from atento_serve.http.logs import Log
-from atento.terminal import echo, show_log
+from atento.base.terminal import echo, show_log
 from atento.training.progress import Reporter
 show_log()
 log = io.StringIO()

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import atento
+from atento.base.errors import CapabilityError, RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
-from atento.errors import CapabilityError, RecipeError
 from atento.runs.prepare import read_data
 from atento.runs.train import TrainedRun
 from conftest import ForkServer

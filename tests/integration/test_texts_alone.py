@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import AtentoError
 from atento.config.recipe import TokenizerConfig
-from atento.errors import AtentoError
 from atento.models.load import read_model
 from atento.models.vocabulary_exchange import exchanged, spelled_by
 from atento.text import train_tokenizer

@@ -9,7 +9,7 @@ import pytest
 
 import atento
 import atento.training.trackers as trackers
-from atento.errors import MissingPartError, RecipeError
+from atento.base.errors import MissingPartError, RecipeError
 from atento.training.journal import read_journal
 from atento.training.trackers import TrackedRun, Trackers, scalars
 from runs import differences

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import atento
 import atento.training.run as saving
+from atento.base.errors import CheckpointError, TrainingError
 from atento.data.batches.planning import PlannedBatches
-from atento.errors import CheckpointError, TrainingError
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.writer import CheckpointWriter
 from atento.training.optimizer import Optimizer

@@ -56,7 +56,7 @@ def agents(nodes: list[str], cwd: Path, *settings: str) -> "list[subprocess.Pope
                 *("ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes=2"),
                 *("--nproc-per-node=1", "--max-restarts=0", "--rdzv-backend=c10d", "--rdzv-id=run"),
                 *(f"--local-addr=10.77.0.{number}", "--rdzv-endpoint=10.77.0.1:29500"),
-                *(f"--rdzv-conf=is_host={int(number == 1)}", "-m", "atento.cli.start", "train", "tiny.yaml"),
+                *(f"--rdzv-conf=is_host={int(number == 1)}", "-m", "atento_cli.start", "train", "tiny.yaml"),
                 *("--out", "run", *settings),
             ],
             cwd=cwd,

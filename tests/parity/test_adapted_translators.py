@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import shipped, shipped_text
-from atento.errors import RecipeError
 from atento.models.transplant import is_by_token
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.storage.vectors import read_vectors

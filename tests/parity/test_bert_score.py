@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers as hf
 
-from atento.errors import ScoreWarning
+from atento.base.errors import ScoreWarning
 from atento.metrics import paired_test
 from atento.tasks.learned_metrics import learned_metric
 from released_folders import TEXTS, write_released

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 
 import atento
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.released.read_layout import class_defaults
 from released import CASES, saved, theirs
 from test_families import compare

@@ -26,8 +26,8 @@ import transformers as hf
 from tokenizers import models, pre_tokenizers, trainers
 
 import atento
+from atento.base.errors import TokenizerError
 from atento.config.tables.released_keys import FILES
-from atento.errors import TokenizerError
 from atento.tasks.classification import classifications
 from atento.text.tokenizer import Tokenizer
 from released_folders import TEXTS, _byte_level, _wordpiece

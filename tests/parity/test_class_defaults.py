@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import atento
+from atento.base.errors import ModelError
 from atento.config.sections.network_parts import by_key
 from atento.config.tables.released_keys import FILES
-from atento.errors import ModelError
 from atento.released import FAMILIES
 from atento.released.read_layout import ReadKeys, class_defaults
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import atento
-from atento.errors import RecipeError
+from atento.base.errors import RecipeError
 from released_folders import write_released
 
 pytestmark = pytest.mark.parity

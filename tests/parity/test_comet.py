@@ -9,10 +9,10 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from atento.convert import comet_checkpoint
-from atento.convert.layouts import convert
-from atento.convert.unpickle import unpickle
 from atento.tasks.learned_metrics import learned_metric
+from atento_cli.convert import comet_checkpoint
+from atento_cli.convert.layouts import convert
+from atento_cli.convert.unpickle import unpickle
 from comet_folders import CASES, LAYERS, POSITIONS, write_comet
 from released_folders import TEXTS
 

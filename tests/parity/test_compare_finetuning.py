@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atento.precision import threads
+from atento.base.precision import threads
 from atento.storage.whole_file import write_whole
 from test_classification_parity import as_tsv, labelled, tiny_bert
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.convert.engines import convert_for, tokenizer_files
+from atento_cli.convert.engines import convert_for, tokenizer_files
 from released_folders import TEXTS, write_released
 from translator_folders import TRANSLATORS, write_translator
 
@@ -71,8 +71,8 @@ def test_d5_tokenizers_alone_gives_the_ids_that_the_model_reads(family: str, tmp
 
 @pytest.mark.parametrize("family, engine", cases(TRANSLATORS, {("m2m_100", "ctranslate2")}))
 def test_h4_a_multilingual_translator_begins_with_a_language(family: str, engine: str, tmp_path: Path) -> None:
-    from atento.convert.usage import output_prefix, source_prefix
     from atento.text.specials import languages_of
+    from atento_cli.convert.usage import output_prefix, source_prefix
 
     source = tmp_path / "theirs"
     write_translator(family, source)

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import CapabilityError
 from atento.config import presets
 from atento.config.sections.network import network_to_dict
-from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network
 

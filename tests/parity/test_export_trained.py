@@ -16,12 +16,12 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import AtentoWarning, CapabilityError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import network_to_dict
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.special_tokens import template_for
-from atento.errors import AtentoWarning, CapabilityError
 from atento.model import Model
 from atento.networks import build_network
 from atento.runs.model_config import model_config

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import atento
+from atento.base.errors import ModelError
 from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.objectives.labels import inputs_of
-from atento.errors import ModelError
 from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets
 from released import CASES, Inputs, saved, theirs
 

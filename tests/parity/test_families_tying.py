@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
-from atento.convert.unpickle import unpickle
 from atento.networks import parameter_count
+from atento_cli.convert.unpickle import unpickle
 from released import CASES, saved, theirs
 from test_families import compare
 
@@ -159,7 +159,9 @@ def test_w4_a_configuration_that_says_untied_needs_the_matrix(tmp_path: Path) ->
     folder = saved(other, tmp_path / "theirs")
     compare(atento.load(folder).network, other, "left")
     rewritten(folder, lambda weights: weights.pop("lm_head.weight"))
-    with pytest.raises(atento.errors.ModelError, match=r"missing weights of a GPT2LMHeadModel \(1\): lm_head\.weight"):
+    with pytest.raises(
+        atento.base.errors.ModelError, match=r"missing weights of a GPT2LMHeadModel \(1\): lm_head\.weight"
+    ):
         atento.load(folder)
 
 

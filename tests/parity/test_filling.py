@@ -11,13 +11,13 @@ import transformers
 from typer.testing import CliRunner
 
 import atento
-from atento.cli.main import application
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, presets
 from atento.tasks.filling import fill_each
 from atento.text import Tokenizer
 from atento.text.specials import sentinels
+from atento_cli.main import application
 
 WORDS = ["o", "gato", "está", "no", "tapete", "dorme", "##ndo", "casa", "."]
 

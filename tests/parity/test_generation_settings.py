@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import ModelError
 from atento.decoding import Greedy, generate
-from atento.errors import ModelError
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")

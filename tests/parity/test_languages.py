@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.errors import CapabilityError, TokenizerError, UsageError
+from atento.base.errors import CapabilityError, TokenizerError, UsageError
 from released_folders import write_released
 
 hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")

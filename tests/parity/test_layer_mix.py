@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import transformers as hf
 
 import atento
-from atento.errors import CapabilityError, RecipeError, UsageError
+from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.model import Model
 from atento.networks.frozen import FrozenVectors
 from atento.networks.heads import LinearHead

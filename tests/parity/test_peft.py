@@ -9,9 +9,9 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
+from atento.base.errors import CapabilityError, UsageError
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import network_to_dict
-from atento.errors import CapabilityError, UsageError
 from atento.model import load
 from atento.models.load import read_model, read_network
 from atento.models.peft import save_adapter

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import atento
+from atento.base.errors import ModelError
 from atento.config.tables.released_keys import FILES
-from atento.convert.source_model import model_to_convert
-from atento.errors import ModelError
 from atento.models.peft import ADAPTER_CONFIG
+from atento_cli.convert.source_model import model_to_convert
 from locked import none_left
 from released import saved, theirs
 from test_peft import AUTO, compared, logits

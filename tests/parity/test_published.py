@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import atento
-from atento.convert.source_model import model_to_convert
-from atento.errors import ModelError, TokenizerError
+from atento.base.errors import ModelError, TokenizerError
 from atento.released import FAMILIES
+from atento_cli.convert.source_model import model_to_convert
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs
 from released_folders import RELEASED, write_released

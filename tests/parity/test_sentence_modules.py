@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 import atento
+from atento.base.errors import AtentoError, AtentoWarning, ModelError
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
-from atento.convert.layouts import convert
-from atento.errors import AtentoError, AtentoWarning, ModelError
+from atento_cli.convert.layouts import convert
 from locked import none_left
 from released_folders import TEXTS, write_released
 

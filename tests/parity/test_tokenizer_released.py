@@ -17,7 +17,7 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.text import Tokenizer
 from atento.text.exporting import exported_files
 from atento.text.lengths import pad_batch, truncate

@@ -10,9 +10,9 @@ import torch
 import transformers as hf
 
 import atento
+from atento.base.errors import CapabilityError, ModelError, RecipeError, TokenizerError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
-from atento.errors import CapabilityError, ModelError, RecipeError, TokenizerError
 from atento.models.transplant import extended
 from released_folders import _SEQ2SEQ, TEXTS, _spm
 
@@ -119,7 +119,7 @@ def test_k2_two_vocabularies_are_trained(init: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
 def test_k2_two_vocabularies_in_other_engines(engine: str, tmp_path: Path) -> None:
     pytest.importorskip(engine)
-    from atento.convert.engines import convert_for
+    from atento_cli.convert.engines import convert_for
 
     write_pair(tmp_path / "theirs")
     converted = convert_for(tmp_path / "theirs", tmp_path / "out", engine)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from atento import splitmix
 from atento.attention import cuda_kernels
 from atento.attention.cuda_kernels import PackedSequences
+from atento.base import splitmix
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _INDEXED = ("aten.index.", "aten.index_put", "aten._index_put_impl_", "aten._unsafe_index")

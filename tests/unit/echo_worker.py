@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atento.errors import DataError
-from atento.scale.inputs import BlockReader, Input
-from atento.scale.workers import Answer, Requests, serve
+from atento.base.errors import DataError
+from atento_cli.scale.inputs import BlockReader, Input
+from atento_cli.scale.workers import Answer, Requests, serve
 
 
 def work(requests: Requests, about: Mapping[str, Any]) -> None:

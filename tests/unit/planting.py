@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from atento.base.precision import threads
 from atento.decoding import filters
-from atento.precision import threads
 from atento_lab.notes.table import ROWS, run
 
 Patch = pytest.MonkeyPatch

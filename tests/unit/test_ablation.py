@@ -8,8 +8,8 @@ import torch
 
 import atento
 from atento.attention.multihead import MultiHeadAttention
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
-from atento.errors import UsageError
 from atento.inspection.ablation import ablate, ablation_effects, attentions
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network

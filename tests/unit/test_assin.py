@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.files import xml_records
 from atento.data.records.reader import Records, read_records
-from atento.errors import DataError
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
 SCORES = (Field("text"), Field("pair", optional=True), Field("score", "number"))

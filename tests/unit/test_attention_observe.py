@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from atento.attention import attention_weights, observe
 from atento.attention.masks import causal, padding, window
 from atento.attention.multihead import MultiHeadAttention
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
-from atento.errors import UsageError
 from atento.inference.fast import FastStepFunction
 from atento.networks import EncoderDecoder, build_network
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atento.cli.main import application
+from atento.base.errors import MissingPartError, RecipeError
 from atento.data.records.splits import Split
-from atento.errors import MissingPartError, RecipeError
 from atento.metrics import bleu
 from atento.runs.prepare import Data
 from atento.runs.simple_baseline import Baseline, baseline, baseline_of, compared
 from atento.runs.simple_learners import LEARNERS, learners_of
+from atento_cli.main import application
 
 TRAIN = [("um filme bom", "pos"), ("muito bom", "pos"), ("bom e belo", "pos"), ("um filme mau", "neg"), ("mau", "neg")]
 VALID = [("que filme bom", "pos"), ("mau dia", "neg"), ("muito mau", "neg")]

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atento.base.splitmix import hashes, permutation
 from atento.config import presets
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import planning
@@ -23,7 +24,6 @@ from atento.data.batches.planning import (
 )
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
-from atento.splitmix import hashes, permutation
 
 PAD, EOS, START = 0, 3, 2
 rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.errors import AtentoError, CapabilityError
 from atento.config import presets
 from atento.decoding import Beam, Greedy
-from atento.errors import AtentoError, CapabilityError
 from atento.inference.packed_linear import Precision
 from atento.inference.plain import PlainStepFunction
 from atento.model import Model

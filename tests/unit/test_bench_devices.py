@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from atento.cli.commands import bench
-from atento.cli.measurements import MEASUREMENTS, ON_DEVICES
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
+from atento_cli.commands import bench
+from atento_cli.measurements import MEASUREMENTS, ON_DEVICES
 from benchmarks import (
     BENCHES,
     decoding,

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from atento.cli.commands.bench import bench, show
-from atento.errors import UsageError
+from atento.base.errors import UsageError
+from atento_cli.commands.bench import bench, show
 from atento_lab.studies import REPORTS
 from atento_lab.studies.answers import QUESTIONS, answers
 from atento_lab.studies.laboratory import Job, links, measure, relative_change, run

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config import presets
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.elmo_network import CBOWConfig, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
-from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer

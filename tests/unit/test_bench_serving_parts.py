@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.model import load as load_model
 from benchmarks.serving_comparison import answer_of, ratios, share
 from benchmarks.serving_gguf import _name

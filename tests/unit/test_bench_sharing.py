@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.start_up import LONG_WAITS, SHORT_WAITS, machine_environment
+from atento.base.start_up import LONG_WAITS, SHORT_WAITS, machine_environment
 from benchmarks import sharing
 from benchmarks.sharing import SITUATIONS, Job, jobs_in, measure_sharing
 

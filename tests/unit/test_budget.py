@@ -14,8 +14,8 @@ PAGE = (ROOT / "docs" / "budget.md").read_text(encoding="utf-8").partition("\n##
 ROWS = re.findall(r"^\| (.+?) \| ([\d,]+) \| (\w+).*? \| (.+) \|$", PAGE, flags=re.M)
 STARTS = {
     "modules of ours that `import atento` loads": "import atento",
-    "modules of ours that one command's help loads": "from atento.cli.main import application as a; a('translate')",
-    "modules of ours that the help of all loads": "from atento.cli.main import application as a; a()",
+    "modules of ours that one command's help loads": "from atento_cli.main import application as a; a('translate')",
+    "modules of ours that the help of all loads": "from atento_cli.main import application as a; a()",
 }
 
 

@@ -11,7 +11,7 @@ CACHES = {"cache", "lru_cache"}
 NAMES = {"path", "folder", "directory", "file", "url", "model", "where", "location"}  # of parameters that name files
 HELD = {  # keyed by what the files hold, not by where they are: each with its reason
     "models/model_folder.py _remembered": "the values are in the key; the path is named in errors alone",
-    "scale/ray_texts.py _encoder": "the bytes of the files are the key",
+    "atento_cli/scale/ray_texts.py _encoder": "the bytes of the files are the key",
     "tasks/learned_metrics.py _kept": "sizes and times of the folder's files are in the key",
     "released/read_layout.py class_defaults": "a table of the package, by the name of a family",
 }

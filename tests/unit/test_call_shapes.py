@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from atento.attention import attend, attention_weights, observe
-from atento.cli.commands.doctor import missing_packages
 from atento.decoding import MBR, Beam, Sample, generate
+from atento_cli.commands.doctor import missing_packages
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
+from atento.base.errors import DataError, RecipeError
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.window import WindowBatches
-from atento.errors import DataError, RecipeError
 from atento.networks.words.cbow import CBOW, train_vectors
 from atento.text.word_vectors import Vectors
 

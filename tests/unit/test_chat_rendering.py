@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atento.errors import TokenizerError, UsageError
+from atento.base.errors import TokenizerError, UsageError
 from atento.text.specials import SpecialTokens
 from atento_serve.chat.folder import ChatTemplate, template_of
 from atento_serve.chat.rendering import Renderer, TemplateFailed

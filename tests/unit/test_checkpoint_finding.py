@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage.catalogue import is_in_use, list_checkpoints, select_checkpoint
 from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
 

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import load_checkpoint, newest, save_checkpoint
 from atento.storage.manifest import is_plain_name, read_manifest, strict_json, verify, write_manifest
 

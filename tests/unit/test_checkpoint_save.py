@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as library_bytes
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import load_checkpoint, newest, save_checkpoint
 from atento.storage.manifest import read_manifest, verify, write_manifest
 

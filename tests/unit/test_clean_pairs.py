@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from atento.cli.main import application
-from atento.data.corpus.clean_pairs import FILTERS, Filters, broken_rules, usual_languages
-from atento.data.corpus.pair_evidence import FEWEST, Floats, WordTranslations, whole_and_right, words_of
-from atento.errors import DataError, UsageError
+from atento.base.errors import DataError, UsageError
 from atento.text.language import language_shares
+from atento_cli.corpus.clean_pairs import FILTERS, Filters, broken_rules, usual_languages
+from atento_cli.corpus.pair_evidence import FEWEST, Floats, WordTranslations, whole_and_right, words_of
+from atento_cli.main import application
 from atento_world import write
 
 EN_PT = ("en", "pt")

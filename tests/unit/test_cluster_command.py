@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import typer
 
-from atento.cli import cluster_run, lines
-from atento.cli.cluster_option import with_cluster
-from atento.cli.commands.collect import collect
-from atento.cli.line_work import Cluster, Work
-from atento.cli.main import COMMANDS, application
-from atento.errors import AtentoWarning, LongTextWarning, UsageError
-from atento.scale import line_blocks
-from atento.scale.inputs import Input
-from atento.scale.parts import flag_of
-from atento.scale.workers import Answer
+from atento.base.errors import AtentoWarning, LongTextWarning, UsageError
+from atento_cli import cluster_run, lines
+from atento_cli.cluster_option import with_cluster
+from atento_cli.commands.collect import collect
+from atento_cli.line_work import Cluster, Work
+from atento_cli.main import COMMANDS, application
+from atento_cli.scale import line_blocks
+from atento_cli.scale.inputs import Input
+from atento_cli.scale.parts import flag_of
+from atento_cli.scale.workers import Answer
 
 
 def capitals(
@@ -148,7 +148,7 @@ def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) 
     started: list[Any] = []
     monkeypatch.setattr(cluster_run, "available_cores", lambda: 7)
     monkeypatch.setattr(
-        "atento.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
+        "atento_cli.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
     )
     for workers, threads, size, count, each in ((None, None, 9, 3, 2), (2, None, 9, 2, 3), (4, 5, 3, 3, 5)):
         options = {"model": "m", "file": "f", "device": "cpu", "threads": threads}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from atento.metrics.confident_learning import confident_joint, most_doubtful, wrong_count
-from atento.runs.next_labels import spread
+from atento_cli.labels.next_labels import spread
 
 
 def test_the_joint_by_hand() -> None:

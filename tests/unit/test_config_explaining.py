@@ -9,11 +9,11 @@ import pytest
 from tools.recipe_page import reference
 from typer.testing import CliRunner
 
-from atento.cli.commands.config import config_app
+from atento.base.errors import RecipeError
 from atento.config.reading.explaining import KeyHelp, explain, field_texts, section_classes, sections
 from atento.config.reading.loading import recipe_schema
 from atento.config.reading.schema import Reader, as_node, keys_of
-from atento.errors import RecipeError
+from atento_cli.commands.config import config_app
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 KEYS = [(cls, one) for cls, (_, keys) in zip(section_classes(), sections()) for one in keys]

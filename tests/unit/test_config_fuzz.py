@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from atento.base.errors import RecipeError
 from atento.config.reading import loading
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.errors import RecipeError
 
 SHIPPED = "micro-world-en-pt"
 HUGE = 10**30

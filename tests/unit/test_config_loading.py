@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import RecipeError
 from atento.config.presets import preset
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.recipe import SourceConfig
@@ -17,7 +18,6 @@ from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import RecipeError
 from atento.metrics import utilities
 
 MINIMAL = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"
@@ -313,7 +313,7 @@ def test_reading_a_recipe_loads_no_torch() -> None:
     command = (
         "import sys; from atento.config.reading.loading import load_recipe, dump_recipe, recipe_schema;"
         "dump_recipe(load_recipe('micro-world-en-pt').recipe); recipe_schema();"
-        "import atento.cli.commands.config, atento.cli.commands.recipes;"
+        "import atento_cli.commands.config, atento_cli.commands.recipes;"
         "print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, encoding="utf-8", check=True)

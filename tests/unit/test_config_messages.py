@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import RecipeError
 
 BUILT = ", ".join(TASKS)
 HEAD = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"  # what follows begins on line 3

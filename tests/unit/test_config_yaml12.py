@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import RecipeError
 from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
-from atento.errors import RecipeError
 
 
 def read(text: str) -> Node:

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.figures.classifier_figures import confusion_png, confusion_svg
 from atento.metrics import confusion, confusion_of, f1, report
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.files import conll
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import Records, read_records
-from atento.errors import DataError, RecipeError
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 TWO = [(("Ana", "mora", "aqui"), ("B-PER", "O", "O")), (("Lisboa",), ("B-LOC",))]

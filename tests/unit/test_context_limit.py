@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import AtentoWarning
 from atento.config import presets
-from atento.errors import AtentoWarning
 from atento.model import Model
 from atento.tasks.task_model import context_limit
 from atento.text.tokenizer import Tokenizer

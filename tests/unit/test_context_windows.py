@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.errors import CapabilityError, DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
@@ -23,7 +24,6 @@ from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.batches.whole_words import CHARACTERS
 from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows
 from atento.data.records.values import Span
-from atento.errors import CapabilityError, DataError, UsageError
 from atento.networks import Network, build_network
 from atento.tasks.question_answering import Answer, AnswerSearch, answers, span_scores
 from atento.tasks.task_model import TaskModel

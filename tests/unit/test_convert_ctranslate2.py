@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.precision import cpu_features
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import PositionConfig, StretchConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.convert import ctranslate2_engine
-from atento.convert.ctranslate2_engine import why_not_held
-from atento.convert.token_names import vocabulary_of
-from atento.precision import cpu_features
+from atento_cli.convert import ctranslate2_engine
+from atento_cli.convert.ctranslate2_engine import why_not_held
+from atento_cli.convert.token_names import vocabulary_of
 from tiny_families import VOCABULARY, tiny_config, tiny_model, tiny_network
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra ctranslate2)")

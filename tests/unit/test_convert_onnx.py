@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from atento.cli.commands.convert import _comparison_lines
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig, ProjectionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig, StretchConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.convert import onnx_engine, onnx_sessions
-from atento.convert.comparison import Comparison, sample_rows
-from atento.convert.onnx_sessions import Session
+from atento_cli.commands.convert import _comparison_lines
+from atento_cli.convert import onnx_engine, onnx_sessions
+from atento_cli.convert.comparison import Comparison, sample_rows
+from atento_cli.convert.onnx_sessions import Session
 from tiny_families import VOCABULARY, tiny_config, tiny_model
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed (extra onnx)")

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Teaching
-from atento.errors import RecipeError
 from atento.metrics.tag_schemes import illegal, legal_transitions
 from atento.networks import build_network, crf
 from atento.networks.crf import ILLEGAL, Chain, best_tags, forward_sums, illegal_scores

@@ -22,12 +22,12 @@ from atento.attention import attend, cuda_kernels
 from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal, documents
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Part
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
-from atento.errors import UsageError
 from atento.inference.graphs import ROOM, WARM_UP, GraphStepFunction
 from atento.inference.plain import PlainStepFunction
 from atento.inspection.ablation import ablate

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from atento.errors import MissingPartError
+from atento.base.errors import MissingPartError
 from atento.inspection.figures.curves import Line, Panel, curves_page, curves_picture, sparkline
 
 

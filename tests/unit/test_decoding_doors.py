@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from atento.cli.main import application
+from atento.base.errors import AtentoWarning, RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.unused_options import unused_options
 from atento.config.recipe import TokenizerConfig
@@ -19,7 +19,6 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
 from atento.decoding.contract import Written
-from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
 from atento.models.write import _generation_settings
 from atento.networks import build_network
@@ -29,6 +28,7 @@ from atento.tasks.model_outputs import translate
 from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from atento_cli.main import application
 from atento_serve.engine.requests import writer_for
 
 TEXTS = ["abcab", "dd c", "e"]

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, InputConfig, MaskConfig, OutputConfig
@@ -25,7 +26,6 @@ from atento.decoding.filters import shaped
 from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError
 from atento.inference.choose import step_function
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import build_network

@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atento.base.errors import AtentoError, UsageError
 from atento.decoding import MBR, Beam, Sample, generate
 from atento.decoding.choosing import row_seed
 from atento.decoding.mbr import spelled, strategy_seed
 from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.decoding.trace import Trace
-from atento.errors import AtentoError, UsageError
 from atento.metrics.utilities import UTILITIES, embedding_utility
 from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_bayes_risk
 from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from atento.base.errors import AtentoError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
@@ -15,7 +16,6 @@ from atento.decoding.forced import forced_scores
 from atento.decoding.mask_predict import mask_predict
 from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
-from atento.errors import AtentoError
 from atento.inference.fast import FastStepFunction
 from atento.inference.graphs import GraphStepFunction
 from atento.networks import build_network

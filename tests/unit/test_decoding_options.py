@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from atento.cli.decoding_options import _chosen
+from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.unused_options import unused_options
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.decoding import FILTERS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.models.model_folder import decoding_config
 from atento.networks import build_network
@@ -21,6 +20,7 @@ from atento.tasks.decoding_setup import decoding_for, rules_of, strategy_of
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from atento_cli.decoding_options import _chosen
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
 OTHER: dict[str, Any] = {  # another value than the default, for each option

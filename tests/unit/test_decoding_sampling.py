@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from atento.base.errors import AtentoError
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Greedy, Hypothesis, Sample, generate
 from atento.decoding.choosing import row_seed, stream_key, uniform
 from atento.decoding.filters import draw, shaped
 from atento.decoding.rules import Banned, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.trace import Trace
-from atento.errors import AtentoError
 from atento.networks import Decoder, EncoderDecoder
 from atento_lab.notes.checks.toys import EOS, Chain, random_chain
 from test_decoding_seeds import BITS, SIGNIFICANCE, chance, mixed

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from atento.attention.multihead import MultiHeadAttention
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import UsageError
 from atento.inspection.decompose import decompose, parts_by_word
 from atento.inspection.network_scores import score_parts
 from atento.networks import EncoderDecoder

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
@@ -20,7 +21,6 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.denoising import Noise, sentence_numbers
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import RecipeError
 from atento.text.tokenizer_training import train_tokenizer
 
 MASK = 4

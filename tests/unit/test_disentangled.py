@@ -13,10 +13,10 @@ from atento.attention.masks import Mask, causal, padding, window
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
 from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ConvolutionConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import RecipeError
 from atento.inference.fast_state import why_not_fast
 from atento.inspection.decompose import decompose
 from atento.networks import Encoder

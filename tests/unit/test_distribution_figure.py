@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.errors import UsageError
 from atento.decoding.filters import top_k
-from atento.errors import UsageError
 from atento.inspection.figures.distribution import NextToken, distribution_svg, distribution_text
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,10 +14,10 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
 from atento.networks.interface import Network
-from atento.runs.plans.parallel_plan import memory_of_process, sent_by_process
-from atento.runs.plans.run_plan import Plan, memory_of_weights
+from atento.runs.run_plan import Plan, memory_of_weights
 from atento.training.optimizer import Optimizer, all_weights
 from atento.training.replica.divided_weights import DividedSum, DividedWeights, gathered_sizes, shards_of
+from atento_cli.plans.parallel_plan import memory_of_process, sent_by_process
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=1024, d_model=256, d_ff=512, n_heads=4, n_layers=3)
 WORLD = 64

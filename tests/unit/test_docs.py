@@ -8,8 +8,8 @@ import pytest
 import typer
 
 import atento
-from atento.cli.main import application
 from atento.config.presets import PRESETS
+from atento_cli.main import application
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

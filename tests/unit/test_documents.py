@@ -15,7 +15,7 @@ from time import process_time
 
 import pytest
 
-from atento.errors import AtentoWarning, DataError, UsageError
+from atento.base.errors import AtentoWarning, DataError, UsageError
 from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.keeping import Output, Translate, keeping

@@ -19,8 +19,8 @@ from atento.attention.dropout import (
     pair_dropout,
     random_bytes,
 )
-from atento.precision import threads
-from atento.splitmix import mix, mix_, mixed, signed
+from atento.base.precision import threads
+from atento.base.splitmix import mix, mix_, mixed, signed
 
 CPU = torch.device("cpu")
 WORD = (1 << 64) - 1

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.commands.duplicates import deduplicate, overlap
-from atento.cli.commands.evaluate import columns_given, key_and_value
-from atento.cli.commands.mine import _pairs
+from atento.base.errors import DataError, UsageError
 from atento.config.tables.tasks import TASKS
-from atento.data.corpus.corpus_statistics import suspicious
-from atento.data.corpus.find_duplicates import (
+from atento.data.records.held_out import held_out
+from atento.data.records.reader import records_in_memory
+from atento.data.records.splits import overlap as repeated_records
+from atento_cli.commands.duplicates import deduplicate, overlap
+from atento_cli.commands.evaluate import columns_given, key_and_value
+from atento_cli.commands.mine import _pairs
+from atento_cli.corpus.corpus_statistics import suspicious
+from atento_cli.corpus.find_duplicates import (
     Duplicate,
     marked,
     seen_ngrams,
@@ -24,11 +28,7 @@ from atento.data.corpus.find_duplicates import (
     signing_processes,
     similarity,
 )
-from atento.data.records.held_out import held_out
-from atento.data.records.reader import records_in_memory
-from atento.data.records.splits import overlap as repeated_records
-from atento.errors import DataError, UsageError
-from atento.scale.columns import parser
+from atento_cli.scale.columns import parser
 from atento_world import write
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from atento.errors import AtentoWarning, RecipeError, UsageError
+from atento.base.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.networks.heads import TEXT_POOLINGS, pool_text

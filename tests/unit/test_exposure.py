@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from atento.cli.commands.bench import show
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.data.batches.batch import Batch
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.networks import build_network
 from atento.tasks.prefixes import free_running, losses_by_step, shifted
+from atento_cli.commands.bench import show
 from atento_lab.studies import REPORTS
 from atento_lab.studies.exposure import (
     PLANTED_AT,

@@ -12,14 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
+from atento.base.errors import AtentoError, CapabilityError, CheckpointError, ModelError, UsageError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
-from atento.convert.source_model import model_to_convert
-from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError, UsageError
 from atento.model import Model
 from atento.networks import build_network, presets
 from atento.released import FAMILIES, release
 from atento.storage.tensorfile import INDEX, SINGLE, TensorFiles
+from atento_cli.convert.source_model import model_to_convert
 
 SIZES = {"vocab_size": 11, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "max_len": 10}
 IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}

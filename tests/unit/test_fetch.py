@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.errors import AtentoError, DataError, MissingPartError, UsageError
 from atento.config.recipe import SourceConfig
-from atento.data.corpus.fetch import fetch_catalogues, fetch_libreoffice, without_accelerator
-from atento.data.corpus.fetch_pages import page_pairs, paragraphs
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
-from atento.errors import AtentoError, DataError, MissingPartError, UsageError
+from atento_cli.corpus.fetch import fetch_catalogues, fetch_libreoffice, without_accelerator
+from atento_cli.corpus.fetch_pages import page_pairs, paragraphs
 
 PAGE = """<!DOCTYPE html><html><head><title>{title}</title><script>var p = "<p id='x'>no</p>";</script></head><body>
 <header id="TopLeftHeader"><p dir="auto">Suite 7.4 Help</p></header>
@@ -157,7 +157,7 @@ def test_missing_tools_and_refused_downloads_are_one_sentence(tmp_path: Path, mo
     program(tools, "dpkg-deb", "exit 0")
     with pytest.raises(DataError, match="the packages libreoffice-help-en-us, libreoffice-help-es hold no help folder"):
         fetch_libreoffice(["es"], tmp_path)
-    monkeypatch.setattr("atento.data.corpus.fetch._SECONDS", 0.1)
+    monkeypatch.setattr("atento_cli.corpus.fetch._SECONDS", 0.1)
     program(tools, "apt-get", "while :; do :; done")
     with pytest.raises(AtentoError, match=r"apt-get could not download .*: no end after 0\.1 seconds"):
         fetch_libreoffice(["es"], tmp_path)

@@ -176,9 +176,9 @@ def test_{0}(): assert os.environ["ATEN_CPU_CAPABILITY"] == "{0}"
 
 
 SOURCES = {
-    "src/atento/errors.py": "class AtentoError(Exception): ...",
+    "src/atento/base/errors.py": "class AtentoError(Exception): ...",
     "src/atento/text/__init__.py": "from atento.text.tokenizer import Tokenizer",
-    "src/atento/text/tokenizer.py": "from atento.errors import AtentoError",
+    "src/atento/text/tokenizer.py": "from atento.base.errors import AtentoError",
     "src/atento/text/words.py": "",
     "src/atento/model.py": "def load():\n    from atento.text import (  # late\n        Tokenizer,\n    )\n",
     "src/atento_serve/app.py": "import atento.model\n",

@@ -12,8 +12,8 @@ import click
 import pytest
 import typer
 
-from atento.cli.commands import bench
-from atento.cli.measurements import ON_DEVICES
+from atento_cli.commands import bench
+from atento_cli.measurements import ON_DEVICES
 from benchmarks.training import SIZES
 
 ROOT = Path(__file__).parents[2]

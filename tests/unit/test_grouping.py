@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.precision import side_by_side, threads
+from atento.base.precision import side_by_side, threads
 from atento.tasks.grouping import all_results, batches_shared, by_length, results_of
 
 CPU = torch.device("cpu")

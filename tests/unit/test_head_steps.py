@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from atento.attention import observe
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, MaskConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import UsageError
 from atento.inspection.ablation import attentions
 from atento.inspection.head_steps import HeadSteps, head_steps
 from atento.networks import build_network

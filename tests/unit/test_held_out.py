@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.cli.commands.statistics import measured
+from atento.base.errors import DataError, RecipeError
 from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.data.records.held_out import held_out, held_out_lines, held_out_rows
 from atento.data.records.splits import Split
-from atento.errors import DataError, RecipeError
 from atento.runs.prepare import read_data
+from atento_cli.commands.statistics import measured
 
 BOOK = "data.train={file: book.txt}"
 PAIRS = "data.train={source: a.en, target: a.pt}"

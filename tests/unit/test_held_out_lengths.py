@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from atento import evaluate, load, train
-from atento.errors import AtentoWarning, DataError
+from atento.base.errors import AtentoWarning, DataError
 
 SHORT = [("a b c", "c b a"), ("d e", "e d"), ("a c e g", "g e c a"), ("b", "b")]
 LONG = [(" ".join("abcdefgh" * 3), "a"), ("a", " ".join("hgfedcba" * 3))]  # 24 tokens: too long a source, a target

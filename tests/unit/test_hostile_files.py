@@ -20,13 +20,13 @@ import pytest
 from safetensors.torch import save_file
 
 import atento
+from atento.base.errors import AtentoError
 from atento.config.recipe import TokenizerConfig
-from atento.convert.unpickle import older_files
-from atento.errors import AtentoError
 from atento.models.peft import read_peft
 from atento.released.sentence_transformers import sentence_folder
 from atento.text import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from atento_cli.convert.unpickle import older_files
 from tiny_families import tiny_config, tiny_model
 
 TEXTS = ["o gato pulou alto no tapete", "a gata dorme na cama", "um rato e um gato"] * 4
@@ -103,7 +103,7 @@ def as_large(path: Path) -> None:
 def test_s1_no_file_of_a_model_is_waited_for_or_read_without_an_end(
     kind: Callable[[Path], None], folders: dict[str, Path]
 ) -> None:
-    """Also files that none of the readers has met yet: whatever `load` opens goes through `atento.limits`."""
+    """Also files that none of the readers has met yet: whatever `load` opens goes through `atento.base.limits`."""
     tried = 0
     for folder in folders.values():
         atento.load(folder, device="cpu")
@@ -330,7 +330,7 @@ failing = sys.argv.pop(1)
 def fail(*_):
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-import atento.cli.main as cli
+import atento_cli.main as cli
 if failing == "preadv":
     os.preadv = os.pread = fail
 elif failing == "strange":
@@ -370,13 +370,13 @@ def test_k12_a_disk_that_fails_is_not_called_standard_output(
 def test_s1_older_weights_are_plain_files_and_have_a_bound_of_memory(tmp_path: Path) -> None:
     """Pickles are read by a process of their own: a pipe must not hold it, nor a zip that swells fill the memory."""
     os.mkfifo(tmp_path / "pytorch_model.bin")
-    command = [sys.executable, "-m", "atento.convert.unpickle", str(tmp_path), str(tmp_path)]
+    command = [sys.executable, "-m", "atento_cli.convert.unpickle", str(tmp_path), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1 and "a plain file is needed" in done.stderr
     (tmp_path / "pytorch_model.bin").unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(bytes(1000))
     program = (
-        "import sys; from pathlib import Path; from atento.convert.unpickle import bounded, older_files\n"
+        "import sys; from pathlib import Path; from atento_cli.convert.unpickle import bounded, older_files\n"
         "import mmap; bounded(older_files(Path(sys.argv[1]))); mmap.mmap(-1, 1 << 30).close(); print('read')\n"
         "bytearray(64 << 30)"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import AtentoError, DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS
 from atento.config.tables.task_spec import Field
@@ -20,7 +21,6 @@ from atento.data.files.source_records import header_hint
 from atento.data.files.text_sources import texts_of
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records, records_in_memory
-from atento.errors import AtentoError, DataError, RecipeError
 from atento.evaluation import _refuse_unknown_labels
 from atento.metrics import METRICS
 from atento.tasks.score_files import read_items

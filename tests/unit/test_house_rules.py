@@ -257,20 +257,20 @@ def test_rooms_import_only_rooms_below_them() -> None:
     assert wrong == []
 
 
-# Files that are read without the limits of `atento.limits`: each with its reason.
+# Files that are read without the limits of `atento.base.limits`: each with its reason.
 READ_DIRECTLY = {
     "limits.py": "the limits themselves, and what the system says of its memory",
     "config/reading/recipe_layers.py": "a shipped recipe",
     "inspection/standalone.py": "a shipped script",
     "released/read_layout.py": "a shipped table",
-    "cli/completion.py": "our own source",
+    "atento_cli/completion.py": "our own source",
     "atento_serve/studio/studio_routes.py": "shipped files of the page",
     "data/files/source_lines.py": "it checks the kind of the file itself, and reads under the limits",
     "training/allocator.py": "what the system says of this process",
     "training/replica/health.py": "files that the processes of a run have just written",
     "training/replica/launcher.py": "files that the processes of a run have just written",
-    "scale/inputs.py": "a file behind a URL",
-    "convert/unpickle.py": "what the system says of this process",
+    "atento_cli/scale/inputs.py": "a file behind a URL",
+    "atento_cli/convert/unpickle.py": "what the system says of this process",
 }
 
 
@@ -284,19 +284,19 @@ def test_files_are_read_under_limits() -> None:
             opens = call.func.attr == "open" and str(first).startswith("r") and not on_os
             if opens or call.func.attr in ("read_text", "read_bytes"):
                 found.add(name_of(file))
-    assert found - {"cli/commands/recipes.py"} == READ_DIRECTLY.keys()  # that one writes
+    assert found - {"atento_cli/commands/recipes.py"} == READ_DIRECTLY.keys()  # that one writes
 
 
 # Files that are written in place and not whole (`storage.whole_file`): each with its reason.
 WRITTEN_IN_PLACE = {
     "storage/whole_file.py": "the file beside, which replaces the other",
     "text/tokenizer_folder.py": "a new folder, which is moved into its place",
-    "convert/engines.py": "as the line above",
-    "convert/onnx_engine.py": "as the line above",
-    "convert/comet_checkpoint.py": "as the line below",
-    "convert/unpickling.py": "a folder of our own, which is deleted",
+    "atento_cli/convert/engines.py": "as the line above",
+    "atento_cli/convert/onnx_engine.py": "as the line above",
+    "atento_cli/convert/comet_checkpoint.py": "as the line below",
+    "atento_cli/convert/unpickling.py": "a folder of our own, which is deleted",
     "models/peft.py": "a new folder, which is moved into its place",
-    "scale/ray_texts.py": "a folder of our own on another machine",
+    "atento_cli/scale/ray_texts.py": "a folder of our own on another machine",
     "training/replica/joined.py": "a status, for the process that waits for it",
     "training/replica/lost.py": "what is known of a process that is gone",
 }
@@ -410,7 +410,7 @@ OTHER_MEANINGS = {
         "an architecture",
         {
             *(
-                "cli/commands/runs.py",
+                "atento_cli/commands/runs.py",
                 "config/sections/elmo_network.py",
                 "config/reading/sizes_by_data.py",
                 "config/sections/network.py",
@@ -457,7 +457,7 @@ OTHER_MEANINGS = {
                 "config/presets/encoders.py",
                 "config/reading/checks.py",
                 "config/tables/task_spec.py",
-                "convert/onnx_graphs.py",
+                "atento_cli/convert/onnx_graphs.py",
             ),
             *(
                 "config/sections/network_parts.py",
@@ -502,8 +502,8 @@ def test_each_task_has_one_spec_one_row_and_one_command() -> None:
     """The verb of each: a method of `Model`, a command of the same name, shown by `atento train` and the model card; a
     row in `VERBS` where it is scored.
     """
-    from atento.cli.main import application
     from atento.config.tables.verbs import VERBS as SHOWN_VERBS
+    from atento_cli.main import application
 
     commands = [command.name for command in application().registered_commands]
     for name, spec in TASKS.items():
@@ -521,7 +521,7 @@ def test_each_task_has_one_spec_one_row_and_one_command() -> None:
 
 def test_each_command_is_registered_by_the_module_that_the_table_names() -> None:
     """And loading the module of one command alone registers that command."""
-    from atento.cli.main import COMMANDS, application
+    from atento_cli.main import COMMANDS, application
 
     for app, commands in [(application(), list(COMMANDS)), *((application(name), [name]) for name in COMMANDS)]:
         registered = [command.name for command in app.registered_commands]
@@ -624,7 +624,7 @@ assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.init
 def test_light_commands_load_no_torch(command: str) -> None:
     program = """
 import sys
-from atento.cli.main import main
+from atento_cli.main import main
 sys.argv = ["atento", *sys.argv[1:]]
 try:
     main()
@@ -663,14 +663,14 @@ def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None
     for file, call in calls():
         name = ast.unparse(call.func)
         safe = any(keyword.arg == "weights_only" and ast.unparse(keyword.value) == "True" for keyword in call.keywords)
-        if name == "torch.load" and safe and name_of(file) == "convert/unpickle.py":
+        if name == "torch.load" and safe and name_of(file) == "atento_cli/convert/unpickle.py":
             continue  # a program of its own, that takes weights alone
         if name in {"eval", "exec", "compile", "__import__"} | FORBIDDEN_CALLS:
             wrong.append(f"{at(file, call.lineno)} {name}")
         if (
             name.endswith("import_module")
             and not isinstance(call.args[0], ast.Constant)
-            and name_of(file) not in ("__init__.py", "cli/main.py")  # by their own tables
+            and name_of(file) not in ("__init__.py", "atento_cli/main.py")  # by their own tables
         ):
             wrong.append(f"{at(file, call.lineno)} {name} with a variable")
         for keyword in call.keywords:
@@ -747,7 +747,7 @@ def test_what_the_rules_look_for_would_be_found() -> None:
     assert seen == {
         ("torch", False, False),
         ("json", False, True),
-        ("atento.errors", True, False),
+        ("atento.base.errors", True, False),
         ("pickle", True, False),
     }
     planted_calls = {

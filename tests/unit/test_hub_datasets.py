@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.values import Span
-from atento.errors import DataError, RecipeError
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from atento.base.errors import UsageError
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.trace import CUT, Trace
-from atento.errors import UsageError
 from atento.inspection import decoding_page as page
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.token_display import visible

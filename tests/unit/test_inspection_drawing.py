@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection import AttentionRecord, attention_page, attention_png, attention_svg, mask_text
 from atento.inspection.figures.svg import ramp_colour
 from atento.inspection.page import EXACT_LIMIT, LIMIT

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.errors import AtentoError, MissingPartError, UsageError
+from atento.base.errors import AtentoError, MissingPartError, UsageError
 from atento.inspection import AttentionRecord, alignment_error_rate
 from atento.inspection.token_display import display_width, shorten, visible, word_label
 from atento.inspection.word_groups import merge_words, word_groups

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import install_hint
+from atento.base.errors import install_hint
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -66,7 +66,7 @@ def test_the_first_command_of_the_readme_says_what_it_downloads() -> None:
 
 
 def test_a_package_that_is_missing_is_named_in_one_sentence() -> None:
-    program = "import sys; sys.modules['torch'] = None; sys.argv = ['atento', 'doctor']; from atento.cli import main"
+    program = "import sys; sys.modules['torch'] = None; sys.argv = ['atento', 'doctor']; from atento_cli import main"
     done = subprocess.run([sys.executable, "-c", program + "; main.main()"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "error: the package torch is not installed: pip install torch, or install Atento once more\n"

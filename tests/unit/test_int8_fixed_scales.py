@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import atento
-from atento.cli.commands.convert import register
+from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
-from atento.convert.layouts import _Inputs, calibrate, convert, int8_map
-from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
 from atento.inference import choose
 from atento.inference.choose import reader
 from atento.inference.fast_reader import FastReader
@@ -27,6 +25,8 @@ from atento.models.initial_model import initial_model
 from atento.networks import Encoder, build_network
 from atento.networks.int8_projection import Int8Projection
 from atento.text import Tokenizer
+from atento_cli.commands.convert import register
+from atento_cli.convert.layouts import _Inputs, calibrate, convert, int8_map
 from tiny_families import tiny_config
 
 ROWS = torch.randint(5, 40, (60, 12), generator=torch.Generator().manual_seed(7)).tolist()

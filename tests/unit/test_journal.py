@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.errors import DataError, TrainingError, UsageError
+from atento.base.errors import DataError, TrainingError, UsageError
 from atento.training import journal as journal_module
 from atento.training.journal import Journal, changed_since, read_journal
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from atento.base.errors import TokenizerError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig, TokenizerConfig
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
-from atento.errors import TokenizerError, UsageError
 from atento.metrics import accuracy, bleu
 from atento.metrics.label_names import class_name, label_name
 from atento.runs.prepare import read_data

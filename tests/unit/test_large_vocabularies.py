@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from atento.base.errors import CapabilityError, RecipeError
+from atento.base.splitmix import log_uniform
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.elmo_network import ELMoConfig
@@ -19,11 +21,9 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, RecipeError
 from atento.networks import build_network
 from atento.networks.large_vocabulary import AdaptiveSoftmax, sampled_nats
 from atento.networks.recurrent.elmo import ELMo
-from atento.splitmix import log_uniform
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from atento.training.step import Updater

@@ -12,8 +12,8 @@ import yaml
 from torch.distributed.run import get_args_parser
 from typer.testing import CliRunner
 
-from atento.cli.main import application
-from atento.errors import UsageError
+from atento.base.errors import UsageError
+from atento_cli.main import application
 
 # the fields of a JobSet of jobset.x-k8s.io/v1alpha2, of a Job and of a pod, as far as the file may use them
 FIELDS: dict[str, set[str]] = {
@@ -67,7 +67,7 @@ def check_words(words: list[str], nodes: str, endpoint: str, host: bool) -> None
     read = get_args_parser().parse_args(words)
     assert (read.nnodes, read.nproc_per_node, read.max_restarts) == (nodes, "4", 3)
     assert (read.rdzv_backend, read.rdzv_endpoint, read.rdzv_conf) == ("c10d", endpoint, f"is_host={int(host)}")
-    assert read.module and read.training_script == "atento.cli.start"
+    assert read.module and read.training_script == "atento_cli.start"
     assert read.training_script_args == [
         *("train", "micro-world-lm", "name=it's", "data.folder=two words", "--out", "runs/a b"),
     ]

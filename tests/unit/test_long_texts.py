@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from atento.base.errors import DataError, LongTextWarning, UsageError
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, changed
@@ -17,7 +18,6 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
-from atento.errors import DataError, LongTextWarning, UsageError
 from atento.model import Model
 from atento.networks import build_network
 from atento.tasks.task_model import trained_length

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Part
-from atento.errors import CapabilityError
 from atento.networks import Encoder, build_network
 from atento.networks.output import Output
 from atento.training.losses import Call, losses, set_loss

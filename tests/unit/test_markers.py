@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text import Tokenizer
 from atento.text.read_tokenizer import spelled
 from atento.text.specials import SpecialTokens

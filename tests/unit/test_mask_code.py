@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atento.attention import masks
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 pytest.importorskip("pydantic", reason="the extra serve is not installed")
 from atento_serve.studio.mask_code import NAMES, mask_of, painted

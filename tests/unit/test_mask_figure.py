@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from atento.attention.masks import causal, window
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.figures.mask import mask_text
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
@@ -24,7 +25,6 @@ from atento.data.batches.word_numbers import WordNumbers, word_numbers
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer

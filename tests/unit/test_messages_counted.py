@@ -2,7 +2,7 @@
 
 import pytest
 
-from atento.errors import counted
+from atento.base.errors import counted
 
 
 @pytest.mark.parametrize(

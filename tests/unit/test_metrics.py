@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.errors import MissingPartError, ScoreWarning, UsageError
+from atento.base.errors import MissingPartError, ScoreWarning, UsageError
 from atento.metrics import METRICS, bleu, chrf, exact_match, metric_named, paired_test, ter
 
 CAT = ["o gato está no tapete"], ["o gato está sentado no tapete"]

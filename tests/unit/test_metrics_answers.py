@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics import METRICS, paired_test, squad
 from atento.tasks.split_evaluation import metric_options, metric_scores
 

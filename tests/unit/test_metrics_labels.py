@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics import (
     METRICS,
     accuracy,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.ngrams import (
     characters,
     clipped_matches,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics import bleu, f1_bleu_rouge, rouge, token_f1
 from atento.metrics.token_overlap import harmonic_mean
 

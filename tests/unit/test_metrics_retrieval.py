@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics import perplexity, retrieval, retrieval_of_vectors
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import MissingPartError, UsageError
 from atento.config.tables.tasks import TASKS
-from atento.errors import MissingPartError, UsageError
 from atento.metrics import METRICS
 from atento.metrics.rouge import (
     PARTS,

@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from atento.cli.commands.score import register
-from atento.errors import AtentoError, DataError, UsageError
+from atento.base.errors import AtentoError, DataError, UsageError
 from atento.metrics import bleu, entity_f1, f1, paired_test, squad
+from atento_cli.commands.score import register
 
 
 @pytest.fixture

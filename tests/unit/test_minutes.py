@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import atento
-from atento.cli.commands.demo import demo
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
-from atento.demo import results
-from atento.errors import RecipeError
-from atento.runs.plans import minutes
+from atento.runs import minutes
 from atento.storage.catalogue import newest
+from atento_cli.commands.demo import demo
+from atento_cli.demo import results
 
 RECIPE: dict[str, Any] = {
     "task": "translation",
@@ -131,8 +131,8 @@ def test_the_demo_has_as_many_updates_as_the_machine_takes_in_time(
         return budget / 3, 0.0
 
     monkeypatch.setattr(minutes, "_timed", timed)
-    monkeypatch.setattr("atento.precision.best_precision", lambda device: precision)
-    monkeypatch.setattr("atento.demo.results", partial(results, count=4))
+    monkeypatch.setattr("atento.base.precision.best_precision", lambda device: precision)
+    monkeypatch.setattr("atento_cli.demo.results", partial(results, count=4))
     small = {"DATA__TRAIN__0__COUNT": "60", "DATA__VALID__0__COUNT": "3", "DATA__TEST__0__COUNT": "3"}
     small |= {"TOKENIZER__VOCAB_SIZE": "340", "DECODING__BEAM": "1", "DECODING__MAX_NEW_TOKENS": "4"}
     for name, value in small.items():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.mixing import MixingConfig, MixingPoint
 from atento.config.sections.network import NetworkConfig, SpecialIds, changed
@@ -24,7 +25,6 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.records.reader import records_in_memory
 from atento.data.records.splits import Split, by_source, split_of
-from atento.errors import RecipeError
 from atento.runs.mixing_preview import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data
 from atento.text import Tokenizer

@@ -15,13 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import atento
-from atento.config.recipe import TokenizerConfig
-from atento.config.sections.decoding import DecodingConfig
-from atento.config.sections.network import NetworkConfig, changed, network_to_dict
-from atento.config.sections.network_parts import MaskConfig
-from atento.decoding.choosing import hypothesis as hypothesis_of
-from atento.decoding.strategies import Beam, Strategy
-from atento.errors import (
+from atento.base.errors import (
     CapabilityError,
     CheckpointError,
     DataError,
@@ -30,6 +24,12 @@ from atento.errors import (
     TokenizerError,
     UsageError,
 )
+from atento.config.recipe import TokenizerConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig, changed, network_to_dict
+from atento.config.sections.network_parts import MaskConfig
+from atento.decoding.choosing import hypothesis as hypothesis_of
+from atento.decoding.strategies import Beam, Strategy
 from atento.model import Model, load
 from atento.networks import build_network
 from atento.tasks.text_writing import WrittenText, _fill_up

@@ -12,7 +12,7 @@ import pytest
 import torch
 from huggingface_hub.utils import filter_repo_objects
 
-from atento.errors import CheckpointError, UsageError
+from atento.base.errors import CheckpointError, UsageError
 from atento.models import model_hub
 from atento.models.load import read_model
 from atento.models.model_folder import find_model
@@ -78,7 +78,7 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 OFFLINE = """
 import sys
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.models.load import read_model
 for name in sys.argv[1:]:
     try:

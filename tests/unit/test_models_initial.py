@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import torch
 
+from atento.base.errors import ModelError, RecipeError
 from atento.config.reading.explaining import sections
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import type_at
@@ -16,7 +17,6 @@ from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.records.splits import Split
-from atento.errors import ModelError, RecipeError
 from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, lengthened
 from atento.models.load import ModelFiles, check_weights
 from atento.models.model_folder import network_config

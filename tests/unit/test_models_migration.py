@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import atento
+from atento.base.errors import ModelError, RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.renamed_keys import VERSION, nested, renamed
-from atento.errors import ModelError, RecipeError
 from atento.models.migration import migrated
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("version_1.json").read_text(encoding="utf-8"))

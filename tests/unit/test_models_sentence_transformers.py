@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import ModelError
+from atento.base.errors import ModelError
 from atento.released.sentence_transformers import SentenceModules, sentence_folder
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from atento.base.errors import AtentoError, CheckpointError
 from atento.config.sections.network import NetworkConfig
-from atento.errors import AtentoError, CheckpointError
 from atento.models.card import model_card
 from atento.models.load import read_model
 from atento.models.write import write_model

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from atento.attention.kernels import attend, sdpa
 from atento.attention.observe import observe
+from atento.base.errors import CapabilityError
+from atento.base.precision import best_precision
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
-from atento.errors import CapabilityError
 from atento.inference import int8_linear, packed_linear, packed_modules
 from atento.inference.choose import step_function
 from atento.inference.encoder_reading import SourceReader
@@ -27,7 +28,6 @@ from atento.inference.packed_modules import pack
 from atento.inference.plain import PlainStepFunction
 from atento.inference.slots import Reading, Slots
 from atento.networks import build_network
-from atento.precision import best_precision
 
 V = 37
 SIZES = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 64, "dropout": 0.0}

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
-from atento.errors import CapabilityError
 from atento.inference.graphs import ROOM, Buffers, GraphStepFunction
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks import Network, build_network
 from atento.networks.heads import LinearHead
 from atento.networks.vocabulary import VocabularyHead, cross_entropy, plain_cross_entropy

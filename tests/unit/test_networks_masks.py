@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from atento.attention.masks import bidirectional, causal, lookahead, prefix, window
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
-from atento.errors import RecipeError
 from atento.networks import build_network
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 3, "dropout": 0.0}

@@ -15,12 +15,12 @@ from atento.attention.masks import documents, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Sinusoidal
 from atento.attention.relative import ALiBi, alibi_slopes
+from atento.base.errors import RecipeError, UsageError
 from atento.config.presets import preset
 from atento.config.reading.dumping import dump_recipe
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
 

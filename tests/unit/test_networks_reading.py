@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from atento.attention.observe import observe
+from atento.base.errors import CapabilityError
+from atento.base.precision import best_precision
 from atento.config.presets import preset
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import FeedForwardConfig, NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import CapabilityError
 from atento.inference import encoder_reading, int8_linear
 from atento.inference.choose import reader
 from atento.inference.fast_reader import FastReader
@@ -26,7 +27,6 @@ from atento.model import Model
 from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
 from atento.networks.frozen import FrozenVectors, frozen
-from atento.precision import best_precision
 from atento.text import Tokenizer
 
 V = 37

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from atento.attention.observe import observe
+from atento.base.errors import RecipeError
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import RecipeError
 from atento.models.load import load_model
 from atento.models.write import save_model
 from atento.networks import Encoder, build_network, parameter_count

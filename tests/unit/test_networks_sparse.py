@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from atento.attention import observe
+from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.errors import RecipeError
 from atento.networks import EncoderDecoder
 from atento.training.losses import Call, losses
 from atento.training.step import Updater

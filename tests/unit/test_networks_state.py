@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
-from atento.errors import CapabilityError
 from atento.inference.plain import PlainStepFunction
 from atento.networks import EncoderDecoder, build_network
 

@@ -15,9 +15,9 @@ from atento.attention import attend, dropout, kernels, observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, predicate, prefix, window
 from atento.attention.multihead import MultiHeadAttention
+from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
 from atento.networks.layers import Block, FeedForward, Residual, RMSNorm, TokenEmbedding, make_block
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import AtentoWarning
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
-from atento.errors import AtentoWarning
 from atento.runs.prepare import read_data
 from atento.runs.run_tokenizer import tokenizer_of_columns
 from test_recipes_cli import here, refused, run
@@ -218,7 +218,7 @@ def test_too_few_records_are_not_held_out() -> None:
 
 def test_on_a_terminal_a_new_recipe_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.csv").write_text(_table("avaliação|classe|nota", *_REVIEW_ROWS), encoding="utf-8")
-    monkeypatch.setattr("atento.cli.commands.recipes._asks", lambda: True)
+    monkeypatch.setattr("atento_cli.commands.recipes._asks", lambda: True)
     done = run("recipes", "new", "a.csv", stdin="7\n2\n")
     assert (
         done.exit_code == 0

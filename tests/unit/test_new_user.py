@@ -12,10 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import atento
-from atento.cli.lines import file_lines
-from atento.cli.main import COMMANDS, application
-from atento.cli.messages import CommandLineError, sentence
-from atento.cli.output_paths import output_file
+from atento.base.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
 from atento.config.reading.explaining import explain
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import READING, SourceConfig
@@ -25,15 +22,18 @@ from atento.config.tables.renamed_keys import elsewhere
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records
-from atento.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
 from atento.evaluation import calibrate, evaluate, task_of
 from atento.model import Model, load
 from atento.networks import build_network, presets
 from atento.runs.model_config import facts_of_data
-from atento.runs.search.run_search import search
 from atento.runs.train import train
 from atento.tasks.regression import numbers_of
 from atento.tasks.text_outputs import texts_of_model
+from atento_cli.lines import file_lines
+from atento_cli.main import COMMANDS, application
+from atento_cli.messages import CommandLineError, sentence
+from atento_cli.output_paths import output_file
+from atento_cli.search.run_search import search
 
 RECIPE: dict[str, Any] = {
     "task": "translation",
@@ -198,7 +198,7 @@ def test_a_warning_is_a_line_in_every_command(monkeypatch: pytest.MonkeyPatch, t
     def warns(*_: object, **__: object) -> None:
         warnings.warn("tags are read elsewhere", AtentoWarning, stacklevel=2)
 
-    monkeypatch.setattr("atento.convert.layouts.convert", warns)
+    monkeypatch.setattr("atento_cli.convert.layouts.convert", warns)
     arguments = ["convert", "model", "--to", "atento", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(application("convert"), arguments, standalone_mode=False)
     assert done.stderr == f"warning: tags are read elsewhere\nwrote {tmp_path / 'out'}\n", done

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_lab.notes import table
 from atento_lab.notes.command import register
 from atento_lab.notes.finding import Row, compare

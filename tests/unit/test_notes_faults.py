@@ -32,8 +32,8 @@ from atento.networks.stack import stack
 from atento.networks.stack.stack_positions import InputLayer
 from atento.networks.words import cbow
 from atento.notes import listing_attention
-from atento.runs import position_report
 from atento.training import scheduled_sampling
+from atento_cli.plans import position_report
 from atento_lab.notes.checks import partly_trained
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 

@@ -19,7 +19,7 @@ from atento.decoding.beam import groups as beam
 from atento.networks.recurrent.cells import RecurrentStack
 from atento.networks.stack.stack import Stack
 from atento.networks.stack.stack_positions import InputLayer
-from atento.suites.scores import SuiteResult
+from atento_cli.suites.scores import SuiteResult
 from atento_lab.notes.checks import pretraining_drawn
 from atento_lab.notes.checks.text_to_text import NEW, PREFIXES, UNSEEN
 from atento_lab.notes.table import ROWS

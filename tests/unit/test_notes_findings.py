@@ -8,7 +8,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection import palette
 from atento_lab.notes.command import register
 from atento_lab.notes.drawing import arrow, colour, heat, labelled, links, shaded, sheet, wave

@@ -11,7 +11,7 @@ from atento.attention import attend
 from atento.attention.masks import causal
 from atento.attention.positions import T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.notes import PositionalEncoding, RelativePositionalEncoding
 
 

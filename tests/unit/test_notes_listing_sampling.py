@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from atento.base.errors import UsageError
 from atento.decoding import filters
 from atento.decoding.filters import shaped
-from atento.errors import UsageError
 from atento.notes.listing_sampling import random_sampling_with_temperature
 from atento.notes.listing_search import greedy_decoding
 from atento_lab.notes.checks import sampling as rows

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.attention.masks import causal, padding
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
-from atento.errors import UsageError
 from atento.networks import EncoderDecoder
 from atento.notes import (
     RougeScorer,

@@ -14,11 +14,12 @@ from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
+from atento.base.errors import UsageError
+from atento.base.precision import threads
 from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.decoding import token_loop
 from atento.decoding.beam import groups as beam
-from atento.errors import UsageError
 from atento.inspection import ablation
 from atento.inspection import network_scores as network_decompose
 from atento.model import Model
@@ -27,7 +28,6 @@ from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
 from atento.networks.stack import stack
 from atento.notes import PositionalEncoding, listing_bleu, listing_search
-from atento.precision import threads
 from atento.text import Tokenizer
 from atento.training import losses
 from atento_lab.notes import drawing

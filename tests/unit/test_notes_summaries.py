@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import DataError, UsageError
+from atento.base.errors import DataError, UsageError
 from atento_lab.notes.checks import summaries
 from atento_lab.notes.table import ROWS, run, with_documents
 

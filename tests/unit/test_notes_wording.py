@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_lab.notes.checks import attention, examples
 from atento_lab.notes.checks.figures import all_to_all
 from atento_lab.notes.errata import ERRATA

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atento.base.errors import DataError, TokenizerError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
@@ -27,7 +28,6 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.data.records.splits import Split
-from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer

@@ -18,13 +18,13 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from typer.testing import CliRunner
 
-from atento.cli.main import application
+from atento.base.errors import CapabilityError, MissingPartError, UsageError
+from atento.base.precision import cpu_features
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
-from atento.errors import CapabilityError, MissingPartError, UsageError
 from atento.inference import engine as engines
 from atento.inference.choose import engine_of, pack_weights, reader, step_function
 from atento.inference.engine import largest_weight
@@ -34,7 +34,7 @@ from atento.inference.plain import PlainStepFunction
 from atento.inference.slots import Slots
 from atento.model import load
 from atento.networks import build_network
-from atento.precision import cpu_features
+from atento_cli.main import application
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, STRATEGIES, inputs, network_of
 from test_serve_engine_slots import check_rows, rows_of_inputs
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from atento.base.errors import RecipeError
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.training import TrainingConfig
-from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.networks.interface import Network
 from atento.training.optimizer import OPTIMIZERS, BatchedMuon, Optimizer, all_weights, hidden_matrices

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import atento
-from atento.cli.explain_option import ExplainOptions
+from atento_cli.explain_option import ExplainOptions
 from atento_serve import settings, start
 
 SOURCE = Path(atento.__file__).parents[1]

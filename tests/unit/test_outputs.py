@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.output_paths import output_file, output_folder
-from atento.errors import UsageError
+from atento.base.errors import UsageError
+from atento_cli.output_paths import output_file, output_folder
 
 
 def test_a_file_that_can_be_written_and_one_that_will_be_replaced(
@@ -71,7 +71,7 @@ def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(
 
 AS_ANOTHER = """
 import os, sys
-from atento.cli.output_paths import output_file, output_folder
+from atento_cli.output_paths import output_file, output_folder
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)

@@ -16,23 +16,23 @@ import pandas
 import polars
 import pytest
 
+from atento.base.errors import DataError, MissingPartError, ReadingNotice, RecipeError, UsageError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS
 from atento.config.tables.tasks import TASKS
-from atento.data.corpus.corpus_statistics import columns_seen
 from atento.data.files.source_lines import recoded
 from atento.data.files.text_sources import reading_options
 from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
 from atento.data.records.splits import Split
-from atento.errors import DataError, MissingPartError, ReadingNotice, RecipeError, UsageError
 from atento.metrics import accuracy
 from atento.metrics.label_names import label_streams
 from atento.runs.data_checks import without_difference
-from atento.scale.columns import ParquetTexts
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verb_calls import listed
 from atento.training.replica.joined import said_once
+from atento_cli.corpus.corpus_statistics import columns_seen
+from atento_cli.scale.columns import ParquetTexts
 
 REGRESSION = TASKS["regression"].fields
 CLASSIFICATION = TASKS["classification"].fields

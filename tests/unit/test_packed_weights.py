@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import atento
-from atento.cli.options import ModelOptions
+from atento.base.errors import UsageError
+from atento.base.precision import has_bfloat16_products
 from atento.config.sections.network import HeadConfig, NetworkConfig, OutputConfig, changed, network_to_dict
-from atento.errors import UsageError
 from atento.inference.choose import pack_weights, reader, step_function
 from atento.inference.packed_linear import Precision, has_packed_products
 from atento.inference.packed_modules import PackedModule
@@ -22,8 +22,8 @@ from atento.model import Model
 from atento.networks import Encoder, Network, build_network, parameter_count
 from atento.networks.int8_projection import Int8Table, multiplies_by_table
 from atento.networks.layers import TokenEmbedding
-from atento.precision import has_bfloat16_products
 from atento.text import Tokenizer
+from atento_cli.options import ModelOptions
 
 pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed products here")
 _CONFIG = NetworkConfig(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.attention.masks import causal
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
@@ -18,7 +19,6 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.preparation import windows
-from atento.errors import RecipeError
 from atento.inference.choose import step_function
 from atento.networks import build_network
 from atento.networks.interface import mask_of

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.data.files.paragraphs import paragraphs
 from atento.data.records.reader import TEXT, read_records
-from atento.errors import DataError, RecipeError
 from atento_world import write
 
 BOOK = """CAPÍTULO PRIMEIRO

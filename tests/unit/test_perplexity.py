@@ -10,7 +10,7 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from atento.cli.commands.perplexity import register
+from atento.base.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
@@ -18,13 +18,13 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal
-from atento.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.metrics import perplexity
 from atento.model import Model
 from atento.networks import build_network
 from atento.tasks.split_evaluation import mean_losses
 from atento.tasks.text_perplexity import Windows
 from atento.text.tokenizer_training import train_tokenizer
+from atento_cli.commands.perplexity import register
 from atento_world import write
 
 PAIRS = write("train", 40)

@@ -14,18 +14,18 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from atento.cli.main import application
+from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
-from atento.errors import UsageError
 from atento.networks import build_network
 from atento.runs import steps
 from atento.runs.divided import check_divided
-from atento.runs.plans.run_plan import memory_of_weights
+from atento.runs.run_plan import memory_of_weights
 from atento.runs.train import train
 from atento.training.optimizer import OPTIMIZERS, all_weights
 from atento.training.step import Updater
+from atento_cli.main import application
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=19, d_model=8, d_ff=16, n_heads=2, n_layers=2)
 RECIPE = ["micro-world-lm", "data.train.0.count=200", "data.valid.0.count=20", "network.n_layers=2"]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import UsageError
 from atento.inspection.ablation import position_effects, scheme_names, without_scheme
 from atento.networks import build_network
 

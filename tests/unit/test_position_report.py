@@ -9,10 +9,10 @@ import typer
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from atento.cli.commands.runs import register
-from atento.errors import UsageError
-from atento.runs.position_report import position_report
+from atento.base.errors import UsageError
 from atento.runs.train import train
+from atento_cli.commands.runs import register
+from atento_cli.plans.position_report import position_report
 from runs_of_words import WORDS, write_texts
 
 RECIPE = """

@@ -15,8 +15,8 @@ from torch import Tensor
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch, sinusoids
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions
+from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.position_scheme import StretchConfig
-from atento.errors import RecipeError, UsageError
 
 
 def test_b1_golden_row() -> None:

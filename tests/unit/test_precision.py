@@ -13,8 +13,15 @@ import pytest
 import torch
 
 from atento.attention.kernels import has_tiles
-from atento.precision import best_precision, cpu_features, has_bfloat16_products, side_by_side, threads, threads_for
-from atento.start_up import LONG_WAITS, SHORT_WAITS
+from atento.base.precision import (
+    best_precision,
+    cpu_features,
+    has_bfloat16_products,
+    side_by_side,
+    threads,
+    threads_for,
+)
+from atento.base.start_up import LONG_WAITS, SHORT_WAITS
 
 VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
 
@@ -37,7 +44,7 @@ def test_idle_threads_wait_shortly_unless_the_user_says_otherwise() -> None:
 
 
 def test_another_library_gets_the_environment_of_the_machine() -> None:
-    use = "import atento, os; from atento.start_up import machine_environment as m; os.environ.update(A='b'); e = m()"
+    use = "import atento, os; from atento.base.start_up import machine_environment as m; os.environ.update(A='b'); e = m()"
     program = f"{use}; assert e['A'] == 'b'; os.environ.clear(); os.environ.update(e)"
     assert variables_after(program) == LONG_WAITS
     assert variables_after(program, GOMP_SPINCOUNT="7") == {"GOMP_SPINCOUNT": "7"}
@@ -94,7 +101,7 @@ def test_features_are_those_that_the_libraries_use() -> None:
 def test_k10_small_products_have_one_thread(
     precision: str, amx: bool, weight: int, rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("atento.precision.cpu_features", lambda: {"amx": amx})
+    monkeypatch.setattr("atento.base.precision.cpu_features", lambda: {"amx": amx})
     with threads(4):
         with threads_for(precision, weight, rows):
             assert torch.get_num_threads() == expected

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
-from atento.errors import CapabilityError
 from atento.inference.choose import step_function
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import build_network

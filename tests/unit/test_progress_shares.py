@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from atento.cli import command_progress as module
-from atento.cli.command_progress import Progress
 from atento.tasks.grouping import batches_reported, by_length, results_of
+from atento_cli import command_progress as module
+from atento_cli.command_progress import Progress
 
 LENGTHS = [3, 0, 5, 2, 9, 1]
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.runs.plans.projection import BETWEEN_FAILURES, CASES, plan_by_shapes, table
+from atento_cli.plans.projection import BETWEEN_FAILURES, CASES, plan_by_shapes, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 

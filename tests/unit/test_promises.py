@@ -136,8 +136,8 @@ PROMISES: dict[str, dict[str, list[str]]] = {
 NETWORK = {  # what may open a connection, and when
     "models/model_hub.py": "a hub name is given",
     "data/files/hub.py": "`dataset` is given",
-    "scale/inputs.py": "a URL is given",
-    "scale/ray_workers.py": "--cluster is given",
+    "atento_cli/scale/inputs.py": "a URL is given",
+    "atento_cli/scale/ray_workers.py": "--cluster is given",
     "training/trackers.py": "`training.trackers` is given",
     "atento_serve/http/tracing.py": "the variables OTEL_* or --tracing are given",
     "atento_serve/start.py": "the socket that the service listens on",
@@ -213,7 +213,7 @@ def test_few_files_can_reach_the_network() -> None:
 
 
 def test_the_service_is_alone_on_its_machine_by_default() -> None:
-    from atento.cli.main import command_function
+    from atento_cli.main import command_function
 
     assert inspect.signature(command_function("serve")).parameters["host"].default == "127.0.0.1"
 

@@ -27,8 +27,8 @@ from atento.attention.masks import (
     window,
 )
 from atento.attention.prove import Proof, prove
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
-from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.stack.stack import Stack
 

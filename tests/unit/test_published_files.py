@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from atento.errors import ModelError
+from atento.base.errors import ModelError
 from atento.storage.tensorfile import TensorFiles
 
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import atento
+from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.evaluation import calibrate, evaluate
 from atento.inspection import AttentionRecord
 from atento.metrics import bleu, paired_test

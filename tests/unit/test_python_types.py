@@ -10,27 +10,27 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from atento.cli.commands.attend import attend as attend_command
-from atento.cli.commands.convert import convert as convert_command
-from atento.cli.commands.embed import embed as embed_command
-from atento.cli.commands.embed import similarity as similarity_command
-from atento.cli.commands.evaluate import evaluate as evaluate_command
-from atento.cli.commands.runs import average as average_command
-from atento.cli.commands.train import train as train_command
-from atento.cli.decoding_options import _FLAGS
+from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.sections.embedding import PROMPTS, EmbeddingConfig, EmbeddingOptions
-from atento.convert.engines import convert_for
-from atento.convert.layouts import convert
-from atento.errors import RecipeError, UsageError
 from atento.evaluation import evaluate
 from atento.inspection import AttentionRecord
 from atento.model import Model, load
-from atento.runs.cross_validation import cross_validate
 from atento.runs.train import train
 from atento.storage.average_weights import average_run
 from atento.tasks.decoding_setup import decoding_for
 from atento.tasks.translation_languages import LanguageOptions
+from atento_cli.commands.attend import attend as attend_command
+from atento_cli.commands.convert import convert as convert_command
+from atento_cli.commands.embed import embed as embed_command
+from atento_cli.commands.embed import similarity as similarity_command
+from atento_cli.commands.evaluate import evaluate as evaluate_command
+from atento_cli.commands.runs import average as average_command
+from atento_cli.commands.train import train as train_command
+from atento_cli.convert.engines import convert_for
+from atento_cli.convert.layouts import convert
+from atento_cli.decoding_options import _FLAGS
+from atento_cli.search.cross_validation import cross_validate
 
 LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence

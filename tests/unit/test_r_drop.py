@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch, Part, Teaching
-from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 from atento.training.losses import Call, losses

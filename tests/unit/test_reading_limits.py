@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.errors import DataError
+from atento.base.limits import RATIO, WINDOW, free_memory, limited
 from atento.config.recipe import SourceConfig
 from atento.data.files.source_lines import scan
 from atento.data.records.reader import TEXT, read_records
-from atento.errors import DataError
-from atento.limits import RATIO, WINDOW, free_memory, limited
-from atento.scale.inputs import Input
-from atento.scale.line_blocks import Reading
+from atento_cli.scale.inputs import Input
+from atento_cli.scale.line_blocks import Reading
 
 MIB = 1 << 20
 LINE = b"o gato pulou " * 100 + b"\n"
@@ -25,7 +25,7 @@ import json, resource, sys
 from pathlib import Path
 from atento.config.recipe import SourceConfig
 from atento.data.records.reader import TEXT, read_records
-from atento.errors import DataError
+from atento.base.errors import DataError
 name, column, cap = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_AS, (int(cap), int(cap)))
 try:

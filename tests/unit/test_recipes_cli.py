@@ -9,9 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from atento.cli.commands.config import config_app
-from atento.cli.commands.recipes import recipes_app
-from atento.cli.completion import recipe_summary
+from atento.base.errors import RecipeError, UsageError
 from atento.config.presets import PRESETS
 from atento.config.reading.initial_keys import INHERITED
 from atento.config.reading.loading import load_recipe, recipe_schema
@@ -19,7 +17,9 @@ from atento.config.reading.recipe_layers import shipped, shipped_text
 from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import recipe_to_dict
 from atento.config.tables.tasks import TASKS
-from atento.errors import RecipeError, UsageError
+from atento_cli.commands.config import config_app
+from atento_cli.commands.recipes import recipes_app
+from atento_cli.completion import recipe_summary
 
 NAME = "micro-world-en-pt"
 

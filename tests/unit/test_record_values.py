@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atento.base.errors import DataError, RecipeError, UsageError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.held_out import held_out
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.splits import overlap, split_of
 from atento.data.records.values import Span
-from atento.errors import DataError, RecipeError, UsageError
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))

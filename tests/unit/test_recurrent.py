@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from atento.attention import observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal
+from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import SpecialIds
 from atento.config.sections.recurrent import CellName, RecurrentConfig
 from atento.decoding import Beam, generate
-from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.inference.plain import PlainStepFunction
 from atento.networks.build import parameter_count
 from atento.networks.recurrent.language_model import RecurrentLM

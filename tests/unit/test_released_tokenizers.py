@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import models
 
+from atento.base.errors import CapabilityError, MissingPartError, TokenizerError, install_hint
 from atento.config.recipe import TokenizerConfig
-from atento.errors import CapabilityError, MissingPartError, TokenizerError, install_hint
 from atento.text import Tokenizer, has_tokenizer, train_tokenizer
 from atento.text.lengths import pad_batch, truncate
 from atento.text.released.spm import read_model

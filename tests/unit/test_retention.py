@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.storage import checkpoint
 from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
 from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint

@@ -11,12 +11,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from atento.base.errors import DataError, UsageError
 from atento.data.files.source_lines import read_lines
-from atento.errors import DataError, UsageError
-from atento.scale import line_blocks
-from atento.scale.inputs import BlockReader, Input
-from atento.scale.line_blocks import Plan, Reading
 from atento.text.sentences import split_sentences
+from atento_cli.scale import line_blocks
+from atento_cli.scale.inputs import BlockReader, Input
+from atento_cli.scale.line_blocks import Plan, Reading
 
 
 def lines_of(source: Input, plan: Plan, bad: list[str] | None = None) -> list[list[str]]:

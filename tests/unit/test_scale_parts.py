@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.errors import AtentoError, DataError, UsageError
-from atento.scale.collect_output import collectable, contents, write_joined
-from atento.scale.line_blocks import Block, Plan
-from atento.scale.parts import Job, OutputFolder, refuse_difference
+from atento.base.errors import AtentoError, DataError, UsageError
+from atento_cli.scale.collect_output import collectable, contents, write_joined
+from atento_cli.scale.line_blocks import Block, Plan
+from atento_cli.scale.parts import Job, OutputFolder, refuse_difference
 
 JOB = Job("translate", "run", "0" * 64, {"seed": 1, "beam": 4}, "in.txt", ".txt")
 PLAN = Plan(tuple(Block(n, 2 * n + 1, 2, 4 * n, 4, 2 * n) for n in range(4)), "1" * 64)

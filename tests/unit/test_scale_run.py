@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from atento.errors import AtentoError, UsageError
-from atento.scale.line_blocks import Block
-from atento.scale.run_blocks import BlockRun
-from atento.scale.workers import Answer, WorkerLost, WorkerProcess
+from atento.base.errors import AtentoError, UsageError
+from atento_cli.scale.line_blocks import Block
+from atento_cli.scale.run_blocks import BlockRun
+from atento_cli.scale.workers import Answer, WorkerLost, WorkerProcess
 
 BLOCKS = [(Block(n, 10 * n + 1, 10, 0, 0, 0), f"block {n}".encode()) for n in range(6)]
 RIGHT = {n: f"BLOCK {n}".encode() for n in range(6)}

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal, documents
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.sections.training import ScheduledSamplingConfig, TrainingConfig
 from atento.data.batches.batch import Batch, Part, Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.training.losses import Call, losses
 from atento.training.scheduled_sampling import OwnTokens, own_share

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
-from atento.errors import RecipeError, UsageError
 from atento.inspection.figures.score_panels import Panel, Point, scores_svg
 from atento.inspection.figures.svg import axis_ticks
 from atento.metrics.metric_table import quality
-from atento.runs.search.result import RungScore, SearchResult, Trial, importance
-from atento.runs.search.search_folder import differences, open_search
-from atento.runs.search.search_strategies import drawn, grid, rungs_of, trials_of
-from atento.runs.search.space import read_space, size
 from atento.training.optimizer import pause_step
+from atento_cli.search.result import RungScore, SearchResult, Trial, importance
+from atento_cli.search.search_folder import differences, open_search
+from atento_cli.search.search_strategies import drawn, grid, rungs_of, trials_of
+from atento_cli.search.space import read_space, size
 
 RATE = {"training.learning_rate": {"low": 1e-5, "high": 1e-2, "log": True}}
 MIXED: dict[str, Any] = {

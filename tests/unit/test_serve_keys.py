@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from atento.errors import DataError
+from atento.base.errors import DataError
 from atento_serve.http.clients import read_keys
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
-from atento.errors import AtentoError, UsageError
+from atento.base.errors import AtentoError, UsageError
 from atento_serve import server
 from atento_serve.engine.engine import Engine
 from atento_serve.settings import Limits

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
@@ -19,7 +20,6 @@ from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.tags import Tags
-from atento.errors import RecipeError, UsageError
 from atento.metrics.metric_table import quality
 from atento.networks import Encoder, build_network, with_head
 from atento.training.step import Updater

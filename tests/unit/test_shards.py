@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.errors import AtentoError, CheckpointError
+from atento.base.errors import AtentoError, CheckpointError
 from atento.storage import shards as module
 from atento.storage.average_weights import average_run
 from atento.storage.catalogue import list_checkpoints, newest

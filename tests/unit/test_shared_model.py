@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from atento.attention import observe
+from atento.base.errors import CapabilityError
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.network_parts import OutputConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.stream import stream
-from atento.errors import CapabilityError
 from atento.inference.choose import Kind, step_function
 from atento.inference.fast import FastStepFunction
 from atento.inference.graphs import GraphStepFunction

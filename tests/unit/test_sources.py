@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.data.files.source_records import header_notes
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento.data.records.splits import overlap
-from atento.errors import DataError, RecipeError
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
 PT = ["O gato dorme.", "Ele pula alto.", "Bom dia."]
@@ -317,7 +317,7 @@ def test_reading_and_fetching_load_no_torch() -> None:
     import sys
 
     code = (
-        "import sys, atento.data.records.reader, atento.data.corpus.fetch, atento.cli.commands.score;"
+        "import sys, atento.data.records.reader, atento_cli.corpus.fetch, atento_cli.commands.score;"
         "print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import DataError
 from atento.data.files import source_lines
 from atento.data.files.source_lines import LINE_LIMIT, iter_lines, read_lines, recoded, scan, scan_many
-from atento.errors import DataError
 
 
 def lines(raw: bytes, bad: list[str] | None = None) -> list[str]:

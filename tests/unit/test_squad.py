@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.reader import Records, read_records
 from atento.data.records.values import Span
-from atento.errors import DataError
 
 ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
 CONTEXT = "Ana 😀 nasceu em São João em 1984."

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from atento.start_up import without_collections
+from atento.base.start_up import without_collections
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +44,13 @@ def test_a_command_that_loads_a_model_starts_without_collections() -> None:
         "import gc, sys\n"
         "full = []\n"
         "gc.callbacks.append(lambda phase, about: full.append(1) if about['generation'] == 2 else None)\n"
-        "from atento.cli.options import ModelOptions\n"
-        "from atento.cli.main import application\n"
+        "from atento_cli.options import ModelOptions\n"
+        "from atento_cli.main import application\n"
         "application('translate')\n"
         "with ModelOptions(device='cpu').loaded('micro-world-en-pt') as model:\n"
         "    outputs = model.translate(['the cat sleeps'])\n"
         "print(outputs, len(full), gc.isenabled())\n"
-        "rooms = ('atento.runs', 'atento.notes', 'atento.convert', 'atento.training.step', 'atento_lab')\n"
+        "rooms = ('atento.runs', 'atento.notes', 'atento_cli.convert', 'atento.training.step', 'atento_lab')\n"
         "others = ('sacrebleu', 'captum', 'transformers', 'fastapi', 'torch._dynamo', 'matplotlib', 'pandas')\n"
         "print([name for name in (*rooms, *others) if name in sys.modules])\n"
     )
@@ -62,13 +62,13 @@ def test_a_command_that_loads_a_model_starts_without_collections() -> None:
 
 
 def test_little_is_imported_before_ctrl_c_ends_a_command_in_silence() -> None:
-    """`atento.cli.start` says that it shall; an interrupt before is a traceback of Python."""
+    """`atento_cli.start` says that it shall; an interrupt before is a traceback of Python."""
     program = (
         "import contextlib, gc, re, signal, sys\n"
         "before = {*sys.modules}\n"
-        "import atento.cli.start\n"
+        "import atento_cli.start\n"
         "print(*{*sys.modules} - before)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    ours = {"atento", "atento.cli", "atento.cli.start", "atento.version", "atento.start_up"}
+    ours = {"atento", "atento_cli", "atento_cli.start", "atento.base.version", "atento.base.start_up"}
     assert {*ended.stdout.split()} == {*ours, "collections.abc"}

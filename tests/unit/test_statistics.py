@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.cli.commands.statistics import measured
+from atento.base.errors import DataError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
-from atento.data.corpus.corpus_statistics import (
+from atento.data.records.reader import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
+from atento.data.records.values import Span
+from atento_cli.commands.statistics import measured
+from atento_cli.corpus.corpus_statistics import (
     PERCENTILES,
     columns_seen,
     labels_of,
@@ -23,9 +26,6 @@ from atento.data.corpus.corpus_statistics import (
     ratios,
     suspicious,
 )
-from atento.data.records.reader import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
-from atento.data.records.values import Span
-from atento.errors import DataError
 from atento_world import write
 
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from atento.attention import observe
 from atento.attention.dropout import Randomness
+from atento.base.errors import TrainingError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batch, Part, Ragged
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.interface import Network
 from atento.networks.vocabulary import cross_entropy

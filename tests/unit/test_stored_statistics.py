@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.cli.commands.statistics import measured, text_lines
 from atento.config.reading.loading import LoadedRecipe, load_recipe
+from atento_cli.commands.statistics import measured, text_lines
 from benchmarks import data as bench_data
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.cluster_option import _FLAGS, with_cluster
-from atento.cli.lines import LineOptions
-from atento.cli.table_columns import table_rows
-from atento.errors import DataError, UsageError
+from atento.base.errors import DataError, UsageError
+from atento_cli.cluster_option import _FLAGS, with_cluster
+from atento_cli.lines import LineOptions
+from atento_cli.table_columns import table_rows
 
 ROWS = [("Ana, Rui", "Aña"), ("", "nada"), ('says "no".\nGoes.', "vai")]
 TEXTS = ["Ana, Rui", "", 'says "no". Goes.']

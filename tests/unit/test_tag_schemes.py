@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
+from atento.base.errors import UsageError
 from atento.data.records.read_tags import normalized
-from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, converted, entities, illegal, scheme_of
 
 Segments = tuple[tuple[str, int], ...]  # type ("" is outside) and length, one behind the other

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atento.base.errors import CapabilityError, DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
@@ -21,7 +22,6 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.tags import Pieces, encode_sentences
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network
 from atento.tasks.tagging import Entity, windows_of, word_tags

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
-from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
@@ -20,7 +21,6 @@ from atento.data.batches.batch import Ragged
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.data.records.splits import Split
-from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network
 from atento.runs.prepare import network_for, read_data, training_batches

@@ -11,13 +11,12 @@ import torch
 
 import atento
 from atento import load
+from atento.base.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import scored
 from atento.data.records.labelled_data import source_of
 from atento.data.records.splits import Split
-from atento.demo import results, show
-from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate
 from atento.runs.model_config import model_config
 from atento.runs.train import TrainedRun, train
@@ -25,6 +24,7 @@ from atento.storage.whole_file import write_whole
 from atento.tasks.model_outputs import reads_signs
 from atento.text import Tokenizer
 from atento.training.journal import read_journal
+from atento_cli.demo import results, show
 from atento_world import write
 
 RECIPE = """

@@ -6,13 +6,13 @@ import warnings
 import pytest
 import torch
 
+from atento.base.errors import AtentoWarning, UsageError
+from atento.base.precision import threads
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import AtentoWarning, UsageError
 from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
-from atento.precision import threads
 from atento.tasks import text_writing
 from atento.tasks.text_writing import Writer, WrittenText, token_limit
 from atento.training.allocator import check_memory

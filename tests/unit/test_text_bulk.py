@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import AtentoError
 from atento.config.recipe import TokenizerConfig
-from atento.errors import AtentoError
 from atento.text import bulk
 from atento.text.bulk import BulkEncoder, EncodingPool
 from atento.text.tokenizer import Tokenizer

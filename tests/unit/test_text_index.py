@@ -15,7 +15,7 @@ from gensim.corpora import Dictionary
 from gensim.models import LuceneBM25Model
 
 import atento
-from atento.errors import AtentoError, CapabilityError, DataError, UsageError
+from atento.base.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.metrics.rouge import unicode_words
 from atento.retrieval import index_folder, text_index
 from atento.retrieval.index_folder import INDEX, read_index

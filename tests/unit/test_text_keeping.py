@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import DataError, UsageError
 from atento.data.files.term_files import glossary_of
-from atento.errors import DataError, UsageError
 from atento.text.found_spans import SPANS as EXPRESSION
 from atento.text.glossary import Glossary
 from atento.text.keeping import Align, Output, Translate, keeping

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text.encoded import _JOINING_STARTERS, normalize_with_spans
 from atento.text.kinds import is_blank, library_normalizer, require_unicode
 

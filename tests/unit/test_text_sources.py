@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import zstandard
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import TEXT, read_records
-from atento.errors import DataError, RecipeError
 
 BOOK = "Primeira linha da obra, que é bem com-\nprida e segue aqui.\n\nOutra.\nUm comprida livro.\n\n\nFim"
 

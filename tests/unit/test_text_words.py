@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.errors import DataError
+from atento.base.errors import DataError
 from atento.text import align_words, merge_labels, spread_labels, word_spans
 from atento.text.kinds import detokenize, is_blank
 

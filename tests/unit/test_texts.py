@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.data.records.reader import TEXT, read_records
 from atento.data.records.splits import overlap
-from atento.errors import DataError
 from atento_world import write
 
 LINES = ["o gato pulou", "", "a menina lê", "   ", "já é tarde"]

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import AtentoError, DataError, RecipeError
+from atento.base.splitmix import permuted
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.store import stored_batches, token_writer
 from atento.data.store.stored_batches import StoredBatches
 from atento.data.store.stored_statistics import equal_texts, shared_runs
 from atento.data.store.token_store import TokenStore
 from atento.data.store.token_writer import block_bounds
-from atento.errors import AtentoError, DataError, RecipeError
 from atento.runs.prepare import fitted_to, network_for, training_batches
 from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.token_data import data_of, make_store
-from atento.splitmix import permuted
 from atento.text.tokenizer import Tokenizer
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from atento.base.errors import AtentoError, CapabilityError, TokenizerError
 from atento.config.recipe import TokenizerConfig
-from atento.errors import AtentoError, CapabilityError, TokenizerError
 from atento.text import STANDARD, SpecialTokens, Tokenizer, merge_labels, sentinels, spread_labels, train_tokenizer
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atento.cli.commands.tokenizer import tokenizer_app
-from atento.errors import DataError, TokenizerError, UsageError
+from atento.base.errors import DataError, TokenizerError, UsageError
 from atento.text import Tokenizer
+from atento_cli.commands.tokenizer import tokenizer_app
 
 TEXT = "o gato pulou\na gata comeu o pão\n\nminha avó não quer 12 ovos\n" * 5
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from atento.base.errors import CapabilityError, TokenizerError
 from atento.config.recipe import TokenizerConfig
-from atento.errors import CapabilityError, TokenizerError
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.sampling import Sampler
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from atento.base.errors import DataError, RecipeError, TokenizerError
 from atento.config.recipe import TokenizerConfig
-from atento.errors import DataError, RecipeError, TokenizerError
 from atento.text import Tokenizer, train_tokenizer
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.table_columns import table_rows
+from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import endings_for
 from atento.config.tables.tasks import TASKS
-from atento.data.corpus.corpus_statistics import columns_seen
 from atento.data.files import xml_records
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
-from atento.errors import DataError, RecipeError
+from atento_cli.corpus.corpus_statistics import columns_seen
+from atento_cli.table_columns import table_rows
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
 END = "</body></tmx>"

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from atento.attention.masks import bidirectional, causal, prefix
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
-from atento.errors import CapabilityError
 from atento.models.transplant import (
     extended,
     to_decoder,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.errors import AtentoError, DataError, UsageError
+from atento.base.errors import AtentoError, DataError, UsageError
 from atento.text.word_vectors import (
     Vectors,
     read_binary_vectors,

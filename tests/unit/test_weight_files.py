@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
+from atento.base.errors import CheckpointError, ModelError, UsageError
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import CheckpointError, ModelError, UsageError
 from atento.model import Model
 from atento.networks import build_network, presets
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint

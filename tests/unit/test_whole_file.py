@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.storage.whole_file import write_output
 
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from atento.base.errors import RecipeError
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.windows import BLOCK, BlockBatch, WindowBlocks, Windows
 from atento.data.objectives.window import WindowBatches
-from atento.errors import RecipeError
 from atento.networks.words.cbow import CBOW
 from atento.training.losses import Call, losses
 from atento.training.step import Updater

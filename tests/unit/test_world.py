@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_world import SPLITS, Pair, lexicon, notes_sentences, write
 from atento_world.sentence import held_out
 from atento_world.splits import HELD_OUT, PATTERNS, collect

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from atento.base.errors import UsageError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.labellings import LABELLINGS as FIELDS
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
 from atento.data.records.values import Span
-from atento.errors import UsageError
 from atento_world import LABELLINGS, SPLITS, Pair, labelled, lexicon, write
 from atento_world.inflection import conjugate
 

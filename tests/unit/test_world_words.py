@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_world import inflection, lexicon
 from atento_world.inflection import conjugate
 from atento_world.pairs import Word, contract, spell

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 
 _SIZES = (1.0, 4.0, 16.0)  # how far vectors are moved in successive trials: far enough to flip a hard choice
 _SMALLEST = torch.finfo(torch.float64).tiny

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from atento.splitmix import INCREMENT, as_uniform, mix, mix_, signed
+from atento.base.splitmix import INCREMENT, as_uniform, mix, mix_, signed
 
 _ODD = signed(INCREMENT)
 

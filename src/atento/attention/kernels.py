@@ -16,7 +16,7 @@ from atento.attention.dropout import Key, Randomness, fresh, pair_dropout, share
 from atento.attention.equation import weigh
 from atento.attention.lowering import AttentionArgs, LoweredMask, lower, nothing_allowed
 from atento.attention.relative_terms import RelativeTerms
-from atento.errors import nearest
+from atento.base.errors import nearest
 
 AnyMask = Mask | Tensor | LoweredMask | None
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from atento.attention.kernels import AnyMask, BlockRouting, attention_weights, by_head
 from atento.attention.relative_terms import RelativeTerms
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 
 @runtime_checkable

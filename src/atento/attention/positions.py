@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_disentangled import Disentangled
 from atento.attention.stretch import Stretch
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 __all__ = [
     "ALiBi",

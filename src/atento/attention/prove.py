@@ -22,7 +22,7 @@ from torch import Tensor
 from atento.attention.algebra import Mask
 from atento.attention.dependence import NetworkUnderTest, measure, output_len
 from atento.attention.lowering import lower
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 _MAX_LISTED = 3  # how many leaks of a kind a message names
 

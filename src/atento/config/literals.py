@@ -6,7 +6,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from atento.errors import RecipeError, nearest
+from atento.base.errors import RecipeError, nearest
 
 _HOLDS: dict[str, Callable[[float], bool]] = {
     "be at least 1": lambda value: not value < 1,

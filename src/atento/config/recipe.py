@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
 
+from atento.base.errors import RecipeError
 from atento.config.literals import OneOf, check_choices, check_encoding, check_numbers
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
@@ -14,7 +15,6 @@ from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import RecipeError
 from atento.metrics.metric_table import MEAN, options_by_name
 
 Column = int | str

@@ -6,11 +6,11 @@ from math import isnan
 import torch
 from torch import Tensor
 
+from atento.base.errors import AtentoError
+from atento.base.splitmix import INCREMENT, as_uniform, mix, mix_, signed
 from atento.decoding.contract import Keeping, Request, StateT, Written
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import rule_name
-from atento.errors import AtentoError
-from atento.splitmix import INCREMENT, as_uniform, mix, mix_, signed
 
 BLOCK = 128  # tokens in a block whose maximum is computed first; a size that processors read efficiently
 FEW = 1 << 16  # so many scores, or fewer: blocks are not faster

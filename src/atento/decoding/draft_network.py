@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.decoding.contract import PromptReader, Rewinding, State
 from atento.decoding.draft import Proposal
 from atento.decoding.source import Source, first_tokens, step_function_of
-from atento.errors import CapabilityError
 
 Choose = Callable[[Tensor, Sequence[int], Sequence[int]], tuple[Tensor, Tensor | None]]
 """Scores (R,V) of some outputs, their numbers, the positions of their next tokens -> tokens (R,), and the probabilities

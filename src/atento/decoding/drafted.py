@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
 from atento.decoding.contract import AnyStepFunction, Request, Rewinding, State
 from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
@@ -31,7 +32,6 @@ from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Greedy, Sample
 from atento.decoding.token_loop import GREEDY, Drawn, Output, hypotheses_of, record
-from atento.errors import CapabilityError
 
 _PROPOSED, _ACCEPTED = 1, 2  # uses of random numbers besides the choice of a token
 _FIRST = 4  # tokens of the first proposal

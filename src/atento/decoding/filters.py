@@ -14,9 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from atento.base.errors import AtentoError
 from atento.decoding.choosing import uniform
 from atento.decoding.strategies import Sample
-from atento.errors import AtentoError
 
 _FIRST_LOOK = 64  # the number of best tokens in which a nucleus is searched before the full vocabulary is sorted
 

@@ -9,6 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from atento.base.errors import nearest
 from atento.decoding.beam.beam_search import beam
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import AnyStepFunction, ObservableStepFunction, Request, Rule, State
@@ -20,7 +21,6 @@ from atento.decoding.source import Source, ends_of, first_tokens, step_function_
 from atento.decoding.strategies import MBR, Beam, Greedy, Sample, Strategy
 from atento.decoding.token_loop import token_search
 from atento.decoding.trace import Trace
-from atento.errors import nearest
 
 STRATEGIES: dict[type, Callable[..., list[list[Hypothesis]]]] = {
     Greedy: token_search,

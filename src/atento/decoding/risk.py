@@ -10,7 +10,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.metrics.utilities import UTILITIES, Aggregable, Utility, utility_named
 
 Floats = NDArray[np.float64]

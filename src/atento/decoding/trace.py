@@ -27,8 +27,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from atento.base.errors import counted
 from atento.decoding.hypothesis import Hypothesis
-from atento.errors import counted
 
 # What became of a candidate.
 KEPT = "kept"

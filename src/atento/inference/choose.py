@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from atento.errors import AtentoWarning, CapabilityError
+from atento.base.errors import AtentoWarning, CapabilityError
 from atento.inference.encoder_reading import pack_stack, why_not_packed
 from atento.inference.engine import Engine, takes_graph
 from atento.inference.fast import FastStepFunction, precision_of_sources

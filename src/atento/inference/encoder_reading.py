@@ -21,6 +21,7 @@ from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import padding
 from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.relative_terms import ProjectedScheme
+from atento.base.precision import cpu_features, threads_for
 from atento.inference.engine import runs_alone
 from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
 from atento.inference.onnx_reading import EncoderGraph
@@ -31,7 +32,6 @@ from atento.networks.int8_projection import Int8Projection, has_int8_weights
 from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack, linear_maps
 from atento.networks.stack.stack_decoders import EncoderDecoder
-from atento.precision import cpu_features, threads_for
 
 _CHUNK = 256  # tokens computed at a time, so that what is between two products stays in the cache
 # The cost of attention in pairs of a query and a key, times the width D of the rows:

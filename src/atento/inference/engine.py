@@ -9,10 +9,10 @@ import torch
 from atento.attention.multihead import Projection
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme
-from atento.errors import CapabilityError, MissingPartError, UsageError, install_hint
+from atento.base.errors import CapabilityError, MissingPartError, UsageError, install_hint
+from atento.base.precision import cpu_features
 from atento.inference.packed_modules import PackedModule
 from atento.networks.stack.stack import Stack, linear_maps
-from atento.precision import cpu_features
 
 Engine = Literal["auto", "torch", "onnx"]
 ENGINES = get_args(Engine)

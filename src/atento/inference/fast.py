@@ -19,7 +19,8 @@ from atento.attention.kernels import sdpa
 from atento.attention.multihead import KeyValues
 from atento.attention.positions import Rotation
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
+from atento.base.precision import best_precision, cpu_features, threads_for
 from atento.inference.encoder_reading import SourceReader, why_not_packed
 from atento.inference.engine import Engine, runs_alone
 from atento.inference.fast_state import (
@@ -46,7 +47,6 @@ from atento.networks.layers import BlockState
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
 from atento.networks.vocabulary import at_least_float32
-from atento.precision import best_precision, cpu_features, threads_for
 
 SelfAttention = Callable[[int, Tensor], Tensor]
 """The number of a layer and its queries, keys and values (R,(H+2·Hkv)·K) -> what its heads give (R,H·K)."""

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
+from atento.base.precision import best_precision
 from atento.inference.encoder_reading import PackedStack, Unpadded, why_not_packed
 from atento.inference.engine import Engine
 from atento.inference.onnx_reading import EncoderGraph
@@ -19,7 +20,6 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import MaskArgument
-from atento.precision import best_precision
 
 
 def why_no_fast_reading(network: object) -> str | None:

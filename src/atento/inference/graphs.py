@@ -14,7 +14,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.inference.fast import FastStepFunction
 from atento.inference.fast_state import StepPositions
 from atento.inference.packed_linear import Precision

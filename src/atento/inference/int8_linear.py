@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.precision import cpu_features
 from atento.inference.packed_linear import READ_WHOLE, Activation, WeightLinear, activated, changed, has_int8_products
 from atento.networks.int8_projection import Int8Projection
-from atento.precision import cpu_features
 
 LARGE_VOCABULARY = 1 << 13
 MANY, MANY_OF_VOCABULARY = 32, 4  # rows from which on oneDNN's product is faster than PyTorch's

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.precision import cpu_features
+from atento.base.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output

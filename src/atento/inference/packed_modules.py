@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention
+from atento.base.precision import best_precision, cpu_features, has_bfloat16_products
 from atento.inference.int8_linear import Int8Linear
 from atento.inference.packed_linear import (
     SMALL,
@@ -25,7 +26,6 @@ from atento.inference.packed_linear import (
     has_packed_products,
 )
 from atento.networks.stack.stack import Stack
-from atento.precision import best_precision, cpu_features, has_bfloat16_products
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.observe import observing, unobserved
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.inference.plain_state import PromptState, joined
 from atento.inference.uneven_rows import StackRows
 from atento.networks.output import Output

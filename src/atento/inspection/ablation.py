@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention
+from atento.base.errors import UsageError, nearest
 from atento.config.sections.network import NetworkConfig
-from atento.errors import UsageError, nearest
 from atento.networks.interface import Network
 from atento.networks.stack.stack_positions import AddedPositions, LayerPositions
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.inspection.figures.attention_map import attention_png, attention_svg
 from atento.inspection.head_statistics import HeadReport, describe_head
 from atento.inspection.maps import Head, Side, WordWeights

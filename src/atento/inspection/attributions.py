@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from atento.attention.observe import observe
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.networks.int8_projection import Int8Table
 from atento.networks.interface import Network
 from atento.networks.layers import TokenEmbedding

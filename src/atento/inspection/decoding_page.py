@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from html import escape
 
+from atento.base.errors import UsageError
 from atento.decoding.trace import Trace
-from atento.errors import UsageError
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.standalone import embedded, framed, inline, mark, part, plain, policy, sheet
 from atento.inspection.token_display import visible

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.standalone import framed, page

@@ -11,7 +11,7 @@ from atento.attention.kernels import attend, attention_weights, by_head
 from atento.attention.lowering import lower
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
 from atento.attention.relative_terms import RelativeTerms
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.ablation import attentions
 
 

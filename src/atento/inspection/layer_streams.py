@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.networks.layers import FeedForward
 from atento.networks.output import Output

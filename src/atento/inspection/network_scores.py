@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.ablation import attentions
 from atento.inspection.decompose import decompose
 from atento.networks.layers import Block

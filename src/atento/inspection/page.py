@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.figures.attention_map import kind_name
 from atento.inspection.maps import AttentionMaps, Head, Side
 from atento.inspection.standalone import embedded, mark, part, policy, sheet

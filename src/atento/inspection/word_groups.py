@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.token_display import visible, word_label
 
 Matrix = NDArray[np.float32]

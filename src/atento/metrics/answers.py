@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import chain
 from unicodedata import category
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
+from atento.base.nfc import tag_of
 from atento.metrics.label_counts import precision_recall_f1, summed
 from atento.metrics.score import Score, check_pairs
 from atento.metrics.text import is_spaceless, with_characters_apart
-from atento.nfc import tag_of
 
 ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.label_counts import summed
 from atento.metrics.label_names import label_streams
 from atento.metrics.score import Score, check_pairs

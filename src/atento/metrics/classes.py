@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_name, label_names, label_streams
 from atento.metrics.score import Score, check_pairs, doubt

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from html import escape
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.classes import Labels, report
 from atento.metrics.score import Score
 

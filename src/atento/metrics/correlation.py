@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.score import Score, check_pairs
 
 _ROUNDING = 1e-12  # a variance below this share of the mean square is that of a constant

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.metrics.score import Score
 
 AVERAGES = ("macro", "micro", "weighted")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
+from atento.base.nfc import nfc
 from atento.metrics.text import reference_streams
-from atento.nfc import nfc
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}\.0+")  # as pandas writes whole numbers of a column with a gap
 _NUMBERS = {"True": "1", "False": "0"}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.metrics.score import Score
 
 

@@ -9,7 +9,7 @@ from inspect import signature
 from types import MappingProxyType
 from typing import Literal
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.metrics import rankings
 from atento.metrics.answers import squad
 from atento.metrics.calibration import calibration_error

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.score import Score
 
 

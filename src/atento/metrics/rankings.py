@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics import vector_pairs
 from atento.metrics.score import Score
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.label_counts import summed
 from atento.metrics.score import Score
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-from atento.errors import MissingPartError, UsageError, nearest
+from atento.base.errors import MissingPartError, UsageError, nearest
+from atento.base.nfc import nfc
 from atento.metrics.score import Score, doubt
 from atento.metrics.text import References, Split, reference_streams, split_words
-from atento.nfc import nfc
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SIDES = ("precision", "recall", "f")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
 
-from atento.errors import ScoreWarning, UsageError
+from atento.base.errors import ScoreWarning, UsageError
 
 # What predictions and references are, one item an example:
 #   texts: a string; references may be several sets     classes: a label            class sets: a list of labels

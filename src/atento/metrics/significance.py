@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.metric_table import metric_named
 from atento.metrics.score import Score, resampled
 from atento.metrics.text import References

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.label_counts import averaged, count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_names
 from atento.metrics.score import Score, doubt

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from atento.errors import MissingPartError, UsageError, nearest
+from atento.base.errors import MissingPartError, UsageError, nearest
 from atento.metrics.score import Score, doubt
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.metrics.correlation import spearman
 from atento.metrics.retrieval import retrieval_of_vectors
 from atento.metrics.score import Score, check_pairs

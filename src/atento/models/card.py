@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 
+from atento.base.version import __version__
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import EMBEDDING, verb_of
 from atento.config.tables.verbs import VERBS
-from atento.version import __version__
 
 CARD = "README.md"
 _HEADING = "## Written by Atento"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import ModelError, RecipeError
 from atento.config.reading.schema import Reader, as_node
 from atento.config.sections.decoding import FILTERS, DecodingConfig
 from atento.config.sections.decoding_option import options_of
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.released_keys import FILES
-from atento.errors import ModelError, RecipeError
 from atento.models.model_folder import read_config
 from atento.released.read_layout import class_defaults
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.positions import Learned
+from atento.base.errors import CapabilityError, ModelError, RecipeError, UsageError
 from atento.config.reading.initial_keys import rates_of
 from atento.config.recipe import Recipe
 from atento.config.sections.embedding import NO_PROMPT, PROMPTS, EmbeddingConfig, untrainable
@@ -16,7 +17,6 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.sections.network_parts import FeaturesConfig, WritingConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import CapabilityError, ModelError, RecipeError, UsageError
 from atento.models.load import ModelFiles, check_tokenizer, check_weights, planned_network, read_model, with_token_ids
 from atento.models.model_folder import CALIBRATION, section_of
 from atento.models.transplant import SOURCE_TABLE, is_by_token, with_new_decoder

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atento.base.errors import ModelError, TokenizerError, UsageError
+from atento.base.limits import path_of
+from atento.base.precision import resolve_device
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import EMBEDDING, task_of
-from atento.errors import ModelError, TokenizerError, UsageError
-from atento.limits import path_of
 from atento.models.generation_settings import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
 from atento.models.model_folder import (
@@ -42,7 +43,6 @@ from atento.networks.adapters import join_adapters
 from atento.networks.build import WithoutDraws
 from atento.networks.int8_projection import with_int8_maps
 from atento.networks.stack.encoder import Encoder
-from atento.precision import resolve_device
 from atento.released import read_released
 from atento.released.family import check_depth
 from atento.released.load_report import LoadReport

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from atento.base.errors import ModelError
 from atento.config.tables.renamed_keys import VERSION, nested
-from atento.errors import ModelError
 
 _WRITERS = ("decoder", "encoder-decoder", "recurrent-lm", "recurrent-seq2seq")
 _NAMES: dict[tuple[str, ...], dict[str, str]] = {  # architectures -> how names of version 1 begin -> of version 2

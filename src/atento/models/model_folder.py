@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from atento.base.errors import CheckpointError, ModelError, RecipeError, UsageError
+from atento.base.limits import read_plain_text
 from atento.config.reading.recipe_layers import shipped
 from atento.config.reading.schema import Reader, as_node
 from atento.config.sections.confidence import ConfidenceConfig
@@ -18,8 +20,6 @@ from atento.config.sections.initial import LoraConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import CheckpointError, ModelError, RecipeError, UsageError
-from atento.limits import read_plain_text
 from atento.models.model_hub import fetched
 from atento.models.shipped import shipped_models
 from atento.storage.catalogue import select_checkpoint

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 _HUB_FILES = [
     *("*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model", "*.spm", "*.jinja"),

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, ModelError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.released_keys import FILES
-from atento.errors import CapabilityError, ModelError, UsageError
 from atento.models.model_folder import CONFIG, LORA, find_model, lora_config, network_config, read_config
 from atento.networks.adapters import parts_of
 from atento.released import FAMILIES, read_released

@@ -9,11 +9,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.errors import CapabilityError
 from atento.networks.build import build_network
 from atento.networks.interface import Network
 from atento.networks.stack.encoder import Encoder

@@ -11,11 +11,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from atento.base.errors import UsageError
 from atento.config.recipe import Recipe
 from atento.config.sections.network import changed, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
 from atento.data.batches.special_tokens import ids_of
-from atento.errors import UsageError
 from atento.models.initial_model import begun_with_encoder
 from atento.models.load import ModelFiles, check_tokenizer
 from atento.models.transplant import is_by_token

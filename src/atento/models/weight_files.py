@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.networks.int8_projection import coded_rows
 from atento.storage.tensorfile import INDEX, Chunk, TensorFiles, check_finite, safetensors_chunks
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from torch import Tensor
 
+from atento.base.errors import AtentoWarning, CapabilityError, UsageError
+from atento.base.limits import read_plain
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
-from atento.errors import AtentoWarning, CapabilityError, UsageError
-from atento.limits import read_plain
 from atento.models.card import CARD, model_card
 from atento.models.generation_settings import GENERATION, generation_settings, lost_options, read_generation
 from atento.models.model_folder import (

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from atento.attention.low_rank import AdaptedLinear
 from atento.attention.multihead import Projection
+from atento.base.errors import RecipeError
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig
-from atento.errors import RecipeError
 from atento.networks.interface import Network
 
 _MAP = re.compile(r"(?:.*\.)?blocks\.\d+\.(?P<map>(?:self|cross)_attention\.(?:input|output)|feed_forward\.\w+)")

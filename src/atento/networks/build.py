@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
-from atento.errors import ModelError
 from atento.networks.interface import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM

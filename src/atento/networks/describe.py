@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.networks.interface import Network
 from atento.networks.layers import Block, FeedForward, Residual
 from atento.networks.recurrent.elmo import ELMo

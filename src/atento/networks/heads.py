@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
+from atento.base.errors import CapabilityError, RecipeError, nearest
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, WITH_LAYERS, HeadConfig, Pooling, Windows
-from atento.errors import CapabilityError, RecipeError, nearest
 from atento.metrics.tag_schemes import legal_transitions, scheme_of_labels
 from atento.networks.crf import Chain, illegal_scores
 from atento.networks.large_vocabulary import AdaptiveSoftmax

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from atento.attention.algebra import Mask
 from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness, dropout, fresh
+from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.sections.network import NetworkConfig
-from atento.errors import CapabilityError, UsageError, nearest
 from atento.networks.heads import Heads, TextWindows
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output

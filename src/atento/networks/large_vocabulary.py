@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from atento.errors import RecipeError
+from atento.base.errors import RecipeError
 from atento.networks.layers import TokenEmbedding
 from atento.networks.vocabulary import Head, cross_entropy
 

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 Tokens = Sequence[str]
 UNIFORM = (0.25, 0.25, 0.25, 0.25)

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from atento.base.errors import UsageError
 from atento.decoding import MBR, Sample, generate
 from atento.decoding.mbr import spelled
 from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.decoding.source import NetworkOrModel
-from atento.errors import UsageError
 from atento.metrics.utilities import Utility, utility_named
 from atento.notes.listing_bleu import Tokens, sentence_bleu
 from atento.notes.listing_search import EncoderDecoderSteps, LanguageModelSteps, token_named

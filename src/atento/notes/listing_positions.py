@@ -7,7 +7,7 @@ from atento.attention import attend
 from atento.attention.algebra import Mask
 from atento.attention.positions import Shaw, sinusoids
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 
 class PositionalEncoding(nn.Module):

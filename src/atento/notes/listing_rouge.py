@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.metrics.rouge import KINDS, rouge_of_pair, word_finder
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from atento.base.errors import UsageError
 from atento.decoding import Sample, generate
 from atento.decoding.source import NetworkOrModel
-from atento.errors import UsageError
 from atento.notes.listing_search import LanguageModelSteps, token_named
 
 

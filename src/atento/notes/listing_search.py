@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.base.errors import UsageError
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.source import NetworkOrModel
-from atento.errors import UsageError
 
 _NO_TOKEN = -1  # the start token of a model without one
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
     AttentionConfig,
@@ -18,7 +19,6 @@ from atento.config.sections.network_parts import (
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import OF_TEXT, HeadKind
-from atento.errors import ModelError
 from atento.released.encoder_heads import read_rereading_heads, rereading_rows, write_rereading_heads
 from atento.released.family import Family, Repeat, Settings, Tying, activation_of, first_id, refuse, their_activation
 from atento.released.weight_rows import Row, attention, linear, norm

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, SpecialIds
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import ModelError
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.released.family import (
     Family,

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, ConvolutionConfig, FeedForwardConfig, InputConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import ModelError
 from atento.released.bert import BERT_BLOCK, bert_settings
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.released.family import (

@@ -4,9 +4,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
-from atento.errors import ModelError
 from atento.released.encoder_heads import HeadNames, labels_of, write_heads
 from atento.released.family import Settings, Tying
 from atento.released.weight_rows import Row, linear

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atento.base.errors import MissingPartError, ModelError, RecipeError, install_hint
+from atento.base.limits import read_plain_text
 from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
-from atento.errors import MissingPartError, ModelError, RecipeError, install_hint
-from atento.limits import read_plain_text
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 
 _Read = Callable[..., Tensor]

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, Activation, HeadConfig, HeadKind
-from atento.errors import ModelError
 from atento.released.family import Repeat, Settings, Tying
 from atento.released.weight_rows import Row, linear, norm
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from atento.base.errors import ModelError, nearest
 from atento.config.sections.network import DEEPEST, WIDEST, NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
 from atento.config.tables.head_kinds import HeadKind
-from atento.errors import ModelError, nearest
 from atento.released.weight_rows import Row
 
 _ACTIVATIONS = {

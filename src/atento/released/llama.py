@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
     AttentionConfig,
@@ -19,7 +20,6 @@ from atento.config.sections.network_parts import (
     SpecialIds,
 )
 from atento.config.sections.position_scheme import PositionConfig, StretchConfig
-from atento.errors import ModelError
 from atento.released.decoder_heads import DecoderHeads
 from atento.released.family import (
     GLOBAL,

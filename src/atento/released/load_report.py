@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from atento.errors import counted
+from atento.base.errors import counted
 
 
 @dataclass

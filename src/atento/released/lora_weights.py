@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.errors import ModelError, counted
+from atento.base.errors import ModelError, counted
 from atento.released.family import Family
 from atento.released.weight_rows import Row
 

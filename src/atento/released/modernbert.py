@@ -5,11 +5,11 @@ Pre-norm without biases, gated, rotary positions; layers with a window alternate
 
 from typing import Any
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import OF_TEXT, HeadConfig, HeadKind
-from atento.errors import ModelError
 from atento.released.encoder_heads import HeadNames, head_dropout, labels_of, write_heads
 from atento.released.family import (
     GLOBAL,

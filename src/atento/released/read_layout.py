@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.base.errors import ModelError, RecipeError, counted, reason_of
+from atento.base.precision import side_by_side
 from atento.config.sections.network import NetworkConfig
-from atento.errors import ModelError, RecipeError, counted, reason_of
-from atento.precision import side_by_side
 from atento.released.albert import ALBERT
 from atento.released.bart import BART_AND_RELATIVES
 from atento.released.bert import BERT_AND_RELATIVES

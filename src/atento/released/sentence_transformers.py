@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, ModelError, nearest
+from atento.base.limits import read_plain_text
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import ProjectionConfig
 from atento.config.tables.released_keys import MODULES as KEYS
-from atento.errors import CapabilityError, ModelError, nearest
-from atento.limits import read_plain_text
 from atento.storage.tensorfile import SINGLE, TensorFiles, check_finite, safetensors_chunks, to_bytes
 
 MODULES = "modules.json"

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import (
     AttentionConfig,
@@ -12,7 +13,6 @@ from atento.config.sections.network_parts import (
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
-from atento.errors import ModelError
 from atento.released.encoder_heads import (
     HeadNames,
     labels_of,

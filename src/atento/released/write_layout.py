@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, ModelError, RecipeError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING, HeadConfig
-from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.released.read_layout import FAMILIES
 from atento.released.weight_rows import convert
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import AtentoError, DataError, UsageError
-from atento.limits import open_plain, read_plain
+from atento.base.errors import AtentoError, DataError, UsageError
+from atento.base.limits import open_plain, read_plain
 from atento.retrieval.index_segments import Array, Document, Segment, write_segment
 from atento.storage.lock import RunLock
 from atento.storage.manifest import FileEntry, directory, strict_json, sync, write_file

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.errors import CheckpointError, DataError, ModelError
+from atento.base.errors import CheckpointError, DataError, ModelError
 from atento.metrics.rouge import unicode_words
 from atento.storage.manifest import FileEntry, write_file
 from atento.storage.tensorfile import TensorFiles, safetensors_chunks, to_bytes

@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import AtentoError, DataError, UsageError, counted, listed, nearest
-from atento.limits import path_of
+from atento.base.errors import AtentoError, DataError, UsageError, counted, listed, nearest
+from atento.base.limits import path_of
 from atento.metrics.rouge import unicode_words
 from atento.model import load
+from atento.models.model_hash import model_files
 from atento.retrieval import By
 from atento.retrieval.index_folder import IndexWriter, SegmentEntry, State, read_index, writing
 from atento.retrieval.index_segments import Document, quantised, value_term
 from atento.retrieval.row_scores import best, bm25, cosines, fused
-from atento.scale.model_hash import model_files
 from atento.tasks.hard_negatives import search_vectors
 from atento.tasks.regression import numbers_of
 from atento.tasks.task_model import TaskModel

@@ -4,11 +4,11 @@ import os
 import shutil
 from pathlib import Path
 
+from atento.base.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.config.reading.record_forms import counted_targets, has_own_tokenizer
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.planning import CPU_PARTS
-from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.runs.branch import begin_at, check_network, check_optimizer
 from atento.runs.classifier import classifier_of
 from atento.runs.fine_tuning import sizes
@@ -16,8 +16,8 @@ from atento.runs.finish import has_more_steps
 from atento.runs.folder import end_event
 from atento.runs.mixing_preview import report_mixing
 from atento.runs.multilingual import tokenizer_of_run
-from atento.runs.plans.run_plan import plan_run
 from atento.runs.run_identity import has_begun
+from atento.runs.run_plan import plan_run
 from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
 from atento.runs.setup import Setup
 from atento.runs.task_parts import share_lines

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import by_key
-from atento.errors import UsageError
 from atento.models.migration import migrated
 from atento.models.model_folder import lora_config, network_config
 from atento.runs.run_record import is_run

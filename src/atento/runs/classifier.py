@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.config.recipe import Recipe
 from atento.config.sections.initial import ClassifierConfig
 from atento.config.tables.head_kinds import HEAD_KINDS
 from atento.data.batches.batch import Batches
-from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.networks.heads import LinearHead
 from atento.networks.interface import Network, token_mask_of
 from atento.training.loop import validate

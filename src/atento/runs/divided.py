@@ -1,9 +1,9 @@
 """What a run of several processes cannot do, and one with divided weights (`training.parallel.shard`)."""
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config.recipe import Recipe
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import objectives_of
-from atento.errors import RecipeError, UsageError
 from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
 from atento.training.replica.divided_weights import check_network

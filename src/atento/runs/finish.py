@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import torch
 
+from atento.base.errors import DataError, counted
 from atento.config.reading.loading import dump_recipe, recipe_values
 from atento.config.reading.record_forms import counted_targets
 from atento.config.tables.tasks import TASKS
-from atento.errors import DataError, counted
 from atento.metrics.metric_table import quality, signed
 from atento.models.load import read_model
 from atento.networks import parameter_count

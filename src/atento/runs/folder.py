@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from atento.errors import DataError, UsageError
+from atento.base.errors import DataError, UsageError
+from atento.base.version import __version__
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
-from atento.version import __version__
 
 OUTPUTS = "test-outputs.jsonl"  # outputs for the test records, and the right ones
 # Files that a command writes before `run.json`; one that was refused or killed early leaves them.

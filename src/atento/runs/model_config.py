@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from atento.base.version import __version__
 from atento.config.reading.record_forms import task_of_records
 from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.sections.long_texts import LongTextConfig
@@ -14,7 +15,6 @@ from atento.models.model_folder import LORA
 from atento.tasks.model_outputs import reads_signs
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.split_evaluation import prefixes_of
-from atento.version import __version__
 
 
 def model_config(recipe: Recipe, network: dict[str, object], template: str | None = None) -> dict[str, object]:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from atento.base.errors import AtentoError, RecipeError
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.record_forms import has_own_tokenizer
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.tasks import TASKS
-from atento.errors import AtentoError, RecipeError
 from atento.models.initial_model import fine_tuned, with_new_tokens
 from atento.models.load import ModelFiles
 from atento.runs.fine_tuning import positions_without_effect, with_written_dropout

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from atento.base.errors import AtentoWarning, DataError, UsageError, counted, nearest
 from atento.config.reading.dumping import scalar_text
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import fitted
@@ -26,7 +27,6 @@ from atento.data.records.held_out import held_out
 from atento.data.records.reader import read_records
 from atento.data.records.splits import Split, split_of, subset
 from atento.data.records.values import characters_of, shortened
-from atento.errors import AtentoWarning, DataError, UsageError, counted, nearest
 from atento.runs.data_checks import said_alike
 from atento.runs.run_tokenizer import tokenizer_of_columns
 

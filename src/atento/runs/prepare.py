@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from atento.base.errors import DataError, RecipeError, counted
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.record_forms import has_own_tokenizer, task_of_records
 from atento.config.reading.sizes_by_data import fitted
@@ -22,7 +23,6 @@ from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
-from atento.errors import DataError, RecipeError, counted
 from atento.models.initial_model import encoder_of, initial_model, with_features
 from atento.models.vocabulary_exchange import begun
 from atento.released import FAMILIES

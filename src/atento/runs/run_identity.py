@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from atento.attention.cuda_kernels import has_rows
+from atento.base.errors import UsageError, counted
+from atento.base.limits import read_plain_text
+from atento.base.precision import training_precision
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
 from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
-from atento.errors import UsageError, counted
-from atento.limits import read_plain_text
 from atento.networks.stack.stack import without_padding
-from atento.precision import training_precision
 from atento.runs.prepare import Data, Report
 from atento.runs.setup import Setup
 from atento.storage.whole_file import write_whole

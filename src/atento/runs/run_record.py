@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from atento.base.errors import CheckpointError, UsageError, counted, similar_file
+from atento.base.limits import read_plain_text
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.errors import CheckpointError, UsageError, counted, similar_file
-from atento.limits import read_plain_text
 from atento.metrics.metric_table import quality, signed
 from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
 from atento.storage.manifest import read_json, read_manifest

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
+from atento.base.errors import MissingPartError, RecipeError
+from atento.base.splitmix import permutation
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.splits import Split
-from atento.errors import MissingPartError, RecipeError
 from atento.metrics import Score
 from atento.metrics.metric_table import quality, signed
 from atento.runs.prepare import Data, read_data
 from atento.runs.simple_learners import learners_of
 from atento.runs.task_heads import training_labels
-from atento.splitmix import permutation
 from atento.tasks.learned_metrics import load_learned
 from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of, usual_metrics
 from atento.tasks.verb_table import VERBS

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from atento.base.errors import MissingPartError, install_hint
 from atento.data.records.judged_documents import judged_documents, pairs_of
 from atento.data.records.splits import Split
-from atento.errors import MissingPartError, install_hint
 from atento.metrics.score import Outputs
 from atento.text.sentences import split_sentences
 

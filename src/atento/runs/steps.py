@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from atento.base.errors import DataError, UsageError
 from atento.config.reading.initial_keys import INHERITED
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
@@ -18,7 +19,6 @@ from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
-from atento.errors import DataError, UsageError
 from atento.models.initial_model import (
     check_new_positions,
     encoder_of,
@@ -49,12 +49,12 @@ from atento.runs.fine_tuning import (
     with_warmup,
 )
 from atento.runs.finish import RunResult, already_finished, train_and_finish
+from atento.runs.minutes import fix_updates
 from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
-from atento.runs.plans.minutes import fix_updates
-from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import Data, fitted_to, network_for, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
+from atento.runs.run_plan import new_shapes
 from atento.runs.setup import Setup
 from atento.runs.simple_baseline import with_usual_metrics
 from atento.runs.task_heads import model_of, with_heads

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.task_list import task_named
 from atento.config.recipe import Recipe
 from atento.config.sections.initial import ClassifierConfig
@@ -16,7 +17,6 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.records.judged_documents import judged_documents
 from atento.data.records.splits import Split
-from atento.errors import RecipeError, UsageError
 from atento.metrics.tag_schemes import legalized, scheme_of
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_labels

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
+from atento.base.errors import counted
 from atento.config.reading.task_list import task_named
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batches
@@ -15,7 +16,6 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.records.reader import fingerprint
 from atento.data.records.splits import Split, subset
 from atento.data.records.values import as_text
-from atento.errors import counted
 from atento.runs.model_config import facts_of_data, model_config
 from atento.runs.prepare import Data
 from atento.runs.setup import Setup

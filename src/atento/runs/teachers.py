@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from atento.base.errors import CapabilityError, RecipeError, UsageError, counted
 from atento.config.recipe import Recipe
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import network_to_dict
@@ -23,7 +24,6 @@ from atento.data.batches.batch import SIDES, Batches, Teaching
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.data.objectives.preparation import Make, Preparation, Report
-from atento.errors import CapabilityError, RecipeError, UsageError, counted
 from atento.runs.setup import Setup
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks import teacher_outputs

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import DataError
 from atento.config.reading.loading import LoadedRecipe
 from atento.data.files.several_files import source_files
 from atento.data.store.token_store import sha256_of
-from atento.errors import DataError
 
 
 def training_files(loaded: LoadedRecipe) -> list[dict[str, object]]:

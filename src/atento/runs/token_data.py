@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from atento.base.errors import DataError, RecipeError, TokenizerError, counted
+from atento.base.precision import available_cores
+from atento.base.splitmix import hashes_of
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.record_forms import has_own_tokenizer
 from atento.config.reading.sizes_by_data import FITTED, fitted
@@ -29,16 +32,13 @@ from atento.data.records.splits import Split, split_of
 from atento.data.store.stored_statistics import equal_texts
 from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
-from atento.errors import DataError, RecipeError, TokenizerError, counted
 from atento.models.initial_model import initial_model
-from atento.precision import available_cores
 from atento.runs.multilingual import tokenizer_of_run
 from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources
 from atento.runs.run_identity import data_fingerprint, has_begun
 from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.setup import Setup
 from atento.runs.token_changes import compare_files, compare_plans, training_files
-from atento.splitmix import hashes_of
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import NewFolder, write_whole
 from atento.text.bulk import EncodingPool, id_type

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from atento.base.errors import DataError, RecipeError, UsageError, counted
+from atento.base.limits import path_of
+from atento.base.precision import resolve_device
+from atento.base.precision import threads as thread_scope
 from atento.config.reading.initial_keys import rates_among
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.sections.embedding import EmbeddingConfig
@@ -21,14 +25,10 @@ from atento.data.files.source_records import header_hint
 from atento.data.objectives.labels import label_numbers
 from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.splits import Split
-from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.limits import path_of
 from atento.metrics.metric_table import signed
 from atento.models.initial_model import initial_model
 from atento.models.load import read_model
 from atento.models.model_folder import SECTIONS, section_of
-from atento.precision import resolve_device
-from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point
 from atento.runs.fine_tuning import inherited_keys
 from atento.runs.folder import clear_folder, make_folder

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
+from atento.base.errors import RecipeError, counted
 from atento.config.reading.initial_keys import rates_of
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batches
-from atento.errors import RecipeError, counted
 from atento.models.load import ModelFiles
 from atento.networks.frozen import FrozenVectors, common_pooling, frozen
 from atento.networks.interface import Network

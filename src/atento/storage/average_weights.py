@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.errors import UsageError
-from atento.limits import read_plain
+from atento.base.errors import UsageError
+from atento.base.limits import read_plain
 from atento.storage.catalogue import list_checkpoints
 from atento.storage.checkpoint import is_own, load_checkpoint, save_checkpoint
 

@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage.manifest import Manifest, read_json, read_manifest, verify
 
 STATE = "state.json"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from atento.errors import CheckpointError, UsageError
+from atento.base.errors import CheckpointError, UsageError
 from atento.storage.catalogue import STATE, best, clean, discard, is_in_use, list_checkpoints, newest
 from atento.storage.manifest import (
     JSON_LIMIT,

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 _log = logging.getLogger(__name__)
 _locked: set[int] = set()  # descriptors of the locks of this process; forked children close them

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 
 CONFIDENCE = "confidence.json"  # beside a model, or in its run: what its probabilities are worth
 MANIFEST = "MANIFEST.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.errors import CheckpointError
+from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import (
     OPTIMIZER,
     WEIGHTS,

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from atento.errors import CheckpointError, ModelError, counted, reason_of
-from atento.limits import open_plain, read_plain_text
+from atento.base.errors import CheckpointError, ModelError, counted, reason_of
+from atento.base.limits import open_plain, read_plain_text
 
 Chunk = bytes | Tensor
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"

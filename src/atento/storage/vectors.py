@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from atento.errors import AtentoError, AtentoWarning
+from atento.base.errors import AtentoError, AtentoWarning
 from atento.storage.tensorfile import TensorFiles
 from atento.storage.whole_file import replacement
 

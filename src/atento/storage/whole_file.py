@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from atento.errors import AtentoError, CheckpointError, TrainingError, UsageError
+from atento.base.errors import AtentoError, CheckpointError, TrainingError, UsageError
 
 
 def write_whole(path: Path, text: str) -> None:

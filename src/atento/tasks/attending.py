@@ -6,9 +6,9 @@ import torch
 
 import atento.inspection.decoding_page  # noqa: F401  notebooks show traces as its pages
 from atento.attention import observe
+from atento.base.errors import CapabilityError, UsageError, counted
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
-from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.task_model import TaskModel, tokenizer_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, TrainingError, counted, listed
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.data.records.splits import Split
-from atento.errors import DataError, TrainingError, counted, listed
 from atento.metrics import Score, calibration_error
 from atento.models.model_folder import confidence_file
 from atento.storage.whole_file import write_whole

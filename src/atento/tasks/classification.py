@@ -7,12 +7,12 @@ from typing import Any, overload
 
 import torch
 
+from atento.base.errors import CapabilityError, UsageError
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
 from atento.data.objectives.labels import KIND, label_numbers, network_head
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, for_head, head_of, tokenizer_of

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atento.base.errors import ModelError, reason_of
+from atento.base.limits import read_plain_text
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.errors import ModelError, reason_of
-from atento.limits import read_plain_text
 from atento.metrics.ngrams import Floats
 from atento.models.model_folder import find_model
 from atento.networks.stack.encoder import Encoder

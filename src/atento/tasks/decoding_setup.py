@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from atento.base.errors import UsageError, nearest
 from atento.config.reading.schema import Reader, as_node, plain
 from atento.config.reading.unused_options import unused_options
 from atento.config.sections.decoding import FILTERS, DecodingConfig, DecodingOptions
@@ -28,7 +29,6 @@ from atento.decoding.rules import (
     renormalized,
 )
 from atento.decoding.strategies import Strategy
-from atento.errors import UsageError, nearest
 from atento.tasks.task_model import check_flags
 from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.masks import causal, prefix
+from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.tables.tasks import task_with, verb_of
 from atento.config.tables.verbs import EXPLANATIONS
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.data.batches.whole_words import characters_of_words
-from atento.errors import CapabilityError, UsageError, nearest
 from atento.inspection.attributions import (
     Attribution,
     Inputs,

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.contexts import context_windows
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
@@ -17,7 +18,6 @@ from atento.data.objectives.numbers import KIND as NUMBER
 from atento.data.objectives.spans import KIND as ANSWER
 from atento.data.objectives.tags import KIND as TAGS
 from atento.data.objectives.tags import encode_sentences, room_for
-from atento.errors import CapabilityError, UsageError, nearest
 from atento.inspection.attributions import Inputs, Reading
 from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import CapabilityError
+from atento.base.limits import path_of
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
-from atento.errors import CapabilityError
-from atento.limits import path_of
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.networks.interface import Network, layer_count
 from atento.networks.stack.encoder import Encoder

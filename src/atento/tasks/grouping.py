@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from atento.attention.observe import current_observation
+from atento.base.precision import side_by_side
 from atento.inference.choose import hooked
-from atento.precision import side_by_side
 
 T = TypeVar("T")
 ResultT = TypeVar("ResultT")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import UsageError
 from atento.config.sections.embedding import EmbeddingOptions
 from atento.data.records.values import compared
-from atento.errors import UsageError
 from atento.metrics.rouge import unicode_words
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.model_vectors import embed

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from atento.base.errors import DataError, UsageError
 from atento.data.files.term_files import glossary_of
-from atento.errors import DataError, UsageError
 from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento.inference.choose import reader
 from atento.metrics.learned_table import LEARNED, check_inputs, learned_name, learned_score
 from atento.metrics.ngrams import Floats

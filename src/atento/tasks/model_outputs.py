@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, overload
 
+from atento.base.errors import CapabilityError, UsageError
 from atento.config.sections.decoding import NGRAMS, DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.data.batches.special_tokens import special_tokens_of
@@ -13,7 +14,6 @@ from atento.decoding import Beam, Greedy, Sample
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.decoding.source import Source
-from atento.errors import CapabilityError, UsageError
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq, Seq2Seq

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from atento.base.errors import CapabilityError, UsageError
 from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import ELMo
 from atento.tasks.decoding_setup import embedding_for, kept_dimensions, refuse_options

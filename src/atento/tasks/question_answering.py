@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, UsageError, counted
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
 from atento.data.records.splits import Split
-from atento.errors import DataError, UsageError, counted
 from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.decoding_setup import refuse_options

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from atento.base.errors import DataError, counted
 from atento.data.files.source_json import jsonl_objects
 from atento.data.files.source_lines import display_name, open_binary, read_lines
-from atento.errors import DataError, counted
 from atento.metrics.rankings import Judgement
 
 Documents = dict[str, tuple[float, int]]  # document -> its number, and the line

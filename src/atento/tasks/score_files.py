@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from atento.base.errors import DataError, UsageError, counted
 from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
 from atento.data.files.source_lines import display_name, open_binary, read_lines, read_text
 from atento.data.records.doubtful_names import SEPARATOR
-from atento.errors import DataError, UsageError, counted
 from atento.metrics.score import Outputs
 from atento.metrics.tag_schemes import entities, respelled
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from atento.attention.low_rank import adapters_joined
+from atento.base.errors import AtentoWarning
 from atento.config.recipe import Recipe
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
@@ -24,7 +25,6 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, long_texts_of
 from atento.data.records.splits import Split, subset
-from atento.errors import AtentoWarning
 from atento.metrics import Score, metric_named
 from atento.metrics.learned_table import learned_name
 from atento.metrics.metric_table import MEAN, options_by_name

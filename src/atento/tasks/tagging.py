@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from atento.base.errors import UsageError
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.labels import inputs_of, network_head
 from atento.data.objectives.tags import (
@@ -24,7 +25,6 @@ from atento.data.objectives.tags import (
     windows_as_store,
 )
 from atento.data.records.splits import Split
-from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities, legal_transitions, scheme_of_labels
 from atento.networks.crf import Chain, best_tags, forward_sums, illegal_scores, log_marginals, tag_log_probs
 from atento.networks.heads import CRFHead

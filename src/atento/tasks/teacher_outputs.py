@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import CapabilityError, nearest
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.config.tables.tasks import verb_of
 from atento.data.batches.batch import Batch, Projected, Rows, Teaching
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, nearest
 from atento.networks.frozen import frozen
 from atento.networks.interface import Network, mask_of
 from atento.tasks.classification import label_scores

@@ -7,13 +7,13 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import torch
 
+from atento.base.errors import AtentoWarning, UsageError, counted
 from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.text_windows import opened
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.data.records.memory import frame_texts, is_frame
 from atento.data.records.splits import Split
-from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.grouping import results_of

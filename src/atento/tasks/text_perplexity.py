@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, UsageError
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.batches.whole_words import word_ids, words_of
-from atento.errors import CapabilityError, UsageError
 from atento.metrics import Score
 from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq

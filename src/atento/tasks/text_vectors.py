@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import load_for_tasks
 from atento.tasks.text_embedding import token_rows

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.base.errors import AtentoWarning, UsageError, counted
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
@@ -22,7 +23,6 @@ from atento.decoding.source import Source
 from atento.decoding.strategies import Strategy
 from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
-from atento.errors import AtentoWarning, UsageError, counted
 from atento.inference.plain import padded
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
 from atento.tasks.grouping import results_of

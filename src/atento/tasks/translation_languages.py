@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from atento.base.errors import CapabilityError
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
 from atento.data.batches.special_tokens import WITH_SOURCE, begin_of_outputs, special_tokens_of
-from atento.errors import CapabilityError
 from atento.text.glossary import GlossaryLike
 from atento.text.specials import Template, chooses_by_source, languages_of, token_of
 from atento.text.tokenizer import Tokenizer

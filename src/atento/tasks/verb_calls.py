@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, get_args, get_type_hints, overload
 
+from atento.base.errors import UsageError
 from atento.config.sections.decoding import DecodingOptions
 from atento.data.records.memory import frame_texts, is_frame
-from atento.errors import UsageError
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.text.kinds import check_texts

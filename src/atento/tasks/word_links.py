@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
 from atento.inspection.word_groups import merge_words, strongest_sources
 from atento.tasks.attending import attention_record
 from atento.tasks.task_model import TaskModel, tokenizer_of

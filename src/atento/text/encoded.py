@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from atento.nfc import nfc
+from atento.base.nfc import nfc
 from atento.text.kinds import BLANK_CHARS, is_blank
 from atento.text.words import first_words
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.text.read_tokenizer import TARGET
 from atento.text.released.sentencepiece_ids import TYPES
 from atento.text.released.tokenizer_files import MODEL_TYPES

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from atento.errors import DataError
-from atento.nfc import nfc
+from atento.base.errors import DataError
+from atento.base.nfc import nfc
 from atento.text.encoded import normalize_with_spans
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # words run together

@@ -15,7 +15,7 @@ from itertools import groupby
 
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-from atento.errors import DataError, TokenizerError, UsageError, nearest
+from atento.base.errors import DataError, TokenizerError, UsageError, nearest
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer_folder import Backend, token_text
 

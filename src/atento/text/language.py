@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from atento.errors import MissingPartError, install_hint
+from atento.base.errors import MissingPartError, install_hint
 
 _MOST = 176  # all languages of the classifier
 _READ = 400  # characters, which suffice

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 
 
 def truncate(

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from atento.errors import TokenizerError
-from atento.nfc import tag_of
+from atento.base.errors import TokenizerError
+from atento.base.nfc import tag_of
 from atento.text.read_tokenizer import READS
 from atento.text.released.sentencepiece_families import MBART50_LANGUAGES
 from atento.text.released.sentencepiece_ids import M2M_LANGUAGES

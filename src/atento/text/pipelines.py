@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import models
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text.kinds import BYTES, SPACE, kind_named, library_normalizer
 from atento.text.specials import SpecialTokens
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from atento.errors import TokenizerError, nearest
+from atento.base.errors import TokenizerError, nearest
 from atento.text.kinds import KINDS
 from atento.text.released.class_keys import Part, class_rules, unheeded
 from atento.text.released.families import Sources, stated_tokens

@@ -15,7 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.text.kinds import require_unicode
 
 _CHUNK = 128  # characters; a longer run without spaces is sampled in parts, which keeps the cost linear

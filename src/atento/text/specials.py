@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atento.errors import TokenizerError, nearest
-from atento.nfc import tag_of
+from atento.base.errors import TokenizerError, nearest
+from atento.base.nfc import tag_of
 
 STANDARD = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>", "mask": "<mask>"}
 """Role -> string, in the order of the ids: pad 0, unk 1, bos 2, eos 3, mask 4."""

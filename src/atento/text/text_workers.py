@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from atento.errors import AtentoError
-from atento.processes import Child, Message, receive, send
+from atento.base.errors import AtentoError
+from atento.base.processes import Child, Message, receive, send
 
 SEPARATOR = "\0"  # of the texts of a block; no text of a file has it
 Answer = Message

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from atento.errors import CapabilityError, TokenizerError
-from atento.limits import path_of
+from atento.base.errors import CapabilityError, TokenizerError
+from atento.base.limits import path_of
 from atento.text.encoded import Encoded, Span, normalize_with_spans, original_offsets, trimmed_offsets, walk
 from atento.text.kinds import UNREADABLE, Spelling, kind_named, require_texts, require_unicode
 from atento.text.pipelines import build, check_vocabulary

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
-from atento.errors import AtentoError, TokenizerError
-from atento.limits import read_plain
+from atento.base.errors import AtentoError, TokenizerError
+from atento.base.limits import read_plain
 from atento.text.specials import STANDARD, SpecialTokens, Template, is_sentinel
 
 DEFINITION = "tokenizer.json"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import tokenizers
 from tokenizers import models, trainers
 
-from atento.errors import DataError, TokenizerError
+from atento.base.errors import DataError, TokenizerError
 from atento.text.kinds import SPACE, kind_named, library_normalizer, require_unicode
 from atento.text.pipelines import build, front
 from atento.text.read_tokenizer import with_markers, without_spelled

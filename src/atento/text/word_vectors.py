@@ -16,8 +16,8 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import AtentoError, DataError, UsageError, nearest
-from atento.limits import limited, open_plain
+from atento.base.errors import AtentoError, DataError, UsageError, nearest
+from atento.base.limits import limited, open_plain
 
 _WORD_LIMIT = 1 << 16  # bytes of one word
 _LINE_LIMIT = 1 << 24  # bytes of one line of text

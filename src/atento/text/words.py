@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from atento.errors import DataError
+from atento.base.errors import DataError
 from atento.text.kinds import is_blank
 
 Label = TypeVar("Label", bound=Hashable)

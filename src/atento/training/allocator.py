@@ -14,7 +14,7 @@ from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 KERNELS, KERNELS_OF_NEW_SHAPES = 1024, 256  # compiled kernels that oneDNN caches
 CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"  # environment variable of oneDNN: how many it caches

@@ -4,7 +4,7 @@ import os
 import shutil
 from importlib.util import find_spec
 
-from atento.errors import RecipeError, UsageError
+from atento.base.errors import RecipeError, UsageError
 from atento.networks.interface import Network, stacks_of
 
 _COMPILERS = ("g++", "clang++", "c++")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from atento.errors import DataError, TrainingError, UsageError
-from atento.limits import read_plain
+from atento.base.errors import DataError, TrainingError, UsageError
+from atento.base.limits import read_plain
 from atento.storage.manifest import sync
 
 _MOST = 8 << 30  # bytes of a journal

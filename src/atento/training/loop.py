@@ -13,8 +13,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from atento.base.errors import AtentoError, TrainingError, TrainingStopped, counted
 from atento.data.batches.batch import Part
-from atento.errors import AtentoError, TrainingError, TrainingStopped, counted
 from atento.metrics.metric_table import quality
 from atento.storage.catalogue import newest
 from atento.training.allocator import FreedMemory, is_out_of_memory, return_freed_memory

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness
+from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
-from atento.errors import CapabilityError, RecipeError
 from atento.networks.crf import forward_sums, log_marginals, tag_log_probs
 from atento.networks.frozen import current
 from atento.networks.heads import CRFHead, SpanBoundaryHead, TextWindows

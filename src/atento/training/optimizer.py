@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.base.errors import RecipeError, TrainingError
 from atento.config.sections.training import TrainingConfig
-from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network
 from atento.networks.weight_levels import levels_of
 

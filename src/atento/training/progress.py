@@ -12,7 +12,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from atento.terminal import echo, printable
+from atento.base.terminal import echo, printable
 
 PACE_AFTER = 10.0  # seconds after which the pace is reported
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

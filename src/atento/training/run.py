@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from atento.base.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.renamed_keys import VERSION
 from atento.data.batches.batch import Batches
-from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.storage.checkpoint import load_checkpoint, retain, save_checkpoint
 from atento.storage.shards import save_shards
 from atento.storage.writer import CheckpointWriter, snapshot

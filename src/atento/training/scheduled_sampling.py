@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
+from atento.base.splitmix import grid_hashes, uniform
 from atento.config.sections.training import Schedule, ScheduledSamplingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.networks.interface import Network, mask_of
 from atento.networks.output import Output
-from atento.splitmix import grid_hashes, uniform
 
 HEAD = "vocabulary"  # the head whose tokens are fed back
 _COIN_KEY, _TOKEN_KEY = 31, 32  # keep these hashes apart from one another and from hashes for other purposes

@@ -1,7 +1,7 @@
 """The weights that `init` of a recipe trains: all, the head, the last layers, biases or adapters, and their stages."""
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.initial import InitConfig
-from atento.errors import RecipeError, UsageError
 from atento.networks.adapters import is_adapter
 from atento.networks.interface import Network
 from atento.networks.weight_levels import Levels, levels_of

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
+from atento.base.errors import RecipeError, TrainingError
+from atento.base.precision import side_by_side, threads
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Part
-from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network, stacks_of
-from atento.precision import side_by_side, threads
 from atento.training.allocator import return_freed_memory
 from atento.training.ema import GradientNoise, MovingAverage, divide
 from atento.training.losses import Call, Sums, losses, on_device

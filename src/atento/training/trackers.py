@@ -13,7 +13,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Protocol
 
-from atento.errors import MissingPartError, TrainingStopped, install_hint
+from atento.base.errors import MissingPartError, TrainingStopped, install_hint
 
 WAIT = 30.0  # seconds that the end of a run waits for a tracker
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atento.cli.completion import note_rows
-from atento.cli.options import AsJson, Seed
-from atento.cli.output_paths import output_folder
-from atento.terminal import echo
+from atento.base.terminal import echo
+from atento_cli.completion import note_rows
+from atento_cli.options import AsJson, Seed
+from atento_cli.output_paths import output_folder
 
 if TYPE_CHECKING:
     from atento_lab.notes.finding import Row
@@ -68,8 +68,8 @@ def notes(
     Prints one line for each row, and more if the notes differ or the row has a drawing. The exit status is 1 if a row
     fails.
     """
-    from atento.errors import UsageError
-    from atento.precision import threads as processor_threads
+    from atento.base.errors import UsageError
+    from atento.base.precision import threads as processor_threads
     from atento_lab.notes.table import rows_named, with_documents
     from atento_lab.notes.wording import CREDIT, wording
 

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from html import escape, unescape
 from importlib.resources import files
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento_lab.notes.errata import ERRATA
 
 CREDIT = (

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from atento.base.errors import MissingPartError
 from atento.config.sections.training import ScheduledSamplingConfig
-from atento.errors import MissingPartError
 from atento.inspection.figures.curves import Line, Panel, curves_page, curves_picture
 from atento.training.scheduled_sampling import SCHEDULES, own_share
 from atento_lab.studies.exposure import TEACHER_FORCING

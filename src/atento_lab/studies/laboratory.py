@@ -15,9 +15,9 @@ from torch import Tensor
 
 from atento.attention.observe import observe
 from atento.attention.positions import Learned
+from atento.base.precision import resolve_device
 from atento.inspection import alignment_error_rate
 from atento.inspection.network_scores import score_parts
-from atento.precision import resolve_device
 from atento_lab.studies.answers import answers
 from atento_lab.studies.networks import (
     SCHEMES,

@@ -15,10 +15,10 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
+from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.memory import MemoryRecords
-from atento.errors import RecipeError
 from atento.metrics import accuracy
 from atento.model import load
 from atento.networks import parameter_count

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.schema import Reader
 from atento.config.reading.yaml12 import Node, read_yaml
@@ -23,7 +24,6 @@ from atento.config.tables.labellings import LABELLINGS
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS, task_with
 from atento.data.records.reader import read_records
-from atento.errors import RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import parameter_count
 from atento.runs.prepare import read_data

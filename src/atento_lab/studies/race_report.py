@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from atento.errors import MissingPartError
+from atento.base.errors import MissingPartError
 from atento.inspection.figures.curves import Line, Panel, curves_page
 from atento_lab.studies.report import Report
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.labellings import LABELLINGS
 from atento.config.tables.tasks import TASKS
-from atento.errors import UsageError
 from atento.runs.train import train
 from atento_lab.studies.report import Report
 from atento_world import labelled

@@ -10,9 +10,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from atento.base.errors import nearest
 from atento.config.tables.tasks import TASKS, task_with, verb_of
 from atento.config.tables.verbs import VERBS, WRITING
-from atento.errors import nearest
 from atento_serve.api.decoding import NAMES
 from atento_serve.api.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
 from atento_serve.api.examples import payload_example

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import langcodes
 
-from atento.errors import nearest
+from atento.base.errors import nearest
 from atento_serve.http.errors import ServiceError
 
 # LibreTranslate's codes of Brazilian Portuguese and traditional Chinese, and its one code of Tagalog and Filipino

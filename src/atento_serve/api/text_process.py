@@ -8,7 +8,7 @@ import sys
 import traceback
 from contextlib import suppress
 
-from atento.processes import receive, send
+from atento.base.processes import receive, send
 from atento_serve.api.text_work import WORK, Asked
 from atento_serve.http.errors import ServiceError, too_long
 

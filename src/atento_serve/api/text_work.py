@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from atento.errors import AtentoError, DataError
+from atento.base.errors import AtentoError, DataError
 from atento.text.documents import read_document
 from atento.text.documents.document_sentences import DocumentSentences, Passages, joined
 from atento.text.documents.html_text import parts_of

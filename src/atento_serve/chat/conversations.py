@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.text.kinds import require_unicode
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_folder import library_backend

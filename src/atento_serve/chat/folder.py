@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer_folder import CONFIG, as_text, read_file, read_settings, token_text
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from atento.errors import UsageError
-from atento.processes import Child
+from atento.base.errors import UsageError
+from atento.base.processes import Child
 from atento_serve.chat.folder import ChatTemplate
 from atento_serve.chat.rendering import SECONDS
 from atento_serve.engine.messages import decoded, encoded

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from atento.errors import UsageError, nearest
+from atento.base.errors import UsageError, nearest
 from atento_serve.engine.served import ServedModel
 from atento_serve.jobs import Description, Event, Job, Stats
 from atento_serve.settings import Limits, ModelSettings

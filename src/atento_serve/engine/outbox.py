@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from atento.errors import AtentoError, UsageError
+from atento.base.errors import AtentoError, UsageError
 from atento_serve.chat.template_process import TemplateError
 from atento_serve.engine.messages import encoded, event_message
 from atento_serve.engine.verbs import TooLong

@@ -8,8 +8,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from typing import Any
 
-from atento.errors import ModelError
-from atento.precision import available_cores
+from atento.base.errors import ModelError
+from atento.base.precision import available_cores
 from atento_serve.engine.messages import LONGEST, decoded, encoded
 from atento_serve.jobs import Description
 from atento_serve.settings import Limits, ModelSettings

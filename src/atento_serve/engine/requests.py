@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from atento.base.errors import UsageError
 from atento.config.sections.decoding import NGRAMS, UTILITIES
 from atento.config.tables.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.strategies import Strategy
 from atento.decoding.token_loop import Output
-from atento.errors import UsageError
 from atento.model import Model
 from atento.tasks.model_outputs import writer_of
 from atento.tasks.task_model import context_limit

@@ -16,13 +16,13 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.decoding.beam.beam_lane import BeamLanes
 from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, State
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.source import ends_of, first_tokens
-from atento.errors import CapabilityError
 from atento.inference.fast import FastStepFunction
 from atento.inference.prompts import PromptMemory, RememberingSteps
 from atento.inference.slots import Slots

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atento.errors import AtentoError, ModelError
+from atento.base.errors import AtentoError, ModelError
 from atento_serve.engine.messages import event_of, job_message
 from atento_serve.engine.process import WorkerProcess
 from atento_serve.jobs import Description, Event, Failed, Job, QueueFull, Stats, Usage

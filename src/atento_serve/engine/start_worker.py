@@ -1,6 +1,6 @@
 """Entry point of a worker process of the service: its imports."""
 
-from atento.start_up import without_collections
+from atento.base.start_up import without_collections
 
 
 def main() -> None:

@@ -16,14 +16,14 @@ from typing import Any, BinaryIO
 
 import torch
 
+from atento.base.errors import AtentoError, ModelError
+from atento.base.start_up import without_collections
 from atento.config.tables.verbs import WRITING
 from atento.decoding.contract import AnyStepFunction
-from atento.errors import AtentoError, ModelError
 from atento.inference.choose import pack_large, pack_weights
 from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
 from atento.retrieval.text_index import Index
-from atento.start_up import without_collections
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
 from atento_serve.engine.messages import decoded

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.types import Receive
 
-from atento.errors import counted
+from atento.base.errors import counted
 from atento_serve.http.errors import ServiceError, too_long, wrong_field
 from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from atento.errors import DataError, UsageError
-from atento.limits import read_plain_text
+from atento.base.errors import DataError, UsageError
+from atento.base.limits import read_plain_text
 from atento_serve.http.errors import ServiceError, retry_after
 from atento_serve.settings import Limits
 

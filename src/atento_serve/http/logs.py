@@ -4,7 +4,7 @@ import json
 import time
 from contextlib import suppress
 
-from atento.terminal import echo
+from atento.base.terminal import echo
 
 
 class Log:

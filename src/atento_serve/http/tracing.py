@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from starlette.types import Scope
 
-from atento.errors import UsageError
-from atento.version import __version__
+from atento.base.errors import UsageError
+from atento.base.version import __version__
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
 _ATTRIBUTES = {  # a value of the log -> its name in the conventions of OpenTelemetry, or ours

@@ -8,7 +8,7 @@ import torch
 
 from atento.attention import masks
 from atento.attention.masks import Mask
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 
 LONGEST = 4000  # characters
 _MOST = 4096  # the largest number

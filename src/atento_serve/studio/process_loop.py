@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from atento.errors import AtentoError
-from atento.processes import Message, receive, send
-from atento.terminal import echo
+from atento.base.errors import AtentoError
+from atento.base.processes import Message, receive, send
+from atento.base.terminal import echo
 from atento_serve.http.errors import ServiceError
 from atento_serve.settings import Limits, ModelSettings, StudioSettings
 

@@ -13,9 +13,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import AtentoError
+from atento.base.limits import open_plain
 from atento.config.reading.loading import load_recipe
-from atento.errors import AtentoError
-from atento.limits import open_plain
 from atento.runs.run_record import planned_steps, read_object
 from atento.training.journal import parse_event
 from atento_serve.studio.run_folders import inside

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.runs.run_record import is_run
 
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento_serve.http.fields import Fields, Row, bounded, read
 from atento_serve.settings import Limits, StudioSettings
 from atento_serve.studio.process_loop import Answer, Answered, answer_all

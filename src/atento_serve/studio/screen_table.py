@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from atento.errors import AtentoError
+from atento.base.errors import AtentoError
 from atento.model import Model
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, read

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
 
-from atento.processes import Child, ended_by
+from atento.base.processes import Child, ended_by
 from atento_serve.http.errors import ServiceError, busy
 from atento_serve.settings import Limits, StudioSettings
 from atento_serve.studio.process_loop import Answered

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
+from atento.base.version import __version__
 from atento.inspection.palette import palette_sheet
-from atento.version import __version__
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.request_jobs import PING_SECONDS, unless_gone

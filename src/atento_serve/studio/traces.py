@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from atento.base.errors import UsageError
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.decoding.trace import Run
 from atento.decoding.trace import Trace as SearchTrace
-from atento.errors import UsageError
 from atento.inspection import AttentionRecord
 from atento.inspection.figures.attention_map import kind_name
 from atento.inspection.layer_streams import streams

@@ -5,9 +5,9 @@ See docs/notes.md#c16. `presets.bert_base(n_layers=4, dropout=0.0)` is the row "
 
 from collections.abc import Callable
 
+from atento.base.errors import RecipeError, nearest
 from atento.config.presets import decoders, encoder_decoders, encoders
 from atento.config.sections.network import NetworkConfig
-from atento.errors import RecipeError, nearest
 
 PRESETS: dict[str, Callable[..., NetworkConfig]] = {
     **decoders.TRANSFORMERS,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
+from atento.base.errors import RecipeError, UsageError, counted, nearest
 from atento.config.reading import schema
 from atento.config.reading.initial_keys import check_initial, without_effect_on
 from atento.config.reading.record_forms import task_of_records
@@ -21,7 +22,6 @@ from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.task_spec import TaskSpec
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
-from atento.errors import RecipeError, UsageError, counted, nearest
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.metric_table import METRICS, metric_named, options_by_name
 

@@ -9,12 +9,12 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any
 
+from atento.base.errors import RecipeError, nearest
 from atento.config.presets import PRESETS
 from atento.config.reading import schema
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.renamed_keys import elsewhere, renamed
-from atento.errors import RecipeError, nearest
 
 # Keys that are no fields: their section, type and meaning.
 _OTHER = {

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from atento.base.errors import RecipeError
 from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
 from atento.config.sections.initial import InitConfig
@@ -10,7 +11,6 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
 from atento.config.tables.head_kinds import HEAD_KINDS
 from atento.config.tables.tasks import TASKS
-from atento.errors import RecipeError
 
 INHERITED = "the initial model, read when training begins"  # the origin of such a value
 _RATES = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import RecipeError
 from atento.config.reading import checks, initial_keys, recipe_layers, schema, sizes_by_data, task_defaults, task_list
 from atento.config.reading.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import Recipe
-from atento.errors import RecipeError
 
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema", "recipe_values"]
 

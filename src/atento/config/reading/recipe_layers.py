@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import RecipeError, nearest, similar_file
+from atento.base.limits import open_plain
 from atento.config.reading import schema
 from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.config.recipe import Recipe
 from atento.config.tables.formats import DATASETS, FORMATS
 from atento.config.tables.renamed_keys import elsewhere, migrated, renamed
-from atento.errors import RecipeError, nearest, similar_file
-from atento.limits import open_plain
 
 _RULE = "a recipe is a YAML file that names the data: `atento recipes copy NAME FILE` copies one to begin with"
 _DATA = (*DATASETS, *(ending for form in FORMATS.values() for ending in form.endings if ending != ".json"))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from atento.base.errors import RecipeError, nearest
 from atento.config import presets
 from atento.config.literals import OneOf
 from atento.config.reading.yaml12 import Node
@@ -20,7 +21,6 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.renamed_keys import elsewhere, renamed
-from atento.errors import RecipeError, nearest
 
 T = TypeVar("T")
 # If a section is a plain text, or a list where the key has one, it is the value of this key; of `kind` for others.

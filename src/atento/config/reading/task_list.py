@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from atento.base.errors import RecipeError, UsageError, nearest
 from atento.config.reading import schema
 from atento.config.reading.recipe_layers import merge
 from atento.config.reading.schema import Reader
@@ -12,7 +13,6 @@ from atento.config.reading.yaml12 import Node
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import RecipeError, UsageError, nearest
 
 T = TypeVar("T")
 _OF_ONE = ("task", "metrics", "objective", "teacher")  # keys that do not stand beside `tasks`

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from atento.errors import RecipeError
+from atento.base.errors import RecipeError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from atento.errors import RecipeError
+from atento.base.errors import RecipeError
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
+from atento.base.errors import RecipeError
 from atento.config.literals import check_choices
 from atento.config.sections import decoding_option as of
-from atento.errors import RecipeError
 
 MOST_REQUIRED = 10  # required words: the states of their automaton double with each
 NGRAMS = "ngrams"  # the draft that copies; any other names a model

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from atento.base.errors import RecipeError
 from atento.config.literals import check_choices, check_numbers
-from atento.errors import RecipeError
 
 N_CHARACTERS = 262  # ELMo's alphabet: 0 for no word, the 256 bytes, five marks (`atento.text.characters`)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
+from atento.base.errors import UsageError, nearest
 from atento.config.sections.network import NetworkConfig
-from atento.errors import UsageError, nearest
 
 QUERY, DOCUMENTS = "query", ("document", "passage", "corpus")  # usual names of prompts of sentence-transformers
 PROMPTS = ("prompts", "field_prompts")  # keys

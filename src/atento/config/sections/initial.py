@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from atento.base.errors import RecipeError, nearest
 from atento.config.literals import check_choices, check_numbers
-from atento.errors import RecipeError, nearest
 
 ALL_LINEAR = "all-linear"
 TARGETS = ("query", "key", "value", "input", "output", "inner", "outer")  # linear maps of a block, by our names

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from atento.base.errors import RecipeError
 from atento.config.literals import check_choices, check_numbers
-from atento.errors import RecipeError
 
 _USUAL_TEMPERATURE = 2.0
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from atento.base.errors import RecipeError, nearest
 from atento.config.literals import check_choices, check_numbers
 from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network_parts import (
@@ -24,7 +25,6 @@ from atento.config.sections.network_parts import (
 from atento.config.sections.position_scheme import ADDED, PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING, HeadConfig, Pooling
-from atento.errors import RecipeError, nearest
 
 DEEPEST = 1000  # layers of a stack: more would be built for minutes before anything is checked
 WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
 
+from atento.base.errors import RecipeError, nearest
 from atento.config.literals import check_choices, check_numbers
-from atento.errors import RecipeError, nearest
 
 
 @dataclass(frozen=True)

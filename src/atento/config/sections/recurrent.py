@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from atento.base.errors import RecipeError
 from atento.config.literals import check_choices
-from atento.errors import RecipeError
 
 CellName = Literal["lstm", "gru", "rnn"]
 ScoreName = Literal["none", "additive", "bilinear", "dot"]

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from atento.base.errors import RecipeError
 from atento.config.literals import check_numbers
-from atento.errors import RecipeError
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from atento.base.errors import RecipeError, counted, nearest
 from atento.config.literals import check_choices, check_numbers
-from atento.errors import RecipeError, counted, nearest
 
 _RULES = {"linear": "above 0", "exponential": "above 0 and below 1", "inverse-sigmoid": "at least 1"}  # of k
 Schedule = Literal["linear", "exponential", "inverse-sigmoid"]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from atento.base.errors import RecipeError
 from atento.config.literals import check_choices, check_numbers
-from atento.errors import RecipeError
 
 HeadKind = Literal[
     "vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator", "reconstruction"

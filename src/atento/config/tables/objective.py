@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
+from atento.base.errors import RecipeError, nearest
 from atento.config.literals import OneOf, check_choices, check_numbers
 from atento.config.tables.head_kinds import HeadName
-from atento.errors import RecipeError, nearest
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ class VerbSpec:
     example: str  # Python code with a loaded `model`, for a model card
     next: tuple[str, ...]  # commands that use a trained model, with {run} for its folder
     hub: str | None = None  # what Hugging Face calls the task; None: as Atento does
-    module: str | None = None  # the file in `atento.cli` that has the command; None: that of the verb's name
+    module: str | None = None  # the file in `atento_cli` that has the command; None: that of the verb's name
     writes: bool = False  # whether the outputs are texts
     by_token: bool = False  # whether they are written token by token, so that they can be streamed
 

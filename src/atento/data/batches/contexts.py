@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.whole_words import (
@@ -16,7 +17,6 @@ from atento.data.batches.whole_words import (
     row_characters,
     word_ids,
 )
-from atento.errors import DataError
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans

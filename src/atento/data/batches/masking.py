@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import TokenizerError
+from atento.base.splitmix import grid_hashes, random_partitions, uniform
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Draw
-from atento.errors import TokenizerError
-from atento.splitmix import grid_hashes, random_partitions, uniform
 from atento.text.tokenizer import Tokenizer
 
 MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.splitmix import hashes, uniform
 from atento.data.batches.batch import EVERY, Batch, Batches, Part, PartSize
 from atento.data.batches.planning import part_count
-from atento.splitmix import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes
 _MIN_SLOTS = 4  # per update, or as many as members if they are fewer, so that shares hold within few updates

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.splitmix import permutation
 from atento.data.batches.batch import EVERY, Batch, Draw, EpochStores, Objective, Part, PartSize, Rows, Store, Teach
-from atento.splitmix import permutation
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
 _LEAST_PARTS = 4  # of an update of texts of very different lengths

@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError
 from atento.config.sections.long_texts import LongTextConfig
 from atento.data.batches.batch import MemoryStore, Ragged, Rows, Store
-from atento.errors import DataError
 from atento.text.lengths import truncate
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer

@@ -15,10 +15,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import DataError
+from atento.base.splitmix import hashes, permutation, uniform
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.data.batches.batch import Ragged
-from atento.errors import DataError
-from atento.splitmix import hashes, permutation, uniform
 
 _SUBSAMPLED, ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
 BLOCK = 32  # words of a block that are in the middle of a window

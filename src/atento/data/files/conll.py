@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from atento.base.errors import DataError
 from atento.data.files.source_lines import LINE_LIMIT, scan
-from atento.errors import DataError
 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line that begins a document
 _COMMENT = "# "  # of CoNLL-U; a hash may be a word too

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, BinaryIO
 
-from atento.errors import DataError, ReadingNotice
+from atento.base.errors import DataError, ReadingNotice
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

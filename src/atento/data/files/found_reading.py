@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.column_names import is_usual
 from atento.config.tables.formats import Column, columns_of_source
@@ -16,7 +17,6 @@ from atento.data.files.encodings import say_found
 from atento.data.files.source_lines import found_encoding, open_binary
 from atento.data.files.source_records import DELIMITERS, columns_of, table_rows
 from atento.data.records.values import as_written
-from atento.errors import DataError
 
 _BYTES, _ROWS = 1 << 20, 1000  # of the beginning of a table
 NAMED = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import DataError, RecipeError, install_hint, nearest
+from atento.base.limits import refuse_swelling_rows
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.values import Converter, as_written
-from atento.errors import DataError, RecipeError, install_hint, nearest
-from atento.limits import refuse_swelling_rows
 
 _FILES = {".parquet": "parquet", ".arrow": "arrow"}  # ending: the library's reader of single files
 _ROWS = 1000  # read at a time

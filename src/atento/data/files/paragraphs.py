@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.data.files.source_lines import open_binary, scan
-from atento.errors import DataError
 
 Line = tuple[int, str] | DataError  # its number, from 1, and its text; or its error
 

@@ -5,12 +5,12 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import COMPRESSED, FORMATS, format_of
 from atento.config.tables.task_spec import Field
 from atento.data.files.source_lines import open_binary, read_text, scan
 from atento.data.files.source_records import Column, Row
-from atento.errors import DataError, RecipeError
 from atento.metrics.label_names import class_name
 
 UNLABELLED = "unsup"  # of IMDb: reviews without a label

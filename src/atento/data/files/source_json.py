@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from atento.base.errors import DataError
 from atento.data.files.source_lines import scan
 from atento.data.records.values import kind_of
-from atento.errors import DataError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER_DIGITS = 19  # what 64 bits hold

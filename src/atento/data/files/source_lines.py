@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from atento.base.errors import BadLine, DataError, similar_file
+from atento.base.limits import limited
 from atento.data.files.encodings import HEAD, OTHER_MARKS, encoding_of, recoded, say_found
-from atento.errors import BadLine, DataError, similar_file
-from atento.limits import limited
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _PART = 1 << 20  # bytes that are decoded at once
@@ -160,7 +160,7 @@ def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
 
 @contextmanager
 def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str | None = "") -> Iterator[BinaryIO]:
-    """Open a regular file for reading, unpacking `.gz` and `.zst` on the way, under the limits of `atento.limits`.
+    """Open a regular file for reading, unpacking `.gz` and `.zst` on the way, under the limits of `atento.base.limits`.
 
     Args:
         path: the file.

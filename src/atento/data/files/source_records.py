@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
+from atento.base.errors import DataError, counted, listed
 from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
 from atento.data.files.source_json import json_objects, jsonl_objects
@@ -15,7 +16,6 @@ from atento.data.files.squad import is_document, questions_in
 from atento.data.files.translation_units import languages_in, units_in
 from atento.data.files.xml_records import pairs_in
 from atento.data.records.values import Converter, as_written, shortened
-from atento.errors import DataError, counted, listed
 
 AS_QUOTED = '`format: csv, delimiter: "\\t"` in the source'  # reads such a table
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any, BinaryIO
 
+from atento.base.errors import DataError, MissingPartError, install_hint
+from atento.base.limits import refuse_swelling
 from atento.data.records.values import as_written
-from atento.errors import DataError, MissingPartError, install_hint
-from atento.limits import refuse_swelling
 
 _ROWS = 1_048_576  # of a sheet, by the format
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from atento.base.errors import DataError
 from atento.data.files.source_json import decode, not_json, skip
 from atento.data.records.values import Span, check_span, kind_of, string_of
-from atento.errors import DataError
 
 
 def is_document(text: str) -> bool:

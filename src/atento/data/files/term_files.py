@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
+from atento.base.errors import DataError, UsageError
 from atento.data.files.encodings import say_found
 from atento.data.files.source_lines import read_lines
-from atento.errors import DataError, UsageError
 from atento.text.glossary import Glossary, GlossaryLike, glossary_of_rows
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import format_of
 from atento.data.files.hub import dataset_rows
@@ -13,7 +14,6 @@ from atento.data.files.paragraphs import documents, looks_wrapped
 from atento.data.files.several_files import source_files
 from atento.data.files.source_lines import open_binary, scan_many
 from atento.data.records.reader import TEXT, file_rows, read_records
-from atento.errors import DataError, RecipeError
 
 _SAMPLED_FILES, _SAMPLED_LINES = 8, 20_000  # by which `wrapped_file` judges a source
 Refused = Callable[[DataError], None]

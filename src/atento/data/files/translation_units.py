@@ -10,10 +10,10 @@ from itertools import islice
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
+from atento.base.errors import DataError, listed
+from atento.base.nfc import tag_of
 from atento.data.files.source_lines import read_text
 from atento.data.files.xml_records import Elements
-from atento.errors import DataError, listed
-from atento.nfc import tag_of
 
 _CODES = ("bpt", "ept", "ph", "it", "ut")  # elements in a segment whose content is formatting
 _UNFINISHED = ("initial", "new", "needs-")  # beginnings of the states of XLIFF

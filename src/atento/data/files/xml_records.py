@@ -10,8 +10,8 @@ from typing import BinaryIO
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+from atento.base.errors import DataError
 from atento.data.files.source_lines import LINE_LIMIT, read_bytes
-from atento.errors import DataError
 
 _CHUNK = 1 << 16  # bytes; records are given out as the file is read
 _DEPTH = 500  # of elements

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import DataError, RecipeError
+from atento.base.splitmix import log_uniform
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.objectives.preparation import Preparation
-from atento.errors import DataError, RecipeError
-from atento.splitmix import log_uniform
 from atento.text.characters import character_batch
 
 HEAD = "bidirectional"

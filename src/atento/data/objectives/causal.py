@@ -14,12 +14,12 @@ from torch import Tensor
 from atento.attention.algebra import Mask
 from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
+from atento.base.errors import DataError, RecipeError, counted
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of
 from atento.data.objectives.preparation import Preparation
-from atento.errors import DataError, RecipeError, counted
 
 HEAD = "vocabulary"
 

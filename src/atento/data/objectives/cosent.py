@@ -3,11 +3,11 @@
 ids "[CLS] a cat sleeps [SEP]"   pair_ids "[CLS] a kitten is napping [SEP]"   score 4.5, of any range
 """
 
+from atento.base.errors import DataError, RecipeError
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, scored_pairs
-from atento.errors import DataError, RecipeError
 
 
 def cosent(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:

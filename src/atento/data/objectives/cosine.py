@@ -3,12 +3,12 @@
 ids "[CLS] a cat sleeps [SEP]"   pair_ids "[CLS] a kitten is napping [SEP]"   score 0.8
 """
 
+from atento.base.errors import DataError
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, scored_pairs
 from atento.data.records.splits import Split
-from atento.errors import DataError
 
 
 def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -11,14 +11,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError
+from atento.base.splitmix import grid_hashes, permutation, random_partitions, uniform
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.errors import DataError
-from atento.splitmix import grid_hashes, permutation, random_partitions, uniform
 from atento.text.sentences import split_sentences
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer

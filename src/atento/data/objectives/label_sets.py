@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from atento.base.errors import DataError, nearest
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Ragged
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import labelled_texts, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import DataError, nearest
 
 KIND = "multi-label"  # of the head's configuration
 

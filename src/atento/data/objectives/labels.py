@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, DataError, UsageError, counted, nearest
 from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig, Windows
@@ -23,7 +24,6 @@ from atento.data.batches.whole_words import CHARACTERS, characters_of_words, rea
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, DataError, UsageError, counted, nearest
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 

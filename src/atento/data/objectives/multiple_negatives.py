@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, RecipeError
+from atento.base.splitmix import permutation
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Draw, Part, PartSize, Rows, Store, Teach
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
 from atento.data.records.values import shortened
-from atento.errors import DataError, RecipeError
-from atento.splitmix import permutation
 
 _ORDER = 3  # keeps these shuffles apart from those of other purposes
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError
+from atento.base.splitmix import grid_hashes
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, EpochStores, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.masking import Masking, masking_of
@@ -18,8 +20,6 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.masked import HEAD, with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.errors import DataError
-from atento.splitmix import grid_hashes
 from atento.text.lengths import pad_batch, truncate
 from atento.text.sentences import split_sentences
 from atento.text.specials import Template

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from atento.attention.masks import prefix as prefix_mask
+from atento.base.splitmix import grid_hashes
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of
 from atento.data.objectives.preparation import Preparation
-from atento.splitmix import grid_hashes
 
 HEAD = "vocabulary"
 _PREFIX_KEY = 11  # keeps these hashes apart from hashes for other purposes

@@ -6,6 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
@@ -13,7 +14,6 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batches, EpochStores, Objective, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.records.splits import Split, by_source
-from atento.errors import DataError
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 

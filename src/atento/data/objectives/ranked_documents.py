@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import DataError, counted
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
@@ -21,7 +22,6 @@ from atento.data.objectives.labels import cut_warning, inputs_of, network_head, 
 from atento.data.objectives.numbers import KIND
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.judged_documents import Documents, judged_documents, pairs_of
-from atento.errors import DataError, counted
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # query and grade of each document (B,) -> labels
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, counted
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
@@ -18,7 +19,6 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.objectives.preparation import Preparation, Report
 from atento.data.records.splits import Split, subset
-from atento.errors import DataError, counted
 from atento.text.tokenizer import Tokenizer
 
 HEAD = "vocabulary"

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, TokenizerError
+from atento.base.splitmix import random_partitions
 from atento.config.tables.objective import SENTINELS, ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.errors import DataError, TokenizerError
-from atento.splitmix import random_partitions
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 

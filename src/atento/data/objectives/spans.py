@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import CapabilityError, DataError, counted
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
@@ -20,7 +21,6 @@ from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.objectives.labels import inputs_of, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.values import Span
-from atento.errors import CapabilityError, DataError, counted
 
 KIND = "answer"  # of the head's configuration
 NO_ANSWER = (0, 0)  # the first token, [CLS], twice

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import DataError, counted, nearest
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
@@ -27,7 +28,6 @@ from atento.data.batches.whole_words import (
 from atento.data.objectives.labels import cut_warning, inputs_of, network_head
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import DataError, counted, nearest
 from atento.metrics.tag_schemes import legalized, scheme_of_labels
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer

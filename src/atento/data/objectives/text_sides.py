@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.base.errors import DataError, RecipeError, counted
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
@@ -17,7 +18,6 @@ from atento.data.batches.text_windows import WINDOWS, opened
 from atento.data.objectives.labels import cut_warning, report_windows, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.errors import DataError, RecipeError, counted
 
 
 @dataclass(frozen=True)

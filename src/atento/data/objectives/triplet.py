@@ -3,11 +3,11 @@
 ids "[CLS] how old are you [SEP]"   pair_ids "[CLS] what is your age [SEP]"   negative_ids "[CLS] how are you [SEP]"
 """
 
+from atento.base.errors import DataError
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store
-from atento.errors import DataError
 
 
 def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.base.errors import DataError, RecipeError, counted
+from atento.base.splitmix import grid_hashes, uniform
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Contrast, Draw, MemoryStore, OneText, Ragged, Rows, Store
@@ -17,8 +19,6 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.masked import word_columns
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store
-from atento.errors import DataError, RecipeError, counted
-from atento.splitmix import grid_hashes, uniform
 
 HEAD = "reconstruction"
 _WORDS_KEY = 36  # keeps these draws apart from those of other purposes

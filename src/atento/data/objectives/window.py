@@ -6,13 +6,13 @@ neighbours (docs/notes.md#c15, #e9)
 
 from collections.abc import Iterator
 
+from atento.base.errors import DataError
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Part, PartSize
 from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.batches.windows import WindowBatch, WindowBlocks, Windows
 from atento.data.objectives.preparation import Preparation
-from atento.errors import DataError
 
 HEAD = "window"
 _PART_WORDS = 1 << 12  # words of the text in a part of an update that is made of blocks

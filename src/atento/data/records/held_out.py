@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from atento.base.errors import DataError, counted
+from atento.base.splitmix import permutation
 from atento.data.records.values import compared
-from atento.errors import DataError, counted
-from atento.splitmix import permutation
 
 _BLOCK = 25  # neighbouring records are held out together, since those of a book are related
 _SEED = 20

@@ -1,8 +1,8 @@
 """The documents of each query of a split for ranking, with their grades."""
 
+from atento.base.errors import DataError
 from atento.data.records.splits import Split
 from atento.data.records.values import shortened
-from atento.errors import DataError
 
 HIGHEST = 30.0  # grade: gains are 2 to the power of it
 _GRADED, _TRIPLES = ("query", "document", "grade"), ("query", "positive", "negative")

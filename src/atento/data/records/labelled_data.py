@@ -5,11 +5,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from atento.base.errors import UsageError
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.tasks import TASKS
 from atento.data.files.found_reading import first_of
-from atento.errors import UsageError
 
 Paths = str | Path | Sequence[str | Path]
 

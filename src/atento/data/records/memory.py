@@ -5,10 +5,10 @@ from itertools import combinations
 from numbers import Real
 from typing import Any
 
+from atento.base.errors import DataError, UsageError, listed
 from atento.config.tables.task_spec import Field
 from atento.data.files.hub import memory_rows
 from atento.data.records.values import Converter
-from atento.errors import DataError, UsageError, listed
 
 
 def is_frame(data: object) -> bool:

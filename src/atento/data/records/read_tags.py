@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from atento.errors import counted
+from atento.base.errors import counted
 from atento.metrics.label_names import class_name
 from atento.metrics.tag_schemes import converted, illegal, outside_the_scheme, respelled, scheme_of
 

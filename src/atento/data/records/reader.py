@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from atento.base.errors import DataError, RecipeError, counted
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, format_of, holds, rule_of_endings
 from atento.config.tables.labellings import LABELLINGS, labellings_for
@@ -27,7 +28,6 @@ from atento.data.files.source_records import Row, header_notes, note_of_quotes, 
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.records.read_tags import normalized
 from atento.data.records.values import Converter, canonical, counted_with
-from atento.errors import DataError, RecipeError, counted
 
 SOURCE_AND_TARGET = (Field("source"), Field("target"))
 TEXT = (Field("text"),)

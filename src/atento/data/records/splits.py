@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from atento.base.errors import DataError, counted
+from atento.base.splitmix import permutation
 from atento.data.records.reader import Origins, Records, fingerprint
 from atento.data.records.values import as_text, characters_of, compared
 from atento.data.store.token_store import TokenStore
-from atento.errors import DataError, counted
-from atento.splitmix import permutation
 
 
 @dataclass(frozen=True)

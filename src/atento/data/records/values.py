@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from atento.base.errors import DataError, listed
+from atento.base.nfc import nfc
 from atento.config.tables.task_spec import Field
 from atento.data.records.doubtful_names import SEPARATOR, several_labels
-from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
-from atento.nfc import nfc
 
 _STRINGS = ("text", "class")
 _NEEDED = ("text", "class", "words")  # a record with a blank one is left out

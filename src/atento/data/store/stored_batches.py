@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.splitmix import permuted
 from atento.data.batches.batch import EVERY, Batch, Batches, Part, PartSize
 from atento.data.batches.planning import PlannedBatches
 from atento.data.store.token_store import TokenStore
-from atento.splitmix import permuted
 
 WINDOW_TOKENS = 1 << 22  # tokens in memory, about
 _UPDATES = 8  # of a window at least

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.corpus.corpus_statistics import PERCENTILES
+from atento.base.splitmix import hashes_of
 from atento.data.store.token_store import TokenStore
-from atento.splitmix import hashes_of
+from atento_cli.corpus.corpus_statistics import PERCENTILES
 
 NGRAM = 13  # tokens: the run that marks a test text as seen in training (Brown et al. 2020, appendix C)
 _PIECE = 1 << 20  # tokens hashed at a time

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import DataError
-from atento.limits import open_plain, read_plain_text
+from atento.base.errors import DataError
+from atento.base.limits import open_plain, read_plain_text
 
 FORMAT = "atento-tokens-1"
 PLAN, MANIFEST = "plan.json", "manifest.json"

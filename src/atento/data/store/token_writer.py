@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.base.errors import AtentoError, DataError
 from atento.data.store.token_store import (
     BLOCK_TOKENS,
     FORMAT,
@@ -23,7 +24,6 @@ from atento.data.store.token_store import (
     read_json,
     sha256_of,
 )
-from atento.errors import AtentoError, DataError
 from atento.text.bulk import EncodedTexts, EncodingPool
 
 SHARD_TOKENS = 1 << 24

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atento.errors import counted
+from atento.base.errors import counted
 from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.maps import AttentionMaps, Head

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, shorten, visible

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.token_display import display_width, visible
 
 

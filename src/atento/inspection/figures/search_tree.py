@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from atento.base.errors import UsageError
 from atento.decoding.trace import CUT, FINISHED, KEPT, Run
-from atento.errors import UsageError
 from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, shorten, visible

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from atento.errors import MissingPartError, install_hint
+from atento.base.errors import MissingPartError, install_hint
 from atento.inspection.palette import LIGHT_RAMP, PAPER
 
 FONT = "system-ui, sans-serif"

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
+from atento.base.errors import RecipeError
 from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
-from atento.errors import RecipeError
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, layer_count
 from atento.networks.large_vocabulary import AdaptiveSoftmax, sampled_nats

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness, fresh
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.errors import CapabilityError
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding

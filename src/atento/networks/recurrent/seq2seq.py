@@ -14,9 +14,9 @@ from atento.attention.dropout import Randomness, fresh
 from atento.attention.lowering import LoweredMask, joined_masks, lower
 from atento.attention.masks import Mask, padding
 from atento.attention.observe import record_weights
+from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import ASKED_BEFORE, RecurrentConfig
-from atento.errors import CapabilityError, RecipeError
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding

@@ -14,10 +14,10 @@ from atento.attention.masks import Mask, bidirectional, causal, lookahead, paddi
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.observe import observing
 from atento.attention.relative_terms import QueryKeyPositions
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import ADDED
-from atento.errors import CapabilityError
 from atento.networks.frozen import current
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import Block, BlockState, TokenEmbedding, initialise, make_block, make_norm

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Context, TypedFunction
 from atento.attention.dropout import Randomness, dropout, fresh
+from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig
-from atento.errors import RecipeError
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding

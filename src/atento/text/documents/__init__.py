@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import PurePath
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.text.documents.catalogues import read_catalogue
 from atento.text.documents.markdown_text import read_markdown
 from atento.text.documents.segments import Document, decoded

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from atento.errors import AtentoWarning, DataError, counted
+from atento.base.errors import AtentoWarning, DataError, counted
 from atento.text.documents.segments import LINE_END, NUMBERED, Inline, Language, Segment, line_at
 from atento.text.found_spans import SPANS
 from atento.text.glossary import has_spaces

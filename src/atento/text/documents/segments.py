@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from atento.errors import AtentoWarning, DataError, UsageError, counted
+from atento.base.errors import AtentoWarning, DataError, UsageError, counted
 
 MOST = 64 << 20  # bytes of a document
 NUMBERED = re.compile(r"(</?\d+/?>)")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
-from atento.errors import AtentoWarning, DataError, counted
+from atento.base.errors import AtentoWarning, DataError, counted
 from atento.text.documents.segments import Inline, Language, Segment, wrapped
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")

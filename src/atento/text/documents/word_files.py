@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 from xml.parsers import expat
 
-from atento.errors import DataError
-from atento.limits import refuse_swelling
+from atento.base.errors import DataError
+from atento.base.limits import refuse_swelling
 from atento.text.documents.segments import MARKS, MOST, Language, Segment, checked, joined, texts_of
 from atento.text.documents.word_paragraphs import Paragraph
 

@@ -13,7 +13,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text.tokenizer_folder import as_object, as_text, is_id, token_text
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text.kinds import SPACE
 from atento.text.released.families import Built, Sources
 from atento.text.released.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model

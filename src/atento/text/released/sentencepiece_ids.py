@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atento.errors import MissingPartError, TokenizerError, install_hint, nearest
+from atento.base.errors import MissingPartError, TokenizerError, install_hint, nearest
 from atento.text.kinds import SPACE
 from atento.text.released import families
 from atento.text.released.spm import fields, read_model

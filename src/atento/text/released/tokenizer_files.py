@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from atento.errors import TokenizerError
+from atento.base.errors import TokenizerError
 from atento.text.kinds import SPACE
 from atento.text.released import families, sentencepiece_families, sentencepiece_ids
 from atento.text.specials import SpecialTokens, Template, languages_of, template_named

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from atento.errors import AtentoError, TrainingError
+from atento.base.errors import AtentoError, TrainingError
 
 SHORT = 1016  # bytes of a message that needs one collective operation
 

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from atento.base.errors import AtentoError, TrainingError
 from atento.config.sections.training import ParallelConfig
-from atento.errors import AtentoError, TrainingError
 from atento.networks.interface import Network
 from atento.training.replica.control_messages import (
     AGAIN,

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from atento.errors import RecipeError
+from atento.base.errors import RecipeError
 from atento.networks.interface import Network, stacks_of
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients

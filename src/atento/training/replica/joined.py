@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from atento.base.errors import AtentoError, ReadingNotice, UsageError, counted
 from atento.config.sections.training import ParallelConfig
-from atento.errors import AtentoError, ReadingNotice, UsageError, counted
 from atento.training.replica import environment
 from atento.training.replica.control_messages import LostProcess, answered
 from atento.training.replica.data_parallel import Processes

@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from atento.precision import available_cores
+from atento.base.precision import available_cores
 from atento.training.replica.environment import LAUNCHER
 from atento.training.replica.joined import STATUS_FILE
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import torch
 
+from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.tasks import task_with
-from atento.errors import UsageError
 from atento.metrics import accuracy, f1, matthews, pearson, perplexity, report, spearman
 from atento.model import Model
 from atento.networks import build_network

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.positions import Learned
+from atento.base.errors import UsageError
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import UsageError
 from atento.models.initial_model import lengthened
 from atento.models.load import ModelFiles
 from atento.networks import EncoderDecoder
-from atento.runs.position_report import position_report
 from atento.runs.train import train
+from atento_cli.plans.position_report import position_report
 from atento_lab.notes.checks.attention import EXACT, apart
 from atento_lab.notes.checks.tiny import Adam, some_ids, tiny_network
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare, grid

@@ -5,9 +5,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from atento.attention.masks import Mask, bidirectional, causal, prefix, window
+from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batch
-from atento.errors import CapabilityError
 from atento.inspection import mask_text
 from atento.networks import Decoder
 from atento.networks.stack.stack import Stack

@@ -14,13 +14,13 @@ import numpy as np
 
 from atento.config.tables.tasks import task_with
 from atento.metrics import rouge
-from atento.runs.search.result import Trial
-from atento.runs.search.run_search import search
-from atento.runs.search.search_strategies import rungs_of, trials_of
-from atento.runs.search.space import read_space
-from atento.suites.scores import Result, SuiteResult, TaskResult
-from atento.suites.suite_table import suite_named
 from atento.training.journal import read_journal
+from atento_cli.search.result import Trial
+from atento_cli.search.run_search import search
+from atento_cli.search.search_strategies import rungs_of, trials_of
+from atento_cli.search.space import read_space
+from atento_cli.suites.scores import Result, SuiteResult, TaskResult
+from atento_cli.suites.suite_table import suite_named
 from atento_lab.notes.checks.transfer_learning import trained_model
 from atento_lab.notes.finding import AtMost, Finding, compare
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from atento.base.errors import DataError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.errors import DataError
 from atento.networks import EncoderDecoder
 from atento.text.words import word_spans
 from atento_lab.notes.checks.tiny import Adam

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from atento.base.errors import TokenizerError
 from atento.config.recipe import TokenizerConfig, TokenizerKind
 from atento.config.tables.tasks import task_with
 from atento.data.batches.batch import Ragged
-from atento.errors import TokenizerError
 from atento.model import load
 from atento.models.write import write_model
 from atento.text import (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from atento.base.errors import UsageError
 from atento.config.sections.decoding import DecodingOptions
 from atento.decoding.trace import Trace
-from atento.errors import UsageError
 from atento.metrics.text import chrf
 from atento.model import Model
 from atento.tasks.classification import classifications

@@ -4,7 +4,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord, attention_svg
 from atento.inspection.ablation import ablate
 from atento.inspection.attributions import rolled_out

@@ -4,7 +4,7 @@ import numpy as np
 from torch import Tensor
 
 from atento.attention.masks import Mask
-from atento.errors import CapabilityError, UsageError
+from atento.base.errors import CapabilityError, UsageError
 from atento.inspection.figures.mask import mask_text
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder

@@ -2,7 +2,7 @@
 
 import re
 
-from atento.errors import CapabilityError
+from atento.base.errors import CapabilityError
 from atento.inspection.ablation import scheme_names
 from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.model import Model

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atento.base.errors import CapabilityError
 from atento.config.tables.tasks import task_with
 from atento.decoding.source import ends_of
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError
 from atento.model import Model
 from atento.tasks.model_outputs import score, writer_of, writing_task
 from atento.tasks.task_model import tokenizer_of

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.layer_streams import inner_activations, lens
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq

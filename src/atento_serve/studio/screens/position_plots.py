@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from atento.attention.positions import ALiBi, Disentangled, Learned, Rotary, Shaw, Sinusoidal, Stretch
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.errors import UsageError
+from atento.base.errors import UsageError
 from atento.inspection.ablation import scheme_names
 from atento.model import Model
 from atento.networks.stack.stack_positions import AddedPositions, LayerPositions

@@ -4,9 +4,9 @@ import hashlib
 import json
 from typing import Any, cast
 
+from atento.base.errors import AtentoError
+from atento.base.nfc import nfc
 from atento.config.recipe import TokenizerConfig
-from atento.errors import AtentoError
-from atento.nfc import nfc
 from atento.text import Tokenizer, train_tokenizer, word_spans
 from atento.text.kinds import KINDS
 from atento_serve.http.errors import ServiceError, too_long

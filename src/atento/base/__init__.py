@@ -1,0 +1,1 @@
+"""What every room of the library builds on: exceptions, limits of files, processes, random numbers, the version."""
