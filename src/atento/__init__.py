@@ -1,5 +1,6 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
+from atento.base.moved import import_old_names
 from atento.base.start_up import set_short_waits
 from atento.base.version import __version__
 
@@ -35,6 +36,7 @@ _HOMES = {
 
 
 set_short_waits()
+import_old_names()
 
 
 def __getattr__(name: str) -> object:

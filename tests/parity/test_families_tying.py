@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
+from atento.base.errors import ModelError
 from atento.networks import parameter_count
 from atento_cli.convert.unpickle import unpickle
 from released import CASES, saved, theirs
@@ -159,9 +160,7 @@ def test_w4_a_configuration_that_says_untied_needs_the_matrix(tmp_path: Path) ->
     folder = saved(other, tmp_path / "theirs")
     compare(atento.load(folder).network, other, "left")
     rewritten(folder, lambda weights: weights.pop("lm_head.weight"))
-    with pytest.raises(
-        atento.base.errors.ModelError, match=r"missing weights of a GPT2LMHeadModel \(1\): lm_head\.weight"
-    ):
+    with pytest.raises(ModelError, match=r"missing weights of a GPT2LMHeadModel \(1\): lm_head\.weight"):
         atento.load(folder)
 
 

@@ -58,7 +58,7 @@ def counted() -> dict[str, float]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 any_names += node.id == "Any"
-            elif isinstance(node, Function) and room_of(file) != "cli":
+            elif isinstance(node, Function) and room_of(file) != "atento_cli":
                 functions.append(node)
     names = Counter((house_of(file), file.name) for file in FILES if file.name != "__init__.py")
     comments = [found[1] for text in texts.values() for found in TEXT_OR_COMMENT.finditer(text) if found[1]]

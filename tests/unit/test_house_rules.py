@@ -23,87 +23,49 @@ from atento.tasks.verb_table import VERBS
 from atento.training.losses import LOSSES
 
 ROOT = Path(atento.__file__).parent
-HOUSES = {name: ROOT.parent / name for name in ("atento", "atento_world", "atento_serve", "atento_lab")}
+HOUSES = {name: ROOT.parent / name for name in ("atento", "atento_cli", "atento_world", "atento_serve", "atento_lab")}
 HOUSES["benchmarks"] = ROOT.parents[1] / "benchmarks"
 FILES = sorted(file for house in HOUSES.values() for file in house.rglob("*.py"))
 
-LOW = {"errors", "config"}
+LOW = {"base", "config"}
 MODELS = LOW | {"attention", "networks"}
 SHOWN = MODELS | {
-    *("processes", "splitmix"),
-    *(
-        "limits",
-        "text",
-        "metrics",
-        "data",
-        "inference",
-        "decoding",
-        "storage",
-        "training",
-        "precision",
-        "inspection",
-        "released",
-    ),
+    *("text", "metrics", "data", "inference", "decoding", "storage", "training", "inspection", "released")
 }
 USED = SHOWN | {"tasks", "models", "runs"}
 # room -> what it may import besides itself; the rooms of docs/architecture.md, lowest first, then the other packages
 ROOMS: dict[str, set[str]] = {
-    "errors": set(),
-    "version": set(),
-    "splitmix": set(),
-    "start_up": set(),
-    "precision": {"errors", "start_up"},
-    "limits": {"errors"},
-    "terminal": set(),
-    "nfc": set(),
-    "processes": set(),
-    "config": {"errors", "limits", "metrics"},
-    "text": {"errors", "limits", "nfc", "processes"},
-    "metrics": {"errors", "nfc"},
-    "attention": {"errors", "splitmix"},
-    "networks": LOW | {"attention", "metrics", "precision"},
-    "inference": MODELS | {"precision"},
-    "data": LOW | {"attention", "limits", "metrics", "nfc", "splitmix", "text"},
-    "decoding": LOW | {"inference", "metrics", "splitmix"},
-    "storage": {"errors", "limits"},
-    "released": MODELS | {"limits", "precision", "storage"},
-    "training": MODELS | {"data", "limits", "metrics", "precision", "splitmix", "storage", "terminal"},
+    "base": set(),
+    "config": {"base", "metrics"},
+    "text": {"base"},
+    "metrics": {"base"},
+    "attention": {"base"},
+    "networks": LOW | {"attention", "metrics"},
+    "inference": MODELS,
+    "data": LOW | {"attention", "metrics", "text"},
+    "decoding": LOW | {"inference", "metrics"},
+    "storage": {"base"},
+    "released": MODELS | {"storage"},
+    "training": MODELS | {"data", "metrics", "storage"},
     "inspection": MODELS | {"decoding", "storage"},
-    "models": MODELS | {"data", "limits", "precision", "released", "storage", "text"},
-    "scale": {"errors", "limits", "precision", "processes", "text", "data", "storage", "models"},
+    "models": MODELS | {"data", "released", "storage", "text"},
     "tasks": SHOWN | {"models"},
     "runs": SHOWN | {"tasks", "models"},
     "recipes": set(),
     "model": USED,
-    "retrieval": USED | {"model", "scale"},
+    "retrieval": USED | {"model"},
     "evaluation": USED | {"model"},
     "sklearn": USED | {"model"},
-    "demo": USED | {"model", "atento_world"},
-    "suites": USED | {"model"},
     "notes": LOW | {"attention", "decoding", "metrics", "text"},
-    "convert": USED | {"model"},
-    "atento_world": {"errors"},
-    "atento_serve": USED | {"model", "nfc", "retrieval", "start_up", "terminal"},
-    "atento_lab": USED | {"model", "suites", "notes", "terminal", "atento_world"},
-    "benchmarks": USED | {"model", "notes", "convert", "nfc", "start_up", "atento_world", "atento_lab", "atento_serve"},
-    "cli": USED
-    | {
-        "model",
-        "convert",
-        "evaluation",
-        "demo",
-        "suites",
-        "retrieval",
-        "scale",
-        "start_up",
-        "terminal",
-        "atento_serve",
-        "atento_lab",
-    },
-    "__init__": {"errors", "start_up", "model", "retrieval", "runs", "text", "evaluation", "suites"},
-    "__main__": {"cli"},
+    "atento_world": {"base"},
+    "atento_serve": USED | {"model", "retrieval"},
+    "atento_lab": USED | {"model", "notes", "atento_cli", "atento_world"},
+    "benchmarks": USED | {"model", "notes", "atento_world", "atento_cli", "atento_lab", "atento_serve"},
+    "atento_cli": USED | {"model", "evaluation", "retrieval", "atento_world"},
+    "__init__": {"base", "model", "retrieval", "runs", "text", "evaluation", "atento_cli"},
+    "__main__": {"atento_cli"},
 }
-TORCH_FREE = ("errors", "limits", "processes", "terminal", "nfc", "config", "text", "metrics", "atento_world")
+TORCH_FREE = ("base", "config", "text", "metrics", "atento_world")  # but `base/precision.py`
 
 # Our own modules imported inside a function, where the rule allows none: each with its reason.
 LATE = {
@@ -162,7 +124,7 @@ def name_of(file: Path) -> str:
 @cache
 def room_of(file: Path) -> str:
     """Its room; the command that another package adds to the command line is a part of that."""
-    return "cli" if file.name == "command.py" else name_of(file).split("/")[0].removesuffix(".py")
+    return "atento_cli" if file.name == "command.py" else name_of(file).split("/")[0].removesuffix(".py")
 
 
 def imports(file: Path, node: ast.AST, late: bool = False, typing: bool = False) -> Iterator[Import]:
@@ -247,11 +209,11 @@ def test_the_design_record_has_the_same_rooms_lowest_first() -> None:
 
 
 def test_rooms_import_only_rooms_below_them() -> None:
-    """Every room may import `version`; none imports the root, which loads whatever a user asks for."""
+    """None imports the root, which loads whatever a user asks for."""
     wrong = [
         f"{at(one.file, one.line)} imports {one.module}"
         for one in all_imports()
-        if one.room not in ("", "version", room_of(one.file), *ROOMS[room_of(one.file)])
+        if one.room not in ("", room_of(one.file), *ROOMS[room_of(one.file)])
         and (name_of(one.file), one.module) not in LATE
     ]
     assert wrong == []
@@ -341,7 +303,8 @@ def test_nobody_imports_the_command_line() -> None:
     assert [
         at(one.file, one.line)
         for one in all_imports()
-        if one.room == "cli" and room_of(one.file) not in ("cli", "__main__")
+        if one.room == "atento_cli"
+        and room_of(one.file) not in ("atento_cli", "__main__", "__init__", "atento_lab", "benchmarks")
     ] == []
 
 
@@ -552,7 +515,7 @@ def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
     assert listed == LATE.keys(), f"not allowed: {sorted(listed - LATE.keys())}; gone: {sorted(LATE.keys() - listed)}"
 
 
-@pytest.mark.parametrize("name", [*TORCH_FREE, "cli"])
+@pytest.mark.parametrize("name", [*TORCH_FREE, "atento_cli"])
 def test_rooms_without_torch_do_not_name_it(name: str) -> None:
     """A command imports it in its first lines, when it runs."""
     named = [
@@ -560,7 +523,7 @@ def test_rooms_without_torch_do_not_name_it(name: str) -> None:
         for one in all_imports()
         if one.module.split(".")[0] == "torch" and room_of(one.file) == name and not one.typing
     ]
-    assert [at(one.file, one.line) for one in named if not (name == "cli" and one.late)] == []
+    assert [at(one.file, one.line) for one in named if not (name == "atento_cli" and one.late)] == []
 
 
 def python(program: str, *arguments: str) -> str:
@@ -573,7 +536,7 @@ def test_importing_the_light_rooms_loads_no_torch_and_reads_no_file_of_ours() ->
     """Every module of them, in a fresh process that watches what is opened."""
     modules = []
     for file in FILES:
-        if room_of(file) in (*TORCH_FREE, "__init__", "cli"):
+        if room_of(file) in (*TORCH_FREE, "__init__", "atento_cli"):
             modules.append(module(file))
     program = """
 import sys

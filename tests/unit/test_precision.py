@@ -44,7 +44,7 @@ def test_idle_threads_wait_shortly_unless_the_user_says_otherwise() -> None:
 
 
 def test_another_library_gets_the_environment_of_the_machine() -> None:
-    use = "import atento, os; from atento.base.start_up import machine_environment as m; os.environ.update(A='b'); e = m()"
+    use = "import os; from atento.base.start_up import machine_environment as m; os.environ.update(A='b'); e = m()"
     program = f"{use}; assert e['A'] == 'b'; os.environ.clear(); os.environ.update(e)"
     assert variables_after(program) == LONG_WAITS
     assert variables_after(program, GOMP_SPINCOUNT="7") == {"GOMP_SPINCOUNT": "7"}
