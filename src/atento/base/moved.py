@@ -24,7 +24,6 @@ MOVED = {
     "atento.runs.cross_validation": "atento_cli.search.cross_validation",
     "atento.runs.search": "atento_cli.search",
     "atento.runs.augmented_data": "atento_cli.corpus.augmented_data",
-    "atento.data.store.stored_statistics": "atento_cli.corpus.stored_statistics",
     "atento.data.corpus": "atento_cli.corpus",
     **{f"atento.{room}": f"atento_cli.{room}" for room in ("suites", "scale", "convert", "demo")},
     "atento.cli": "atento_cli",

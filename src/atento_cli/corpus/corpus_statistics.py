@@ -14,9 +14,9 @@ from atento.config.tables.task_spec import Field
 from atento.data.files.found_reading import first_of
 from atento.data.records.reader import Records
 from atento.data.records.values import as_text, compared
+from atento.data.store.stored_statistics import PERCENTILES
 from atento.metrics.tag_schemes import entities, scheme_of
 
-PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SHOWN = 3  # places of suspicious records that are named
 _RATIO = 3.0  # times the median
 _DEVIATIONS = 4.0  # median deviations from the median: summaries differ more than translations do

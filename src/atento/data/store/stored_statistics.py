@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from atento.base.splitmix import hashes_of
 from atento.data.store.token_store import TokenStore
-from atento_cli.corpus.corpus_statistics import PERCENTILES
 
 NGRAM = 13  # tokens: the run that marks a test text as seen in training (Brown et al. 2020, appendix C)
 _PIECE = 1 << 20  # tokens hashed at a time
 _KEY = 33  # keeps these hashes apart from hashes for other purposes
 Ids = NDArray[np.generic]
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)  # of the lengths of texts
 
 
 def equal_texts(store: TokenStore, texts: Sequence[Ids]) -> list[list[int]]:
