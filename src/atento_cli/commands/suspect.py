@@ -51,8 +51,18 @@ def suspect(
 
     if out is not None:
         output_file(out)
-    training: Any = {"force": force, "device": device, "precision": precision, "seed": seed, "threads": threads}
-    found = find(run, folds=folds, features=features, top=top, say=options.progress, **training)
+    found = find(
+        run,
+        folds=folds,
+        features=features,
+        top=top,
+        say=options.progress,
+        force=force,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+    )
     lines = "".join(_lines(found, as_json))
     write(lines) if out is None else write_whole(out, lines)
 
