@@ -35,7 +35,7 @@ MOST: dict[str, float] = {
     "files of a step of a beam search": 4,
     "files of an update": 27,  # 25, and two where the next plan is made meanwhile
     "files of a training run": 70,  # validation asks what a translation must not change; the form of a table is found
-    "files of an evaluation": 55,  # imports by old names, 21 run the network (3 by ONNX), 7 search, 6 read data and 4 text, 9 know the task
+    "files of an evaluation": 55,  # 21 run the network, 7 search, 6 read data and 4 text, 9 know the task, 1 old names
     "files that load a folder of BERT": 35,  # imports by old names, 7 read the tokenizer, 9 build the network
     "files that save one": 23,
 }
