@@ -41,7 +41,7 @@ def run(*command: str | Path, text: str = "", folder: Path = ROOT) -> str:
 
 def version() -> str:
     """Return the version of the source."""
-    text = (ROOT / "src" / "atento" / "version.py").read_text(encoding="utf-8")
+    text = (ROOT / "src" / "atento" / "base" / "version.py").read_text(encoding="utf-8")
     return re.findall(r'__version__ = "(.+)"', text)[0]
 
 

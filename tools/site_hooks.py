@@ -27,8 +27,15 @@ NAMED = re.compile(r"\bdocs/([\w/-]+)\.md(#[\w-]+)?")
 # loaded late, and functions whose file has their name, which the reader of the source takes for the file.
 MODULES: dict[str, tuple[str, ...]] = {
     "atento": (
-        *("model.load", "runs.train.train", "evaluation.evaluate", "runs.search.run_search.search"),
-        *("suites.run_suite.glue", "model.Model", "retrieval.text_index.Index", "errors.AtentoError"),
+        *("model.load", "runs.train.train", "evaluation.evaluate", "atento_cli.search.run_search.search"),
+        *(
+            "atento_cli.suites.run_suite.glue",
+            "atento_cli.labels.suspect_labels.suspect",
+            "atento_cli.labels.next_labels.suggest",
+            "model.Model",
+            "retrieval.text_index.Index",
+            "base.errors.AtentoError",
+        ),
     ),
     "atento.attention": ("observe.observe", "prove.prove"),
     "atento.attention.masks": (),
@@ -132,7 +139,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that no file of docs/ has, in English alone, and those of the other language, to be linked to."""
     pages = beside()
     for module, late in MODULES.items():
-        names = [*([module] if module != "atento" else []), *(f"{module}.{name}" for name in late)]
+        names = [
+            *([module] if module != "atento" else []),
+            *(name if name.startswith("atento_cli.") else f"{module}.{name}" for name in late),
+        ]
         pages[f"reference/{module}.md"] = f"# `{module}`\n\n" + "".join(f"::: {name}\n\n" for name in names)
     language = config.plugins["i18n"].current_language  # type: ignore[attr-defined]
     look = {"assets/palette.css": palette_sheet(), "assets/mark.svg": part("mark.svg")}

@@ -12,7 +12,7 @@ from atento_cli.explain_option import ExplainOptions
 from atento_serve import settings, start
 
 SOURCE = Path(atento.__file__).parents[1]
-COMMANDS = [*sorted((SOURCE / "atento/cli/commands").glob("*.py")), SOURCE / "atento_serve/command.py"]
+COMMANDS = [*sorted((SOURCE / "atento_cli/commands").glob("*.py")), SOURCE / "atento_serve/command.py"]
 SERVICE = {file.name: ast.parse(file.read_text("utf-8")) for file in sorted((SOURCE / "atento_serve").rglob("*.py"))}
 
 
@@ -52,7 +52,7 @@ def _own(name: str) -> set[str]:
     """What the methods of a class of options read of it."""
     return {
         attribute
-        for owner, attribute in reads(ast.parse((SOURCE / f"atento/cli/{name}.py").read_text("utf-8")))
+        for owner, attribute in reads(ast.parse((SOURCE / f"atento_cli/{name}.py").read_text("utf-8")))
         if owner == "self"
     }
 
