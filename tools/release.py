@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
-PACKAGES = {"atento", "atento_serve", "atento_world", "atento_lab"}
+PACKAGES = {"atento", "atento_cli", "atento_serve", "atento_world", "atento_lab"}
 MODELS = "atento_models"  # a distribution of its own, for its size
 SHOWN, SENTENCE = "micro-world-en-pt", "The white cat sleeps."
 

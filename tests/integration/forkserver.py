@@ -38,7 +38,15 @@ FAILED_TO_START = 99
 LARGE, COLLAPSE = 2 << 20, 25  # bytes of a large page, and what `madvise` is asked for
 # What commands import that translate, draw or explain themselves: 7, 250 and 20 ms. What reads the environment when it
 # is imported, such as `huggingface_hub`, may not be here.
-LATE = ("atento.text.documents", "matplotlib.figure", "matplotlib.backends.backend_agg", "rich._emoji_codes")
+LATE = (
+    "atento.evaluation",
+    "atento.model",
+    "atento.runs.train",
+    "atento.text.documents",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "rich._emoji_codes",
+)
 # Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
 FORKED = (
     *("atento_serve.engine.", "atento_serve.studio.", "atento_cli.search.", "atento_cli.convert."),

@@ -43,6 +43,8 @@ READ_ONLY = {
     "generate",
     "perplexity",
     "search",
+    "suspect",
+    "suggest",
     "classify",
     "tag",
     "fill",

@@ -43,7 +43,7 @@ def atento(python: Path, *arguments: str, folder: Path, text: str = "") -> "subp
     return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False, env=clean)
 
 
-def test_the_wheel_has_the_four_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_the_five_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == PACKAGES
     for package in PACKAGES:

@@ -39,7 +39,7 @@ def test_the_measurements_that_it_names_exist_and_take_its_options() -> None:
     bench.register(app)
     command: click.Command = typer.main.get_command(app)
     known = {option for parameter in command.params for option in parameter.opts}
-    (line,) = re.findall(r"atento\.cli\.start bench .*", TEXT)
+    (line,) = re.findall(r"atento_cli\.start bench .*", TEXT)
     assert set(re.findall(r"--[a-z-]+", line)) | {"--quick"} <= known
     divided = TEXT[TEXT.index("tools.gpu_divided") :].split("\nbench")[0]
     source = DIVIDED.read_text(encoding="utf-8")

@@ -171,7 +171,7 @@ def _code(name: str) -> ModuleType:
     """
     if MEASUREMENTS[name].study:
         return import_module("atento_lab.studies")
-    clone = Path(__file__).parents[4]
+    clone = Path(__file__).parents[3]
     if not (clone / "benchmarks" / "__init__.py").is_file():
         studies = ", ".join(name for name, measurement in MEASUREMENTS.items() if measurement.study)
         raise UsageError(
