@@ -23,8 +23,8 @@ SECTIONS = {
 }
 _HEAD = (
     "The lecture notes, row by row",
-    "What five Portuguese lecture notes state, and in bold numbers their errors. The check of a row compares a value of "
-    "the library with one computed independently; its title leads to the code.",
+    "What five Portuguese lecture notes state, and in bold numbers their errors. The check of a row compares a value "
+    "of the library with one computed independently; its title leads to the code.",
     "`atento notes A3 L1` runs two rows; bare, it lists them; `--all` runs all: 75 seconds on two quiet cores, up to "
     "nine minutes on busy ones. `--report --out DIR` also writes a page for each of the notes, with whole descriptions "
     "and every figure; `--language pt-BR` gives Portuguese.",
