@@ -19,7 +19,7 @@ from portuguese_folders import PORTUGUESE, write_portuguese
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
-KINDS = (r"^## ", r"^### ", r"^\| ", r"^```", r"^<!-- ")
+KINDS = (r"^## ", r"^### ", r"^\| ", r"^- ", r"^```", r"^<!-- ")
 NAMES = [name for name in shipped() if not name.startswith("adapt-")]  # of those, `test_adapted_translators.py`
 HUB = {name: init.model for name in NAMES if (init := load_recipe(name, environment={}).recipe.init) is not None}
 SENTENCES = [pair.target for pair in write("train", 60, seed=4)]
@@ -176,17 +176,15 @@ def test_the_models_are_used_as_they_are(server: ForkServer, tmp_path: Path, hub
 
 
 def test_both_pages_have_the_same_rows_and_the_recipes_numbers() -> None:
-    """The tables of the two languages tell the same, and each score stands in the head of its recipe."""
+    """The lists of the two languages tell the same, and each score stands in the head of its recipe."""
     pages = [(ROOT / "docs" / f"portuguese{end}.md").read_text("utf-8") for end in ("", ".pt-BR")]
     assert [len(re.findall(kind, pages[0], flags=re.M)) for kind in KINDS] == [
         len(re.findall(kind, pages[1], flags=re.M)) for kind in KINDS
     ]
     parts = [re.search(r"^## (?:Published|Resultados).*?(?=^## )", page, flags=re.M | re.S) for page in pages]
-    rows = [[line.split(" | ") for line in part[0].splitlines() if line.startswith("| ")][2:] for part in parts if part]
-    recipe = ""
-    for (name, _, score, *_), (_, _, pontos, *_) in zip(*rows, strict=True):
-        recipe = name.strip("| `") or recipe
+    rows = [re.findall(r"^- `(.+?)`: (.+)$", part[0], flags=re.M) for part in parts if part]
+    for (recipe, score), (receita, pontos) in zip(*rows, strict=True):
         numbers = re.findall(r"\d+\.\d+", score)
-        assert numbers == [number.replace(",", ".") for number in re.findall(r"\d+,\d+", pontos)]
+        assert recipe == receita and numbers == [one.replace(",", ".") for one in re.findall(r"\d+,\d+", pontos)]
         assert all(number in shipped_text(recipe) for number in numbers), (recipe, numbers)
-    assert {name.strip("| `") for name, *_ in rows[0]} - {""} == {*RIGHT}
+    assert {recipe for recipe, _ in rows[0]} == {*RIGHT}

@@ -1,5 +1,7 @@
 """Generate `docs/notes.md` from the table of rows; row A11 has the address `docs/notes.md#a11`."""
 
+import re
+
 from atento_lab.notes.errata import errata_of
 from atento_lab.notes.finding import Row
 from atento_lab.notes.table import ROWS
@@ -21,11 +23,11 @@ SECTIONS = {
 }
 _HEAD = (
     "The lecture notes, row by row",
-    "What five Portuguese lecture notes state, row by row, and what is right where they are wrong. A check of each row "
-    "compares a value of the library with one computed independently; the row's title leads to its code.",
-    "`atento notes A3 L1` runs two rows; bare, it lists them; `--all` runs all of them: 75 seconds on two quiet cores, "
-    "up to nine minutes on busy ones. `--report --out DIR` also writes a page for each of the five notes, with every "
-    "figure, and `--language pt-BR` gives all of it in Portuguese.",
+    "What five Portuguese lecture notes state, and in bold numbers their errors. The check of a row compares a value "
+    "of the library with one computed independently; its title leads to the code.",
+    "`atento notes A3 L1` runs two rows; bare, it lists them; `--all` runs all: 75 seconds on two quiet cores, up to "
+    "nine minutes on busy ones. `--report --out DIR` also writes a page for each of the notes, with whole descriptions "
+    "and every figure; `--language pt-BR` gives Portuguese.",
     CREDIT,
 )
 
@@ -48,14 +50,19 @@ def _sort_key(name: str) -> tuple[str, int, str]:
 
 
 def _row(row: Row, words: Wording) -> list[str]:
-    """Return the lines of a row: its title, a link to its check, and its errors, each in full where it occurs first."""
-    title, about = row.titled(words), row.about(words).replace("<", "\\<")
+    """Return the lines of a row: its title, a link to its check, and its errors, each in full where it occurs first.
+
+    Of a description the first part stands here, up to a semicolon or full stop.
+    """
+    title, about = row.titled(words), re.split(r"(?<!\.)[;.](?: |$)", row.about(words).replace("<", "\\<"))[0]
+    if row.id[0] in "JK":  # "figure: ", "listing: ", as the section says
+        title = title.partition(": ")[2]
     file = row.check.__module__.replace(".", "/")
-    lines = [f"### {row.id}\n", f"**[{title[0].upper()}{title[1:]}](../src/{file}.py).** {about}\n"]
+    lines = [f"### {row.id}\n", f"**[{title[0].upper()}{title[1:]}](../src/{file}.py).** {about}.\n"]
     for number, error in errata_of(row.id).items():
         first = error.rows[0]
-        told = words.text("Error {}: {}. Right: {}.").format(number, *words.error(number))
+        told = words.text("**{}:** {}. Right: {}.").format(number, *words.error(number))
         if first != row.id:
-            told = words.text("Error {}: see {}.").format(number, f"[{first}](#{first.lower()})")
+            told = words.text("**{}:** see {}.").format(number, f"[{first}](#{first.lower()})")
         lines.append(f"{told}\n")
     return lines

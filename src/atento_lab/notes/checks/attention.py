@@ -186,7 +186,7 @@ def many_heads() -> Finding:
 
 
 def cross() -> Finding:
-    """A9: queries from the decoder; keys and values from the encoder, once."""
+    """A9: queries from the decoder, keys and values from the encoder, once."""
     network = tiny_network()
     source, token_mask = some_ids(1, 6), torch.tensor([[True, True, True, True, False, False]])
     encoded = network.encode(source, source_token_mask=token_mask)

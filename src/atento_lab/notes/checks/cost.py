@@ -62,7 +62,7 @@ def attended(length: int, kernel: str, mask: Mask) -> tuple[Counting, Tensor, Te
 
 
 def long_texts() -> Finding:
-    """A19: twice the text, four times the memory for scores; in blocks not, and as exact."""
+    """A19: twice the text, four times the memory for scores, in blocks not, and as exact."""
     variants = {
         "plain": ("plain", causal()),
         "blocked": ("blocked", causal()),

@@ -64,7 +64,7 @@ def next_token() -> Finding:
 
 
 def masking_rates() -> Finding:
-    """E2: 15 %, anew in every epoch; of them 80 % become the mask, 10 % another token, 10 % stay. Special tokens are
+    """E2: 15 %, anew in every epoch, of them 80 % become the mask, 10 % another token, 10 % stay. Special tokens are
     never selected.
     """
     rows, length, words = 1000, 1007, 400

@@ -93,7 +93,7 @@ def measured(scheme: str) -> dict[int, tuple[float, float]]:
 
 def summaries_by_scheme() -> Finding:
     """B12: trained on 2 to 6 sections, tested on 4 to 24: absolute and relative positions find the topics and their
-    order at trained lengths; four times as long neither keeps the order.
+    order at trained lengths, four times as long neither keeps the order.
     """
     found = {name: measured(name) for name in SCHEMES}
     lines = [f"{'sections':<12}" + "".join(f"{sections:>14}" for sections in LENGTHS)]
