@@ -132,8 +132,7 @@ class ObjectiveConfig:
     kind: Annotated[str, OneOf(OBJECTIVES)]
     """What the network predicts. causal: the next token; prefix: a text after its beginning; masked, next-sentence,
     span-boundary, replaced-token: masked or replaced tokens; span-corruption: hidden spans; denoising, tsdae: a text
-    from a noisy copy, or from its vector; bidirectional, window: words from neighbours; the others: what their task
-    asks for.
+    from a noisy copy, or from its vector; bidirectional, window: words from neighbours.
     """
     share: float = 1.0
     """Its share in a mixture, relative to the others. [above 0]"""
