@@ -15,16 +15,16 @@ A recipe is a YAML 1.2 file; only `task` and `data` are required. [Train a trans
 complete recipes.
 
 ```bash
-atento config explain training.steps               # one entry of this page
-atento config check micro-world-en-pt              # finds mistakes in a recipe
+atento config explain training.steps               # one entry
+atento config check micro-world-en-pt              # finds mistakes
 atento config show micro-world-en-pt --origins     # every value and its origin
-atento config schema > recipe.schema.json          # a JSON Schema, with which editors complete keys
+atento config schema > recipe.schema.json          # a JSON Schema, for editors
 ```
 
-Set any key on the command line (`atento train my.yaml training.steps=8000 network.dropout=0.2`) or by an environment
-variable (`ATENTO_TRAINING__STEPS=8000`).
+Set any key on the command line (`atento train my.yaml training.steps=8000`) or by an environment variable
+(`ATENTO_TRAINING__STEPS=8000`).
 
-Each entry is a key with its default, in brackets its values, and its meaning. A key without a default is null: off, or
+Each entry is a key with its default, in brackets its values, and its meaning. Without a default it is null: off, or
 what `null:` says. A default shows the type: with a point it stands for any number, else for an integer. A link leads to
 a section and its defaults; *short* names its key whose value can stand in its place.
 """

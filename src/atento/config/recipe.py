@@ -41,13 +41,11 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """A file; for texts also a folder or a pattern (corpus/*.txt) of many; for texts with labels, a folder with one for
-    each label.
+    """A file; for texts also a folder or a pattern (corpus/*.txt); for texts with labels, a folder with one for each
+    label.
     """
     format: Format | None = None
-    """Format of `file`, where its ending does not say it, such as conll for words and tags in a .tsv file. [null: what
-    its ending says]
-    """
+    """Format of `file`, such as conll for words and tags in a .tsv file. [null: what its ending says]"""
     delimiter: str | None = None
     """Character between the columns of a table. [null: comma in .csv, tab in .tsv, or the one that the rows show]"""
     decimal: Literal[".", ","] | None = None
@@ -57,65 +55,60 @@ class SourceConfig:
     show]
     """
     header: bool | None = None
-    """Whether line 1 of a table whose columns are given by number names them. [null: if it has usual names, or no
-    number where all other lines have one]
+    """Whether line 1 names the columns that are given by number. [null: if it has usual names, or no number where all
+    other lines have one]
     """
     sheet: str | None = None
     """Sheet of an .xlsx file. [null: the only one that is not empty]"""
     dataset: str | None = None
-    """Data set to read with the library `datasets`: a local folder, a .parquet file, or a name on the hub."""
+    """For the library `datasets`: a local folder, a .parquet file, or a hub name."""
     split: str | None = None
     """Split of `dataset`, such as train. [null: the only one]"""
     source: Column | None = None
-    """Column of the sources, or path of the source side of two parallel files. Numbers count from 0 and mean that there
-    is no header.
+    """Column of the sources, or path of the source side of two parallel files. Numbers count from 0, without a header.
     """
     target: Column | None = None
-    """Column of the targets, or path of the target side; by number or by name, as `source`."""
+    """Column of the targets, or path of the target side."""
     text: Column | None = None
     """Column of the texts; with `world` their language, pt or en. [null with `world`: pt]"""
     pair: Column | None = None
     """Column of the second texts, for tasks that compare two."""
     negative: Column | None = None
-    """Column of texts that seem to belong to the first text and do not, for embedding and ranking."""
+    """Column of texts that do not belong to the first text, for embedding and ranking."""
     query: Column | None = None
-    """Column of the queries, for ranking; a query has a line for each document."""
+    """Column of the queries, for ranking; a line for each document."""
     document: Column | None = None
     """Column of a document of each query."""
     grade: Column | None = None
-    """Column of how well the document answers the query: 0 not at all, higher is better."""
+    """Column of how well the document answers: 0 not at all, higher is better."""
     positive: Column | None = None
     """Column of documents that answer the query, beside `negative`, in place of `document` and `grade`."""
     label: Column | None = None
-    """Column of the labels. Several labels of a text are a list in JSON, or stand in one cell, divided by `separator`.
-    """
+    """Column of the labels. Several are a list in JSON, or one cell, divided by `separator`."""
     score: Column | None = None
-    """Column of the numbers, for regression and for embedding by scored pairs."""
+    """Column of the numbers, for regression and scored pairs."""
     tokens: Column | None = None
-    """Column of the words, for tagging: a list in JSON, a cell with spaces in a table, in .conll a number, of which -1
-    is the last. [null: the first one in .conll]
+    """Column of the words, for tagging: a list in JSON, a cell with spaces, in .conll a number, -1 the last. [null: the
+    first one in .conll]
     """
     tags: Column | None = None
     """Column of the tags, as many as words; in JSON where `tokens` is a text, also entities as lists of start, end and
     label. [null: the last one in .conll]
     """
     question: Column | None = None
-    """Column of the questions, for question answering."""
+    """Column of the questions."""
     context: Column | None = None
-    """Column of the texts that answer the questions."""
+    """Column of the texts that answer."""
     answers: Column | None = None
-    """Column of the answers as JSON: {"text": [...], "answer_start": [...]}, or a list of such objects; empty lists if
-    there is none.
+    """Column of the answers as JSON: {"text": [...], "answer_start": [...]}, or a list of such objects; empty if there
+    is none.
     """
     separator: str = "|"
     """Separator between several labels in a cell."""
     prefix: str = ""
-    """Text before each source, or each text of a task without sources, such as "translate English to Portuguese: ", by
-    which one model learns several tasks.
-    """
+    """Text before each source, or text, such as "translate English to Portuguese: "."""
     world: Literal["train", "valid", "combinations", "structures"] | None = None
-    """A split of the embedded micro-world instead of a file: `train`, `valid`, or new `combinations` of words or
-    sentence `structures`.
+    """A split of the micro-world instead of a file: `train`, `valid`, or new `combinations` of words or `structures`.
     """
     labels: (
         Literal["tense", "negation", "number", "question", "similarity", "entailment", "pos", "entities", "answers"]
@@ -125,19 +118,15 @@ class SourceConfig:
     pairs (`entailment`, `similarity` from 0 to 5), words (`pos`; `entities` in IOB2), or `answers` to questions.
     """
     memory: str | None = None
-    """Name of records that are passed in Python instead of a file, also to resume: `atento.train(recipe, data={name:
-    records})`.
-    """
+    """Name of records passed in Python, also to resume: `atento.train(recipe, data={name: records})`."""
     count: int | None = None
-    """Records to read from the start of a file, or sentences to generate. [at least 1; null: the whole file]"""
+    """First records of a file to read, or sentences to generate. [at least 1; null: the whole file]"""
     seed: int = 1
     """Seed of the sentences of the micro-world."""
     paragraphs: bool = False
-    """Join the hard-wrapped lines of a text file into paragraphs, as for books."""
+    """Join hard-wrapped lines into paragraphs, as for books."""
     documents: Literal["lines", "blank-lines", "file"] = "lines"
-    """One text of a text file: each of its `lines`, the lines between `blank-lines`, or the whole `file`, for
-    objectives that read several sentences of a document.
-    """
+    """One text of a text file: each of its `lines`, the lines between `blank-lines`, or the whole `file`."""
 
     def __post_init__(self) -> None:
         check_numbers(self, count="be at least 1")
@@ -159,23 +148,21 @@ class DataConfig:
     train: tuple[SourceConfig, ...] = ()
     """Training data: one source or several."""
     valid: tuple[SourceConfig, ...] = ()
-    """Validation data; its score, every `training.validate_every` updates, decides which checkpoint is best."""
+    """Validation data, whose score chooses the best checkpoint."""
     test: tuple[SourceConfig, ...] = ()
     """Test data, scored once at the end, with the best checkpoint."""
     mixing: MixingConfig = field(default_factory=MixingConfig)
     """How several sources of `train` share the updates. [proportional: they are read as one]"""
     held_out: int = 0
-    """Training records to hold out for validation in place of `valid`, at most a tenth of them. [at least 0]"""
+    """Training records held out for validation in place of `valid`, at most a tenth. [at least 0]"""
     folds: int = 0
     """Parts of the training data for cross-validation; `atento train --folds` sets it. [0, or at least 2]"""
     fold: int = 0
-    """The part that a run is tested on and does not train on; `--folds` sets it. [1 to `folds`]"""
+    """The part that a run tests on; `--folds` sets it. [1 to `folds`]"""
     folder: str | None = None
     """Folder that relative data paths start at. [null: that of the recipe]"""
     max_len: int = 256
-    """Maximum length of a training example in tokens; the task decides what happens to longer ones. [at least 1] Memory
-    grows with it.
-    """
+    """Maximum tokens of a training example; the task decides about longer ones. [at least 1] Memory grows with it."""
     source_language: str | None = None
     """Language of the sources of a multilingual translator or teacher, as its tokenizer names it (por_Latn, pt_XX, pt);
     not for Marian. [null: the initial model's]
@@ -184,8 +171,8 @@ class DataConfig:
     """Language of the targets: every output begins with it or, for Marian, every source. [null: the initial model's]"""
     truncate: Literal["none", "source", "both", "head-tail"] = "none"
     """What is cut to `max_len` tokens, with a warning: `none`; the `source` of a pair, for summarization; `both` sides;
-    or the middle of a text with labels, a number or a vector, which keeps a quarter of `max_len` tokens before it and
-    three quarters behind it (`head-tail`). A pair that is still too long is left out.
+    or the middle of a text with labels, a number or a vector, with a quarter of the tokens before it (`head-tail`).
+    Pairs still too long are left out.
     """
     windows: Windows | None = None
     """Read longer texts with labels, numbers or vectors in windows of `max_len` tokens, whose vectors become one: their
@@ -198,18 +185,18 @@ class DataConfig:
     """
     stride: int = 128
     """Tokens that neighbouring windows share, at most half of a window. [at least 0; at least 1 with `windows`] Raise
-    it for long answers, which must lie in one window.
+    it for long answers.
     """
     max_answer: int = 30
     """Maximum length of answers in tokens. [at least 1] Raise it for tokens of characters or bytes."""
     store: Literal["auto", "memory", "disk"] = "auto"
     """Where token ids of training texts are: on `disk`, memory-mapped; in `memory`, encoded at each start; `auto`: disk
-    if the objective can read it and the store exists or the files have 256 MiB or more.
+    for files from 256 MiB on or a store that exists, if the objective can read it.
     """
     store_folder: str | None = None
     """Folder of the store, relative to the recipe. [null: stores/NAME in the current directory]"""
     skip_bad: bool = False
-    """Leave out broken records with a warning, instead of stopping."""
+    """Leave out broken records with a warning."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "data.", max_len="be at least 1")
@@ -253,20 +240,18 @@ class TokenizerConfig:
     ELMo), or untrained `character` or `byte`.
     """
     vocab_size: int = 8000
-    """Number of tokens: about 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to
-    1,000,000] Chosen by the amount of data if the recipe sets neither it nor a network.
+    """Tokens: about 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to 1,000,000] By the
+    amount of data if neither it nor a network is set.
     """
     shared: bool = True
-    """One vocabulary for source and target. false: one each, of at most `vocab_size` tokens, for languages that share
-    neither script nor words.
-    """
+    """One vocabulary for source and target. false: one each, for languages that share neither script nor words."""
     path: str | None = None
-    """Folder of a trained tokenizer: a run, a model, or the output of `atento tokenizer train`."""
+    """Folder of a trained tokenizer, run or model."""
     lowercase: bool = False
-    """Convert text, and so outputs, to lower case; accents are unchanged."""
+    """Convert text, and so outputs, to lower case."""
     markers: tuple[str, ...] = ()
-    """Special tokens that texts may spell, such as "[NUM]"; others in a text are read as ordinary characters. A trained
-    tokenizer must have them; a new one gets them, as "<num>".
+    """Special tokens that texts may spell, such as "[NUM]". A trained tokenizer must have them; a new one gets them, as
+    "<num>".
     """
 
     def __post_init__(self) -> None:
@@ -279,15 +264,15 @@ class TaskConfig:
     """One of several tasks, each with a head of its own, that share one encoder (MT-DNN, Liu et al. 2019)."""
 
     name: str
-    """Name of the task and of its head, by which a call chooses it. [letters, digits, - and _, a letter first]"""
+    """Name of the task and its head. [letters, digits, - and _, a letter first]"""
     task: Annotated[str, OneOf(TASKS)]
     """`classification`, `multi-label-classification`, `regression` or `tagging`."""
     data: DataConfig = field(default_factory=DataConfig)
-    """Its data; a key of the recipe's own `data` holds where this has none. A record with a blank label is left out
-    here alone.
+    """Its data; keys that it lacks are those of the recipe's `data`. Records with a blank label are left out here
+    alone.
     """
     share: float = 1.0
-    """Its share of the updates, relative to the others; an update has a batch of one task. [above 0]"""
+    """Its share of the updates, relative to the others. [above 0]"""
     weight: float = 1.0
     """Factor of its loss. [above 0]"""
     batch_tokens: int = 32
@@ -306,15 +291,13 @@ class Recipe:
     """Everything a run needs; only `task` and `data` have no default."""
 
     task: Annotated[str, OneOf(TASKS)]
-    """The task to train; it decides which data, networks and metrics can be used."""
+    """The task to train."""
     data: DataConfig
     """Training, validation and test data."""
     tasks: tuple[TaskConfig, ...] = ()
-    """Several tasks over one encoder, in place of `task`; the mean of their first metrics decides which checkpoint is
-    best. [empty, or at least 2 with different names]
-    """
+    """Several tasks over one encoder, in place of `task`. [empty, or at least 2 with different names]"""
     name: str = "run"
-    """Name of the run and its folder under `runs/`; by default that of the recipe file."""
+    """Name of the run's folder in `runs/`; by default the recipe file's."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """The tokenizer to train, or the path of a trained one."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -333,8 +316,8 @@ class Recipe:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """How outputs are generated in validation, and by default in use."""
     metrics: tuple[str | dict[str, dict[str, str]], ...] = ("bleu", "chrf")
-    """Metrics, by name or with options: `{bleu: {tokenize: zh}}`. The first decides which checkpoint is best; of equal
-    scores the next one, and at last the loss.
+    """Metrics, by name or with options: `{bleu: {tokenize: zh}}`. The first chooses the best checkpoint, then the next,
+    at last the loss.
     """
 
     @property

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any
 
 from atento.base.errors import RecipeError, nearest
 from atento.config.presets import PRESETS
@@ -21,7 +20,7 @@ _OTHER = {
     (Recipe, "extends"): ("text", "Path or name of a recipe whose keys this one changes."),
     (NetworkConfig, "preset"): (
         f"one of {', '.join(sorted(PRESETS))}",
-        "A well-known network to start from; the other keys change it.",
+        "A known network, which other keys change.",
     ),
 }
 _SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
@@ -153,7 +152,7 @@ def _section_type(hint: object, cls: type) -> str:
     return ("a section, or a list of them" if schema.element(hint) is not None else "a section") + short
 
 
-def _default(part: "Field[Any]") -> str:
+def _default(part: "Field[object]") -> str:
     """Return a default as YAML; for a section, a reference to the defaults of its keys."""
     value = part.default if part.default_factory is MISSING else part.default_factory()
     if value is MISSING:

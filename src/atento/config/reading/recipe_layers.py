@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class RecipeFile:
     stem: str
 
 
-def shipped() -> dict[str, Any]:
+def shipped() -> dict[str, Traversable]:
     """Return the shipped recipes: name -> resource, sorted by name."""
     folder = importlib.resources.files("atento").joinpath("recipes")
     recipes = {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}

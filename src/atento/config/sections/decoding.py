@@ -25,13 +25,12 @@ class DecodingConfig:
     """
 
     beam: int = of.search(4, "Beam width; the model's own if not given.", "be at least 1", http="num_beams")
-    """Hypotheses of beam search; 1 is greedy search. [1 to 1,024] 4 or 5 is better in translation; time grows with it.
-    """
+    """Hypotheses; 1 is greedy search. [1 to 1,024] 4 or 5 is better in translation, and slower."""
     length_penalty: float = of.search(
         1.0, "Exponent of the length: score = log-probability / length ** this.", "lie in [-50, 50]", http=True
     )
-    """A hypothesis is ranked by log-probability / length ** this: above 1 favours long outputs, 0 short ones, below 0
-    the shortest. [-50 to 50]
+    """Hypotheses rank by log-probability / length ** this: above 1 favours long outputs, 0 short ones, below 0 the
+    shortest. [-50 to 50]
     """
     n_best: int = of.search(
         1,
@@ -48,31 +47,29 @@ class DecodingConfig:
     )
     """Width of the beam as hypotheses end: `fixed` until as many have ended, or `shrinking` by one for each."""
     until: Literal["filled", "likely", "sure"] = of.search("filled", "When a beam search ends: filled, likely or sure.")
-    """The search for a text ends when `beam` hypotheses have ended (`filled`), when no unfinished one ranks above them
-    at its length (`likely`), or when none could up to `max_new_tokens` (`sure`); each takes longer.
+    """A search ends when `beam` hypotheses have (`filled`), when no unfinished one ranks above them at its length
+    (`likely`), or none could up to `max_new_tokens` (`sure`); each takes longer.
     """
     groups: int = of.search(1, "Diverse beam search: groups that the beam is divided into.", "be at least 1")
-    """Diverse beam search: groups of the beam, each of which avoids the tokens of those before it, by `diversity`. [at
+    """Diverse beam search: groups of the beam, each of which avoids the tokens of earlier ones, by `diversity`. [at
     least 1; must divide `beam`]
     """
     diversity: float = of.search(
         0.0, "Penalty of --groups for a token that an earlier group chose.", "be finite and not negative"
     )
-    """Penalty on the log-probability of a token for each earlier group that chose it in this step; 0.5 to 1 is usual.
-    [0 or more]
+    """Penalty on a token's log-probability for each earlier group that chose it in this step; 0.5 to 1 is usual. [0 or
+    more]
     """
     exact: bool = of.search(False, "Find the output with the highest score, by branch and bound.")
-    """Find the output with the highest score by branch and bound, for short outputs; where `exact_limit` is reached,
-    that of the beam, with a warning.
+    """The output with the highest score, by branch and bound, for short ones; at `exact_limit` that of the beam, with a
+    warning.
     """
     exact_limit: int = of.search(
         1_000, "Maximum number of unfinished hypotheses that --exact reads for a text.", "be at least 1"
     )
-    """Maximum number of unfinished hypotheses that `exact` reads for a text. [at least 1]"""
+    """Maximum unfinished hypotheses that `exact` reads for a text. [at least 1]"""
     sample: bool = of.sampling(False, "Sample tokens; the options below imply it.", http="do_sample")
-    """Sample tokens from the distribution instead of searching; `temperature`, `top_k`, `top_p`, `min_p` and
-    `typical_p` imply it.
-    """
+    """Sample instead of searching; `temperature`, `top_k`, `top_p`, `min_p` and `typical_p` imply it."""
     temperature: float = of.sampling(1.0, "Divisor of the logits; 0 is greedy.", "be finite and not negative")
     """Divisor of the logits: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
     top_k: int = of.sampling(0, "Sample from the k most probable tokens.", "not be negative")
@@ -80,25 +77,24 @@ class DecodingConfig:
     top_p: float = of.sampling(
         1.0, "Sample from the smallest set of tokens with this total probability.", "lie in (0, 1]", http=True
     )
-    """Nucleus sampling: sample from the smallest set of tokens with this total probability. [above 0, up to 1; 1: all]
-    0.9 to 0.95 for open-ended text.
+    """Nucleus sampling: from the smallest set of tokens with this total probability. [above 0, up to 1; 1: all] 0.9 to
+    0.95 for open-ended text.
     """
     min_p: float = of.sampling(
         0.0, "Sample from tokens with at least this share of the highest probability.", "lie in [0, 1]"
     )
-    """Sample from the tokens with at least this share of the highest probability. [0 to 1; 0: all]"""
+    """From the tokens with at least this share of the highest probability. [0 to 1; 0: all]"""
     typical_p: float = of.sampling(
         1.0, "Sample from tokens with information near the entropy, up to this probability.", "lie in (0, 1]", http=True
     )
-    """Locally typical sampling: sample from the tokens whose information is nearest to the entropy, up to this total
+    """Locally typical sampling: from the tokens whose information is nearest to the entropy, up to this total
     probability. [above 0, up to 1; 1: all]
     """
     mbr: str | None = of.mbr(
         None, "By bleu, chrf, rouge, f1, embeddings:MODEL, or comet, comet-kiwi or bertscore:FOLDER.", metavar="UTILITY"
     )
-    """Minimum-Bayes-risk decoding: choose the one of `candidates` with the highest mean utility: bleu, chrf, rouge,
-    rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or bertscore:FOLDER.
-    [null: off]
+    """Choose the one of `candidates` with the highest mean utility: bleu, chrf, rouge, rouge1, rouge2, f1, or, not in
+    recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or bertscore:FOLDER. [null: off]
     """
     candidates: int = of.mbr(32, "Number of outputs that --mbr chooses from.", "be at least 1")
     """Outputs that `mbr` chooses from. [at least 1]"""
@@ -109,85 +105,80 @@ class DecodingConfig:
     evidence: int = of.mbr(0, "Number of samples to compare candidates with; 0: the candidates.", "not be negative")
     """Samples that the candidates are compared with. [0 or more; 0: the candidates themselves]"""
     evidence_weights: Literal["uniform", "model"] = of.mbr("uniform", "Weights of the evidence: uniform or model.")
-    """Weight of each output of the evidence: `uniform`, by its occurrences, or its probability under the `model`."""
+    """Weight of evidence: `uniform`, by occurrences, or its probability under the `model`."""
     self_comparison: bool = of.mbr(True, "Whether a candidate is compared with itself.")
-    """Compare a candidate with itself too, if the candidates are the evidence."""
+    """Compare a candidate with itself too, without other evidence."""
     mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = of.mbr(
         "full", "Method: full, aggregated, coarse or pruned."
     )
-    """Compare every pair (`full`), each candidate with the mean of the evidence (`aggregated`), every pair of the best
+    """Compare every pair (`full`), each candidate with the mean of the evidence (`aggregated`), pairs of the best
     `mbr_keep` of those (`coarse`), or without unlikely candidates (`pruned`). The last three are faster from about 100
     candidates on.
     """
     mbr_keep: int = of.mbr(16, "Minimum number of candidates that coarse and pruned compare in full.", "be at least 1")
-    """Minimum number of candidates that coarse and pruned compare with all evidence. [at least 1]"""
+    """Fewest candidates that coarse and pruned compare with all evidence. [at least 1]"""
     mbr_confidence: float = of.mbr(0.999, "Confidence at which pruned removes a candidate.", "lie between 0 and 1")
     """Confidence at which pruned removes a candidate. [above 0, below 1]"""
     repetition_penalty: float = of.words(
         1.0, "Above 1: tokens that were written before are less likely.", "be above 0", http=True
     )
-    """Factor that lowers the logits of tokens that were written before, if above 1. [above 0; 1: off] 1.1 to 1.3
-    against loops.
-    """
+    """Above 1, lowers the logits of tokens written before. [above 0; 1: off] 1.1 to 1.3 against loops."""
     no_repeat_ngrams: int = of.words(
         0, "Length of n-grams that must not repeat.", "not be negative", http="no_repeat_ngram_size"
     )
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarization."""
     count_prompt: bool = of.words(False, "These two also count the source or prompt.")
-    """Count tokens of the source or prompt for `repetition_penalty` and `no_repeat_ngrams`."""
+    """`repetition_penalty` and `no_repeat_ngrams` count the source or prompt."""
     presence_penalty: float = of.words(
         0.0, "Subtracted from the logits of tokens that the output has (-2 to 2).", "lie in [-2, 2]"
     )
-    """Subtracted from the logits of tokens that the output has already, however often; below 0 favours repetition. [-2
-    to 2; 0: off]
+    """Subtracted from the logits of tokens in the output, however often; below 0 favours repetition. [-2 to 2; 0: off]
     """
     frequency_penalty: float = of.words(
         0.0, "Subtracted from the logit of a token for each time that the output has it (-2 to 2).", "lie in [-2, 2]"
     )
-    """Subtracted from the logit of a token for each of its occurrences in the output. [-2 to 2; 0: off]"""
+    """Subtracted from a token's logit for each occurrence in the output. [-2 to 2; 0: off]"""
     banned_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must not contain")
-    """Words or phrases that outputs must not contain, in up to 256 of their spellings by tokens. [not empty]"""
+    """Words or phrases that outputs must not contain, in up to 256 spellings by tokens. [not empty]"""
     banned_tokens: tuple[str, ...] = of.words((), "A token of the vocabulary that is never written", metavar="TOKEN")
-    """Tokens that are never written, by their names: "<unk>". [in the vocabulary]"""
+    """Tokens never written, by name: "<unk>". [in the vocabulary]"""
     required_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must contain")
-    """Words or phrases that every output must contain, in any order; a wider beam gives better outputs. [at most 10,
-    not empty]
-    """
+    """Words or phrases that outputs must contain, in any order; a wider beam is better. [at most 10, not empty]"""
     prefix: str = of.words("", "Text that every output begins with.")
-    """Whole words that every output begins with; a space at the end ends the last one. ["": none]"""
+    """Words that every output begins with; a space at the end ends the last one. ["": none]"""
     forced_bos: str | None = of.words(None, "Token of the vocabulary that every output begins with.", metavar="TOKEN")
-    """First token of every output, by its name, such as the tag of a language. [null: none]"""
+    """First token of every output, by name, such as a language. [null: none]"""
     forced_eos: bool = of.words(False, "End with EOS at --max-new-tokens.")
-    """An output that reaches `max_new_tokens` ends with EOS there."""
+    """Outputs at `max_new_tokens` end with EOS."""
     ignore_eos: bool = of.length(False, "Do not end at EOS.", rank=1)
-    """EOS does not end an output; `max_new_tokens`, `stop` and `stop_tokens` do."""
+    """EOS does not end an output."""
     stop_tokens: tuple[str, ...] = of.length((), "Token of the vocabulary that ends an output", metavar="TOKEN", rank=2)
-    """Tokens that end an output beside EOS, by their names; removed from it. [in the vocabulary]"""
+    """Tokens that end an output beside EOS, by name; removed from it. [in the vocabulary]"""
     min_new_tokens: int = of.length(0, "Minimum number of new tokens.", "not be negative", http=True)
-    """Minimum number of tokens of an output. [0 or more]"""
+    """Minimum tokens of an output. [0 or more]"""
     max_new_tokens: int | None = of.length(
         None,
         "Maximum number of new tokens; 2 x source + 16, or 128 after a prompt, if not given.",
         "be at least 1",
         http=True,
     )
-    """Maximum number of tokens of an output. [at least 1; null: 2 × source + 16 for a model with sources, 128 for a
-    language model]
+    """Maximum tokens of an output. [at least 1; null: 2 × source + 16 for a model with sources, 128 for a language
+    model]
     """
     stop: tuple[str, ...] = of.length((), "Text that an output ends before", rank=1)
     """Texts that end an output; removed from it."""
     draft: tuple[str, ...] = of.draft(
         (), "Proposes tokens to verify: ngrams, or a small MODEL with the same tokenizer", metavar="DRAFT"
     )
-    """Proposes tokens in greedy search and sampling, faster with the same outputs: `ngrams`, copies of the source,
-    prompt and output; or the folder of a small model with the same tokenizer. [empty: off]
+    """Proposes tokens in greedy search and sampling, faster with the same outputs: `ngrams` copies source, prompt and
+    output; else the folder of a small model with the same tokenizer. [empty: off]
     """
     draft_tokens: int = of.draft(
         8, "Maximum number of tokens that --draft proposes at a time.", "be at least 1", "prompt_lookup_num_tokens"
     )
-    """Maximum number of tokens that `draft` proposes at a time, fewer after some were not accepted. [at least 1]"""
+    """Maximum tokens that `draft` proposes at a time. [at least 1]"""
     seed: int = of.option("", 1, http=True)
-    """Random seed; each text has its own random numbers."""
+    """Random seed; each text has its own numbers."""
     batch_tokens: int = of.length(4096, "Source tokens times outputs of a batch.", "be at least 1", rank=2)
     """Source tokens times outputs of a batch. [at least 1]"""
 

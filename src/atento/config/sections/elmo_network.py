@@ -16,15 +16,15 @@ class CharacterConfig:
     d_char: int = 16
     """Width of a character's vector. [at least 1]"""
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-    """Pairs of width and count of the convolutions over characters. [width at most `max_characters`]"""
+    """Width and count of the convolutions. [width at most `max_characters`]"""
     n_highway: int = 2
     """Highway layers after the convolutions. [0 to 100]"""
     max_characters: int = 50
-    """Length that words are padded or cut to, with the marks of begin and end. [3 to 10,000]"""
+    """Length of words, with marks of begin and end. [3 to 10,000]"""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation after the convolutions."""
     projection: bool = True
-    """Project the results to d_model; without it, the counts of `filters` must add up to d_model."""
+    """Project to d_model; else the counts of `filters` must add up to it."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -62,7 +62,7 @@ class ELMoConfig:
     characters: CharacterConfig | None = CharacterConfig()
     """Options of words as characters. [null: words are read by id]"""
     d_cell: int = 4096
-    """Width of the memory cell, projected to d_model. [at least 1]"""
+    """Width of the memory cell. [at least 1]"""
     cell_clip: float | None = 3.0
     """Bound of the cell's values. [above 0; null: none]"""
     projection_clip: float | None = 3.0
@@ -87,16 +87,16 @@ class CBOWConfig:
     window: int = 5
     """Words on each side that are neighbours. [at least 1]"""
     mode: Literal["cbow", "skip-gram"] = "cbow"
-    """Predict a word from the mean of its neighbours (`cbow`), or each neighbour from the word (`skip-gram`)."""
+    """A word from the mean of its neighbours (`cbow`), or each neighbour from it (`skip-gram`)."""
     negatives: int = 5
     """Negative words drawn for each neighbour. [0 or more; 0: softmax over all words]"""
     subsample: float = 1e-3
-    """Share of the text above which a word is randomly left out. [0 to 1; 0: never]"""
+    """Share of the text above which words are randomly left out. [0 to 1; 0: never]"""
     exponent: float = 0.75
     """Negative words are drawn in proportion to count ** this. [0 to 1]"""
     shared_negatives: int = 0
-    """Negative words that 32 neighbouring words share; 16 or 32, with `training.batch_tokens` of 4,096 or more, train
-    many times faster. [0 or more; 0: each target draws its own]
+    """Negative words that 32 neighbouring words share; 16 or 32, with `training.batch_tokens` from 4,096 on, train many
+    times faster. [0 or more; 0: each target draws its own]
     """
 
     def __post_init__(self) -> None:

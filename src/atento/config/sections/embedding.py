@@ -20,25 +20,23 @@ class EmbeddingConfig:
     layer: int = -1
     """Layer whose vectors are pooled: 0 is the first, -1 the last."""
     pooling: str = "mean"
-    """How the vectors of tokens become one: mean, first, last, max, sqrt-mean (the sum divided by the root of their
-    number) or weighted-mean (later tokens weigh more); several joined by + (first+mean) are concatenated.
+    """How tokens become one vector: mean, first, last, max, sqrt-mean (the sum divided by the root of their number) or
+    weighted-mean (later tokens weigh more); first+mean concatenates two.
     """
     normalize: bool = False
     """Divide each vector by its length."""
     max_len: int | None = None
-    """Cut each text to this many tokens, special tokens included. [null: the network's limit]"""
+    """Maximum tokens of a text, special ones included. [null: the network's limit]"""
     prompt: str = ""
     """Text before each text, such as "query: "."""
     pool_prompt: bool = True
     """Pool the tokens of the prompt too."""
     lowercase: bool = False
-    """Read texts in lower case, whatever the tokenizer does."""
+    """Read texts in lower case."""
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Prompts by name, such as {query: "query: ", passage: "passage: "}; by default those of the initial model."""
+    """Prompts by name: {query: "query: ", passage: "passage: "}; by default the initial model's."""
     field_prompts: Mapping[str, str] = field(default_factory=dict)
-    """Name of the prompt of each field in training and evaluation, such as {text: query, pair: passage}; others have
-    `prompt`, and `negative` that of `pair`.
-    """
+    """Prompt of each field: {text: query, pair: passage}; others have `prompt`, and `negative` that of `pair`."""
 
     def read(self, text: str) -> str:
         """A text as it is read: behind the prompt, and in lower case if the configuration says so."""

@@ -20,14 +20,14 @@ class LoraConfig:
     """Low-rank adapters: W x + alpha/rank · B A x, with W frozen (LoRA, Hu et al. 2022)."""
 
     rank: int = 8
-    """Rows of A and columns of B. [at least 1] 4 to 16 is usual; raise it when the training loss stays high."""
+    """Rank of the adapters. [at least 1] 4 to 16 is usual; raise it when the training loss stays high."""
     alpha: float = 16.0
     """The adapter's output is multiplied by `alpha` / `rank`; twice the rank is usual. [above 0]"""
     dropout: float = 0.0
     """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
     targets: tuple[str, ...] = ("query", "value")
-    """The linear maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward
-    network; all-linear is all of these, input one for query, key and value together. [at least one]
+    """Maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward network;
+    all-linear is all of these, input one for query, key and value together. [at least one]
     """
 
     def __post_init__(self) -> None:
@@ -67,13 +67,11 @@ class UnfreezeConfig:
     """Train the head first and the layers below it later; the same updates whether or not a run is resumed."""
 
     kind: Literal["gradual", "head-first"] = "gradual"
-    """The head first, then one more layer from the top at each stage (`gradual`, ULMFiT), or then everything that
-    `train` names (`head-first`).
-    """
+    """After the head one more layer at each stage (`gradual`, ULMFiT), or all that `train` names (`head-first`)."""
     epochs: float | None = None
-    """Length of each stage in passes over the training data. [above 0; null: 1, or as `steps` says]"""
+    """Epochs of each stage. [above 0; null: 1, or as `steps` says]"""
     steps: int | None = None
-    """Length of each stage in updates. [at least 1; null: as `epochs` says]"""
+    """Updates of each stage. [at least 1; null: as `epochs` says]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "init.unfreeze.")
@@ -97,13 +95,11 @@ class ClassifierConfig:
     """
 
     kind: Literal["logistic", "svm"] = "logistic"
-    """`logistic` regression, whose probabilities can be trusted, or a linear support vector machine (`svm`), one label
-    against the others, whose cannot.
-    """
+    """`logistic` regression, or a linear support vector machine (`svm`), whose probabilities cannot be trusted."""
     inverse_regularization: float = 1.0
-    """The C of scikit-learn: higher values fit the training data more closely. [above 0]"""
+    """The C of scikit-learn: higher values fit more closely. [above 0]"""
     pooling: Literal["mean", "first", "last"] = "mean"
-    """The vector of a text: the `mean` over its tokens, its `first`, or its `last` token's (for decoders)."""
+    """The vector of a text: the `mean` of its tokens, its `first`, or its `last` (decoders)."""
 
     def __post_init__(self) -> None:
         check_choices(self, "init.classifier.")
@@ -119,52 +115,47 @@ class InitConfig:
     """A trained model to fine-tune, and which of its weights are trained."""
 
     model: str
-    """A run or model folder, a PEFT adapter, a shipped model (`micro-world-mlm`) or a hub name, with its tokenizer."""
+    """A run or model folder, a PEFT adapter, a shipped model (`micro-world-mlm`) or a hub name."""
     train: str = "all"
-    """The weights to train: all, head (what stands on the last layer), last-N (N layers and head), decoder (all but the
-    encoder of an encoder-decoder), bias (biases and head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters and
-    head). Choose lora or last-2 when time or memory is short.
+    """The weights to train: all, head, last-N (N layers and head), decoder (all but the encoder), bias (biases and
+    head, BitFit, Ben Zaken et al. 2022) or lora (adapters and head). lora and last-2 save time and memory.
     """
     lora: LoraConfig | None = None
     """The adapters of `train` lora. [null: their defaults]"""
     layer_decay: float = 1.0
-    """Factor of the learning rate from each layer to the one below it; the head has the whole rate (ELECTRA, BEiT).
-    [above 0 to 1] 0.8 to 0.95 helps a large model with little data.
+    """Factor of the learning rate from each layer to the one below (ELECTRA, BEiT). [above 0 to 1] 0.8 to 0.95 helps a
+    large model with little data.
     """
     unfreeze: UnfreezeConfig | None = None
-    """Train the head first, and the layers below it later. [null: everything from the first update]"""
+    """Train the head first, layers below later. [null: everything from the first update]"""
     layers: int | None = None
-    """Use only that many of the lowest layers; of an encoder-decoder, those of its decoder. [at least 1; null: all]
-    Inner layers are faster, and hold grammar better than meaning.
+    """Use only the lowest layers; of an encoder-decoder, those of its decoder. [at least 1; null: all] Inner layers
+    hold grammar better than meaning.
     """
     layer_mix: bool = False
-    """Heads read a learned mix of the embeddings and all layers, as by `network.layer_mix`; often better features with
-    `train` head.
-    """
+    """As `network.layer_mix`; often better features with `train` head."""
     cache: str | None = None
-    """Folder, relative to the recipe, for the vectors of texts: with `train` head, an encoder or decoder reads each
-    text once for all runs, without dropout. [null: read texts every time]
+    """Folder, relative to the recipe, for vectors: with `train` head, each text is read once for all runs, without
+    dropout. [null: read texts every time]
     """
     classifier: ClassifierConfig | None = None
-    """Fit the head by scikit-learn (extra `eval`) on the vectors of the frozen network; needs `train` head. [null:
-    train by steps]
-    """
+    """Fit the head by scikit-learn (extra `eval`); needs `train` head. [null: train by steps]"""
 
     new_languages: Mapping[str, str] = field(default_factory=dict)
-    """Languages to add to a multilingual translator, each with a known language whose vector it begins with: {tyv_Cyrl:
-    kir_Cyrl}. Take a related one in the same script. [null: none]
+    """Languages to add to a multilingual translator, each with a related one whose vector it begins with: {tyv_Cyrl:
+    kir_Cyrl}. [null: none]
     """
     new_decoder: bool = False
-    """The model is an encoder, which reads the sources of a task that writes; the decoder, with
-    `network.n_decoder_layers` layers and the vocabulary of `tokenizer`, is new.
+    """The model is an encoder, which reads the sources of a task that writes; the decoder is new, as
+    `network.n_decoder_layers` and `tokenizer` say.
     """
     tokenizer: Literal["model", "own"] = "model"
     """That of the `model`, or the recipe's `own`, for a language that an encoder cuts into many pieces: a new piece
-    begins as the mean of the old ones that spell it. Train own on much text, masked-language-modeling first.
+    begins as the mean of the old ones. Train own on much text, masked-language-modeling first.
     """
     few_shot: bool = False
-    """For classification with few labels (SetFit): a sentence encoder first learns pairs of texts, then the head is
-    fitted as by `classifier`. Of `training` the seed and the precision alone count.
+    """For classification with few labels (SetFit): a sentence encoder learns pairs of texts, then the head is fitted as
+    by `classifier`. Of `training` seed and precision alone count.
     """
 
     def __post_init__(self) -> None:

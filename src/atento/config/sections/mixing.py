@@ -30,19 +30,17 @@ class MixingConfig:
     """Shares of the sources of `data.train` in the target tokens of an update; n is the target tokens of a source."""
 
     kind: Literal["proportional", "temperature", "equal", "weights"] = "proportional"
-    """Share of each source by its size n: `proportional`; `temperature`, n^(1/T), which reads small sources more often
-    (T5); `equal`; or as `weights` or `points` say.
+    """Share of each source by its size n: `proportional`; `temperature`, n^(1/T) (T5); `equal`; or as `weights` or
+    `points` say.
     """
     temperature: float | None = None
     """T of the kind temperature: 1 is proportional; the higher, the more equal. [above 0; null: 2]"""
     cap: int | None = None
-    """Largest n that counts, in target tokens, for the kinds proportional and temperature. [at least 1; null: no limit]
-    """
+    """Largest n, in target tokens, for proportional and temperature. [at least 1; null: no limit]"""
     weights: tuple[float, ...] = ()
     """Weights of the kind weights, in the order of `data.train`. [each 0 or more, not all 0]"""
     points: tuple[MixingPoint, ...] = ()
-    """Weights that change during training, in rising order of `at`; between two points they are interpolated linearly.
-    """
+    """Weights that change during training, in rising order of `at`, linear between points."""
 
     def __post_init__(self) -> None:
         check_choices(self, "data.mixing.")

@@ -46,36 +46,35 @@ class NetworkConfig:
     (`recurrent-seq2seq`), recurrent language model (`recurrent-lm`), `elmo`, or word vectors (`cbow`).
     """
     family: str = ""
-    """Family of released models whose layout the network can be saved in; presets set it. [empty: none]"""
+    """Family of released models, for saving; presets set it. [empty: none]"""
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
     d_model: int = 512
-    """Width between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset or architecture,
-    width, depth and heads follow from the amount of data.
+    """Width between layers. [1 to 262,144; a multiple of `n_heads`] Without size, preset or architecture, width, depth
+    and heads follow from the amount of data.
     """
     d_ff: int = 2048
     """Width inside the feed-forward sublayers; 4 × `d_model` is usual. [1 to 262,144]"""
     n_heads: int = 8
     """Attention heads of a layer. [at least 1]"""
     n_layers: int = 6
-    """Layers of the stack; of an encoder-decoder, those of the encoder. [1 to 1,000]"""
+    """Layers of the stack, or of the encoder. [1 to 1,000]"""
     n_decoder_layers: int | None = None
-    """Layers of the decoder of an encoder-decoder; fewer decode faster. [1 to 1,000; null: `n_layers`]"""
+    """Layers of an encoder-decoder's decoder; fewer decode faster. [1 to 1,000; null: `n_layers`]"""
     shared_layers: bool = False
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
-    """Share of each sublayer's output set to 0 in training. [0 to below 1] 0.1 with much data, 0.3 with little (a
-    translator's, if the recipe sets no size). With `init`, it, `attention.dropout` and `feed_forward.dropout` are by
-    default the initial model's.
+    """Share of each sublayer's output set to 0 in training: 0.1 with much data, 0.3 with little (a translator's without
+    sizes). [0 to below 1] With `init`, this, `attention.dropout` and `feed_forward.dropout` are the initial model's.
     """
     norm: Literal["pre", "post"] = "post"
-    """Norm before each sublayer (`pre`, trains more easily) or after the residual sum (`post`, as in the paper)."""
+    """Before each sublayer (`pre`, trains more easily) or after the residual sum (`post`)."""
     norm_kind: Literal["layer", "rms", "rms-plus-one"] = "layer"
     """LayerNorm (`layer`); RMSNorm (`rms`); or RMSNorm that multiplies by 1 + its weight (`rms-plus-one`, Gemma)."""
     norm_bias: bool = True
     """Give LayerNorm a bias (ModernBERT: no)."""
     first_norm: bool = True
-    """Pre-norm: normalise the input of the first self-attention too (ModernBERT: no)."""
+    """Pre-norm: also before the first self-attention (ModernBERT: no)."""
     norm_eps: float = 1e-5
     """Added to the variance before the square root. [above 0]"""
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
@@ -83,11 +82,10 @@ class NetworkConfig:
     max_len: int = 512
     """Maximum number of tokens for learned positions. [at least 1]"""
     mask: MaskConfig | None = None
-    """Tokens that self-attention, in an encoder-decoder the encoder's, may attend to. [null: all in an encoder, those
-    before in a decoder]
+    """Tokens that self-attention (or the encoder's) may attend to. [null: all in an encoder, those before in a decoder]
     """
     convolution: ConvolutionConfig | None = None
-    """Convolution over the input of an encoder, added behind its first layer (DeBERTa v2). [null: none]"""
+    """Convolution over an encoder's input, added behind its first layer (DeBERTa v2). [null: none]"""
     attention: AttentionConfig = AttentionConfig()
     """Further options of attention."""
     feed_forward: FeedForwardConfig = FeedForwardConfig()
@@ -95,17 +93,15 @@ class NetworkConfig:
     embedding: InputConfig = InputConfig()
     """Options of the embedding of token ids."""
     features: FeaturesConfig | None = None
-    """Vectors of a trained encoder in place of the embeddings of source tokens. [null: none; encoder-decoders]"""
+    """Vectors of a trained encoder in place of source embeddings. [null: none; encoder-decoders]"""
     output: OutputConfig = OutputConfig()
     """Options of the logits over the vocabulary."""
     pooler: bool = False
-    """Dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
+    """Dense layer with tanh on the first token, for heads (BERT; encoders)."""
     layer_mix: bool = False
-    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer.
-    [encoders and decoders; ELMo always]
-    """
+    """Heads read γ Σ softmax(w)_j h_j, a learned mix of embeddings and layers. [encoders and decoders; ELMo always]"""
     heads: tuple[HeadConfig, ...] = ()
-    """Heads besides the network's output, with different names."""
+    """Heads beside the output, with different names."""
     projections: tuple[ProjectionConfig, ...] = ()
     """Linear maps of the vector of a text, in encoders. [empty: none]"""
     recurrent: RecurrentConfig | None = None
@@ -115,15 +111,15 @@ class NetworkConfig:
     cbow: CBOWConfig | None = None
     """Further options of word vectors."""
     initializer: Literal["xavier", "normal"] = "xavier"
-    """Initial weights: Glorot's uniform distribution (`xavier`), or `normal` with standard deviation 0.02 (BERT, GPT;
-    try it with post-norm and few updates).
+    """Initial weights: Glorot's (`xavier`), or `normal` with standard deviation 0.02 (BERT, GPT; for post-norm and few
+    updates).
     """
     ids: SpecialIds = SpecialIds()
     """Ids of special tokens."""
     writing: WritingConfig | None = None
     """Rules of a released model for its outputs. [null: none]"""
     tokenizer_fingerprint: str | None = None
-    """Fingerprint of the tokenizer; written by training."""
+    """Written by training."""
 
     def __post_init__(self) -> None:
         for name, kind in PARTS.items():

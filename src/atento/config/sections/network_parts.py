@@ -22,19 +22,17 @@ class SparseConfig:
     span: int | None = None
     """Maximum span of a head, which learns its own. [at least 1; null: all]"""
     look_ahead: bool = True
-    """Later positions have a learned span too. false: the mask alone limits them."""
+    """Later positions have a learned span too."""
     ramp: int = 32
     """Positions of the soft end of a span. [at least 1]"""
     span_cost: float = 0.0
-    """Loss for each position of the mean span, in nats per target; larger for shorter spans. [0 or more]"""
+    """Loss for each position of the mean span, in nats per target. [0 or more]"""
     blocks: int | None = None
-    """Blocks of keys that each block of queries selects; in encoders, without other keys of this section. [at least 1;
-    null: off]
-    """
+    """Blocks of keys that each block of queries selects; in encoders, alone in this section. [at least 1; null: off]"""
     block_size: int = 64
     """Positions of a block. [at least 1]"""
     layers: tuple[int, ...] | None = None
-    """Sparse layers, counted from 0. [null: all]"""
+    """Sparse layers, from 0. [null: all]"""
 
     def __post_init__(self) -> None:
         check_numbers(self, **dict.fromkeys(("top_k", "span", "ramp", "blocks", "block_size"), "be at least 1"))
@@ -53,8 +51,8 @@ class AttentionConfig:
     """Options of all attention of a network, except `d_model` and `n_heads`."""
 
     n_kv_heads: int | None = None
-    """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023),
-    which makes decoding caches smaller. [divides `n_heads`; null: `n_heads`]
+    """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023).
+    [divides `n_heads`; null: `n_heads`]
     """
     d_head: int | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
@@ -65,7 +63,7 @@ class AttentionConfig:
     output_bias: bool | None = None
     """Bias of the output projection. [null: as `bias`; Qwen2 has none]"""
     norm: bool = False
-    """Normalise each head's queries and keys by RMSNorm before they are rotated (Qwen3)."""
+    """RMSNorm of each head's queries and keys before rotation (Qwen3)."""
     scale: float | None = None
     """Factor of the attention scores. [null: 1/√d_head]"""
     sparse: SparseConfig | None = None
@@ -104,9 +102,7 @@ class ProjectionConfig:
     bias: bool = True
     """Bias of the map."""
     inputs: int | None = None
-    """Dimensions that it reads; several poolings joined give as many times `d_model`. [at least 1; null: those of the
-    part before it]
-    """
+    """Dimensions that it reads; `d_model` for each pooling. [at least 1; null: those of the part before it]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "projections.")
@@ -124,20 +120,19 @@ class MaskConfig:
     """
 
     kind: Literal["bidirectional", "causal", "prefix", "lookahead", "window"] = "window"
-    """All tokens (`bidirectional`), a token and those before it (`causal`), the same and the first `length` (`prefix`),
-    up to `ahead` tokens ahead (`lookahead`), or `left` and `right` neighbours (`window`). A decoder takes causal and
-    window, and stays causal.
+    """All tokens (`bidirectional`), those up to a token (`causal`), also the first `length` (`prefix`) or `ahead` more
+    (`lookahead`), or `left` and `right` neighbours (`window`). A decoder takes causal and window, and stays causal.
     """
     length: int = 0
     """Tokens of the prefix. [0 or more; prefix]"""
     ahead: int = 0
     """Following tokens that a token may attend to. [0 or more; lookahead]"""
     left: int | None = None
-    """Neighbours before a token, itself not counted (Mistral: 4,095). [0 or more; null: all; window]"""
+    """Neighbours before a token (Mistral: 4,095). [0 or more; null: all; window]"""
     right: int | None = None
     """Neighbours after a token, in encoders. [0 or more; null: all; window]"""
     layers: tuple[int, ...] | None = None
-    """Layers with this mask, counted from 0; others have the default. [null: all]"""
+    """Layers with this mask, from 0; others have the default. [null: all]"""
 
     def __post_init__(self) -> None:
         check_choices(self, "mask.")
@@ -182,12 +177,12 @@ class InputConfig:
     vocabulary's size; encoder-decoders]
     """
     segments: int = 0
-    """Kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
+    """Kinds of segments (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
     """Normalise the input of the first layer (BERT)."""
     width: int | None = None
-    """Width of the vectors of tokens, positions and segments, which a linear map takes to `d_model` (ALBERT, ELECTRA).
-    [at least 1; null: `d_model`, without a map; encoders]
+    """Width of the added vectors, which a linear map takes to `d_model` (ALBERT, ELECTRA). [at least 1; null:
+    `d_model`, without a map; encoders]
     """
 
     def __post_init__(self) -> None:
@@ -205,23 +200,21 @@ class FeaturesConfig:
     """Vectors of a trained encoder in place of the embeddings of source tokens: feature-based transfer."""
 
     model: str
-    """The encoder, whose weights stay as they are: a run or model folder, a shipped model (`micro-world-mlm`) or a hub
-    name.
-    """
+    """The frozen encoder: a run or model folder, a shipped model (`micro-world-mlm`) or a hub name."""
     layers: tuple[int, ...] | None = None
-    """Layers whose vectors are normalised, joined and taken to `d_model` by a linear map; 0 is the embeddings. [null:
-    the embeddings, the last layer and two between]
+    """Layers whose vectors are normalised, joined and mapped to `d_model`; 0 is the embeddings. [null: the embeddings,
+    the last layer and two between]
     """
     cache: str | None = None
     """Folder, relative to the recipe, for the vectors of the training texts, read once: 2 bytes for each of `layers` ×
     width numbers of a token. [null: read texts every time]
     """
     encoder: Mapping[str, object] | None = field(default=None, repr=False)
-    """The network of the encoder; written by training."""
+    """Its network; written by training."""
     template: str | None = None
-    """Special tokens around a text that the encoder was trained with; written by training. [null: its tokenizer's]"""
+    """Its special tokens around a text; written by training. [null: its tokenizer's]"""
     max_len: int | None = None
-    """Maximum number of tokens that the encoder reads; written by training. [null: no limit]"""
+    """Maximum tokens that it reads; written by training. [null: no limit]"""
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -241,12 +234,12 @@ class OutputConfig:
     tied: bool = True
     """Use the embedding table as the output matrix."""
     bias: bool = False
-    """Bias of the logits of a network that writes; those of a masked language model always have one."""
+    """Bias of the logits of a network that writes."""
     scaled: bool = False
     """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
     adaptive: tuple[int, ...] = ()
-    """For ELMo: ids at which a cluster of rarer words begins in an adaptive softmax, such as 4000 and 40000, faster
-    above 50,000 words. [rising, below the vocabulary's size; empty: off]
+    """For ELMo: first ids of the clusters of an adaptive softmax, such as 4000 and 40000, faster above 50,000 words.
+    [rising, below the vocabulary's size; empty: off]
     """
 
     def __post_init__(self) -> None:
@@ -279,17 +272,17 @@ class WritingConfig:
     ends: tuple[int, ...] = ()
     """Ids that end an output besides `ids.eos`."""
     first: int | None = None
-    """Id that outputs begin with, if no option names another. [null: any]"""
+    """Id that outputs begin with by default. [null: any]"""
     last: int | None = None
-    """Id that an output has at its maximum length. [null: any]"""
+    """Id at the maximum length. [null: any]"""
     suppressed: tuple[int, ...] = ()
     """Ids that are never written."""
     suppressed_first: tuple[int, ...] = ()
-    """Ids that are not written at the beginning, behind `first`."""
+    """Ids never written first, behind `first`."""
     banned: tuple[tuple[int, ...], ...] = ()
-    """Sequences of ids that outputs must not contain."""
+    """Sequences of ids that are never written."""
     renormalized: bool = False
-    """Rank beams by the probabilities among the tokens that the rules leave."""
+    """Rank beams by probabilities among the tokens that rules leave."""
 
     def check(self, vocab_size: int) -> None:
         """Raises RecipeError: an id that is not in the vocabulary, or an empty sequence."""

@@ -20,22 +20,20 @@ class StretchConfig:
     factor: float = 1.0
     """Factor by which rotations are slower. [at least 1]"""
     trained_len: int | None = None
-    """Length that the model was trained with: only rotations with few turns in it are slowed down. [at least 1; null:
-    all alike]
-    """
+    """Length in training: only rotations with few turns in it are slowed down. [at least 1; null: all alike]"""
     low: float = 1.0
     """Rotations with fewer turns in `trained_len` are slowed down fully. [above 0, below `high`]"""
     high: float = 4.0
     """Rotations with more turns in `trained_len` are unchanged. [4 in Llama 3.1, 32 in YaRN]"""
     yarn: bool = False
-    """Between `low` and `high`, go by the place among the rotations instead of the turns, and scale queries and keys.
-    [true: with `trained_len`]
+    """Between `low` and `high`, go by the place among the rotations, and scale queries and keys. [true: with
+    `trained_len`]
     """
     attention_factor: float | None = None
     """Factor of rotated queries and keys, for `yarn` and `long`. [above 0; null: 0.1 ln(factor) + 1 for `yarn`, else 1]
     """
     dynamic: bool = False
-    """Dynamic NTK: raise the base with the length of a text beyond `trained_len`. [true: with `trained_len`]"""
+    """Dynamic NTK: raise the base for texts beyond `trained_len`. [true: with `trained_len`]"""
     short: tuple[float, ...] | None = None
     """Divisors of each rotation for texts up to `trained_len` (LongRoPE). [above 0, half as many as rotated dimensions;
     with `long`]
@@ -76,19 +74,18 @@ class PositionConfig:
         "sinusoidal"
     )
     """Added to each token: `sinusoidal`, `learned`; rotated queries and keys: `rotary`; added to scores: `shaw`, `t5`,
-    `alibi`, `matrix`, `disentangled` (DeBERTa); or `none`. rotary, t5 and alibi generalise to longer texts better than
-    learned.
+    `alibi`, `matrix`, `disentangled` (DeBERTa); or `none`. rotary, t5 and alibi suit longer texts than in training.
     """
     layers: tuple[int, ...] | None = None
-    """Layers with the scheme, counted from 0. [null: all]"""
+    """Layers with the scheme, from 0. [null: all]"""
     heads: tuple[int, ...] | None = None
-    """Heads with the scheme, counted from 0; not for sinusoidal and learned. [null: all]"""
+    """Heads with the scheme, from 0; not for sinusoidal and learned. [null: all]"""
     gate: bool = False
     """Multiply the scheme by a learned weight; not for rotary."""
     shared: bool | None = None
     """One table for all layers. [null: t5 and disentangled yes, others no]"""
     base: float = 10000.0
-    """Base of the wavelengths of sinusoids and rotations; larger for longer texts (Llama 3: 500,000). [above 0]"""
+    """Base of the wavelengths of sinusoids and rotations; larger for long texts (Llama 3: 500,000). [above 0]"""
     fraction: float = 1.0
     """Part of each head that is rotated. [above 0, up to 1]"""
     interleaved: bool | None = None
@@ -96,7 +93,7 @@ class PositionConfig:
     max_distance: int | None = None
     """Maximum distance; larger ones equal it. [at least 1; null: 16 for shaw, 512 for disentangled, 128 for others]"""
     n_buckets: int = 32
-    """Buckets of distances of t5, or on each side of disentangled (DeBERTa v2: 256). [at least 4; disentangled: 0 for a
+    """Buckets of distances of t5, or of a side of disentangled (DeBERTa v2: 256). [at least 4; disentangled: 0 for a
     vector for each distance]
     """
     values: bool = True
@@ -108,7 +105,7 @@ class PositionConfig:
     shift: int = 0
     """Unused rows at the start of a learned table: 2 in models of fairseq. [0 or more]"""
     real_only: bool = False
-    """Count only real tokens, so that padding on the left does not shift positions (RoBERTa)."""
+    """Padding on the left does not shift positions (RoBERTa)."""
     stretch: StretchConfig | None = None
     """Slow down rotations for texts longer than in training."""
     longer: Literal["grown", "interpolated"] = "grown"

@@ -16,15 +16,15 @@ class RecurrentConfig:
     """Recurrent encoder-decoders and language models (docs/notes.md#a5); width and depth are the network's."""
 
     cell: CellName = "lstm"
-    """The recurrence; `rnn` is the plain tanh one, beside `lstm` and `gru`."""
+    """The recurrence: `lstm`, `gru`, or the plain `rnn`."""
     bidirectional: bool = True
-    """The encoder reads in both directions, with half of `d_model` each."""
+    """The encoder reads both ways, with half of `d_model` each."""
     attention: ScoreName = "additive"
-    """Comparison of the decoder's state with the source: before the word (`additive`, Bahdanau), after it (`bilinear`
-    and `dot`, Luong), or `none`, the last state of the source alone.
+    """The decoder's state is compared with the source before the word (`additive`, Bahdanau), after it (`bilinear`,
+    `dot`, Luong), or not (`none`: its last state alone).
     """
     values: Literal["keys", "projected"] = "keys"
-    """Vectors that attention averages: the `keys`, or `projected` by a learned map."""
+    """Vectors that attention averages: `keys`, or `projected` ones."""
     input_feeding: bool = False
     """Pass the result of bilinear or dot attention to the next step (Luong)."""
 

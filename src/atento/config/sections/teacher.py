@@ -11,23 +11,21 @@ class TeacherConfig:
     """Trained models whose outputs are learned beside the gold labels (Hinton et al. 2015)."""
 
     model: tuple[str, ...]
-    """A run or model folder, a shipped model or a hub name; outputs of several are averaged. They need the labels of
-    the training data, for vectors the network's length, for tokens its tokenizer. [at least one]
+    """A run or model folder, a shipped model or a hub name; outputs of several are averaged. They need the labels, the
+    vector length or the tokenizer of the network. [at least one]
     """
     weight: float = 0.5
-    """Share of the teacher in the loss; gold labels have the rest. [above 0 to 1]"""
+    """Share of the teacher in the loss. [above 0 to 1]"""
     temperature: float = 2.0
-    """Divisor of the scores of teacher and network before the softmax; the loss is multiplied by its square. [above 0]
-    Above 1, improbable labels count more.
+    """Divisor of the scores before the softmax; the loss is multiplied by its square. [above 0] Above 1, improbable
+    labels count more.
     """
     n_best: int = 1
-    """For tasks with sources: outputs of each teacher that replace the gold target, without `weight` and `temperature`.
-    [at least 0] 0: learn the probabilities of the gold target's tokens.
+    """For tasks with sources: outputs of each teacher that replace the gold target. [at least 0] 0: learn the
+    probabilities of the gold target's tokens.
     """
     cache: str | None = None
-    """Folder for the outputs of teachers, relative to the recipe, which several runs may share. [null: `teacher` in the
-    run]
-    """
+    """Folder for their outputs, relative to the recipe. [null: `teacher` in the run]"""
 
     def __post_init__(self) -> None:
         if not self.model or "" in self.model:

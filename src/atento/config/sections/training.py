@@ -20,21 +20,21 @@ class ScheduledSamplingConfig:
     """
 
     share: float = 0.0
-    """Largest share of the target's tokens that are replaced. [0 to 1; 0: teacher forcing] 0.1 to 0.5 is usual; a
-    Transformer takes up to twice as long.
+    """Largest share of replaced tokens. [0 to 1; 0: teacher forcing] 0.1 to 0.5 is usual; a Transformer takes up to
+    twice as long.
     """
     schedule: Schedule = "linear"
-    """Fall of the probability of the target's token with the updates i, down to 1 - `share`: `linear`, k - c·i;
-    `exponential`, k^i; `inverse-sigmoid`, k / (k + exp(i / k)).
+    """Fall of the probability of the target's token with update i, to 1 - `share`: `linear`, k - c·i; `exponential`,
+    k^i; `inverse-sigmoid`, k / (k + exp(i / k)).
     """
     k: float | None = None
-    """Constant k of the schedule; of linear, above 1 delays the start. [linear: above 0; exponential: above 0, below 1;
+    """Constant k; of linear, above 1 delays the start. [linear: above 0; exponential: above 0, below 1;
     inverse-sigmoid: at least 1; null: linear 1, others such that `share`, at most 0.99, is reached at the end]
     """
     c: float | None = None
     """Slope of the linear schedule, an update. [above 0; null: such that `share` is reached at the end]"""
     tokens: Literal["argmax", "sample"] = "argmax"
-    """The model's own token: the most probable (`argmax`), or a `sample` of its distribution."""
+    """The most probable token (`argmax`), or a `sample`."""
 
     def __post_init__(self) -> None:
         section = "training.scheduled_sampling"
@@ -61,21 +61,15 @@ class ParallelConfig:
     """
 
     replicate: Literal["auto"] | int = "auto"
-    """Copies of the network; a number makes sure that a run has that many. [at least 1; auto: as many as the processes
-    allow]
-    """
+    """Copies of the network; a number must be reached. [at least 1; auto: as many as the processes allow]"""
     shard: int = 1
-    """Processes that the weights, gradients and optimizer state of a copy are divided among, where one device cannot
-    hold it. [at least 1; 1: each has a whole copy]
+    """Processes that share weights, gradients and optimizer state of a copy, where one device cannot hold it. [at least
+    1; 1: each has a whole copy]
     """
     exact: bool = False
-    """Sum gradients in a fixed order, one CPU thread a process, so that any number of processes gives the same bits;
-    slower.
-    """
+    """Any number of processes gives the same bits, one CPU thread a process; slower."""
     timeout: float = 300.0
-    """Seconds that a process waits in an update for the others before an error. [above 0] Raise it where updates take
-    minutes.
-    """
+    """Seconds that a process waits for the others before an error. [above 0] Raise it where updates take minutes."""
 
     def __post_init__(self) -> None:
         section = "training.parallel"
@@ -99,128 +93,113 @@ class TrainingConfig:
     """Length of training, batches, optimizer, validation and checkpoints."""
 
     steps: int = 2000
-    """Number of updates. [at least 1] Raise it while the validation score still improves; chosen by the amount of data
-    if neither it nor `epochs` is set.
+    """Updates; chosen by the amount of data if neither it nor `epochs` is set. [at least 1] Raise it while the
+    validation score improves.
     """
     epochs: float | None = None
-    """Passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
+    """Passes over the training data. [above 0; null: use `steps`]"""
     minutes: float | None = None
-    """Minutes of training without validations; the first reached of it, `steps` and `epochs` counts. [above 0; null: no
-    limit]
-    """
+    """Minutes without validations; the first reached of it, `steps` and `epochs` counts. [above 0; null: no limit]"""
     batch_tokens: int = 4096
-    """Target tokens of an update without padding; of masked language modelling and span corruption, those that are
-    predicted. [at least 1] Lower it when memory runs out.
+    """Target tokens of an update without padding; of masks and span corruption, those predicted. [at least 1] Lower it
+    when memory runs out.
     """
     micro_batches: int = 1
-    """Pieces of each part of an update (about 2,048 tokens, 16,384 on a GPU), which need less memory for the same
-    update. [at least 1]
+    """Pieces of each part of an update (about 2,048 tokens, 16,384 on a GPU): less memory, the same update. [at least
+    1]
     """
     optimizer: Literal["adamw", "adafactor", "muon"] = "adamw"
-    """`adamw`; `adafactor`, with half its memory and a learning rate relative to the size of a weight (about 1e-2); or
-    `muon`, orthogonal steps for matrices of layers at the rate of adamw: slower, but often fewer.
+    """`adamw`; `adafactor`, with half its memory and a learning rate relative to a weight's size (about 1e-2); or
+    `muon`, orthogonal steps for matrices at the rate of adamw: slower, often fewer.
     """
     learning_rate: float = 1e-3
     """Peak learning rate: 1e-3 to 2e-3 for small networks, 3e-4 or less for large ones, 2e-5 to 5e-5 for fine-tuning.
-    [0 to 10] Lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, if the
-    recipe sets no size, rate or schedule.
+    [0 to 10] Lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, without
+    size, rate and schedule.
     """
     warmup: int | None = None
-    """Updates in which the learning rate rises from 0. [0 or more; null: a fifth of the run, at most 200] Raise it when
-    the loss jumps at the start.
-    """
+    """Updates in which the learning rate rises from 0. [0 or more; null: a fifth of the run, at most 200]"""
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "wsd"] = "inverse-sqrt"
-    """Fall of the learning rate after the warm-up: with 1/√step (`inverse-sqrt`), along half a `cosine` to 0, `linear`
-    to 0, not at all (`constant`), or linearly to 0 in the last steps (`wsd`). cosine, linear and wsd depend on `steps`:
-    not for runs that may be extended.
+    """Fall of the learning rate: with 1/√step (`inverse-sqrt`), along half a `cosine`, `linear`, not at all
+    (`constant`), or linear in the last steps (`wsd`). cosine, linear and wsd depend on `steps`: not for runs that may
+    be extended.
     """
     decay: float = 0.1
-    """Share of the steps after the warm-up in which wsd lowers the rate. [above 0 to 1]"""
+    """Share of the steps in which wsd lowers the rate. [above 0 to 1]"""
     weight_decay: float = 0.01
     """Weight decay of matrices (AdamW): an update multiplies them by 1 - `learning_rate` · `weight_decay`. [0 or more]
     Raise it to 0.1 against overfitting.
     """
     betas: tuple[float, float] = (0.9, 0.98)
-    """Decay rates of Adam's running means of the gradient and of its square. [each 0 to below 1]"""
+    """Decay rates of Adam's means of gradients and squares. [each 0 to below 1]"""
     clip: float = 1.0
-    """Maximum Euclidean norm of the gradient. [0 or more; 0: never] Lower it when single batches make the loss jump."""
+    """Maximum norm of the gradient. [0 or more; 0: never] Lower it when the loss jumps."""
     ema: float = 0.0
-    """Decay rate of a moving average of the weights, which is used instead of them; checkpoints take a third more. [0
-    to below 1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
+    """Decay rate of a moving average of the weights, used instead of them; checkpoints take a third more. [0 to below
+    1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
     """
     non_finite: Literal["stop", "skip", "rewind"] = "stop"
     """After a loss or gradient that is NaN or infinite: `stop` with an error, `skip` the update, or `rewind` to the
-    last checkpoint and go on with the data behind the update.
+    last checkpoint and go on with later data.
     """
     label_smoothing: float = 0.1
-    """Probability that is spread evenly over the vocabulary. [0 to below 1] 0.1 helps translation; perplexity is best
-    with 0.
-    """
+    """Probability spread evenly over the vocabulary. [0 to below 1] 0.1 helps translation, 0 perplexity."""
     r_drop: float = 0.0
-    """R-Drop, against overfitting: weight of the divergence between two passes with other dropout. [0 or more; 0: one
-    pass] 5 for translation, 0.1 to 1 for labels; up to twice the time.
+    """R-Drop: weight of the divergence between two passes with other dropout. [0 or more; 0: one pass] 5 for
+    translation, 0.1 to 1 for labels; up to twice the time.
     """
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Data type of forward and backward passes; weights are always `float32`. `auto` is `bfloat16` where the hardware
-    has it, else float32. `float16`, with a scaled loss, is for GPUs without bfloat16.
+    """Type of forward and backward passes; weights are `float32`. `auto` is `bfloat16` where the hardware has it, else
+    float32. `float16`, with a scaled loss, is for GPUs without bfloat16.
     """
     scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
-    """Give the decoder its own tokens instead of the target's, more of them as training goes on. [share 0: teacher
-    forcing]
-    """
+    """Give the decoder its own tokens, more as training goes on. [share 0: teacher forcing]"""
     activation_checkpointing: bool = False
-    """Compute layers again in the backward pass: bit-equal, far less memory for activations, about a third more time.
-    """
+    """Compute layers again in the backward pass: bit-equal, far less memory, about a third more time."""
     compile: bool = False
-    """Run the blocks of a Transformer with `torch.compile`, for runs of many minutes on a GPU; needs a C++ compiler.
-    The first steps take longer, and losses differ in rounding.
+    """Run Transformer blocks with `torch.compile`, for runs of many minutes on a GPU; needs a C++ compiler. Losses
+    differ in rounding.
     """
     subword_dropout: float = 0.0
-    """Share of merges dropped while encoding training texts, so that a word has several segmentations (BPE dropout,
-    Unigram sampling). [0 to below 1] 0.1 helps with little data.
+    """Share of merges dropped while encoding training texts (BPE dropout, Unigram sampling). [0 to below 1] 0.1 helps
+    with little data.
     """
     validate_every: int = 500
     """Updates between validations. [at least 1]"""
     samples: int = 0
-    """Validation records of which each validation shows the output, in the log and in `metrics.jsonl`. [0 or more; 0:
-    none]
-    """
+    """Validation records whose output is shown, in the log and `metrics.jsonl`. [0 or more; 0: none]"""
     checkpoint_every: int = 500
     """Updates between checkpoints. [at least 1]"""
     async_checkpoints: bool = True
-    """Write checkpoints in a thread where that takes over a hundredth of the time between two; needs memory for a copy
-    of weights and state.
-    """
+    """Write checkpoints in a thread where they take over a hundredth of the time; needs memory for a copy."""
     keep: int = 3
-    """Latest checkpoints to keep beside the best; each takes three times the weights' size. [at least 1]"""
+    """Latest checkpoints to keep beside the best, each three times the weights' size. [at least 1]"""
     average: int = 0
-    """Last checkpoints to average at the end; the average is used if it scores better than the best one. [0 or more; 0:
-    none] 4 or 5 often gain some tenths of BLEU.
+    """Last checkpoints to average at the end, used if better than the best one. [0 or more; 0: none] 4 or 5 often gain
+    some tenths of BLEU.
     """
     early_stop: int = 0
-    """Validations without a better score after which training stops. [0 or more; 0: never]"""
+    """Validations without a better score before the end. [0 or more; 0: never]"""
     log_every: int = 50
     """Updates between lines of the log. [at least 1]"""
     report_to: tuple[str, ...] = ()
-    """Experiment trackers that get the events of `metrics.jsonl` too; each is an extra of the same name. [any of
-    tensorboard, wandb and mlflow]
+    """Experiment trackers that get the events of `metrics.jsonl` too, each an extra. [any of tensorboard, wandb and
+    mlflow]
     """
     baseline: bool = True
     """Compare the final score with the best simple learner (`atento baseline`)."""
     log_gradient_noise: bool = False
-    """Log the gradient noise scale (McCandlish et al. 2018): about the targets of an update up to which larger ones
-    save steps. Needs updates of several parts.
+    """Log the gradient noise scale (McCandlish et al. 2018): about the targets up to which larger updates save steps.
+    Needs updates of several parts.
     """
     log_update_ratios: bool = False
-    """Log how much an update changes each layer, relative to its weights (about 1e-3 is usual); needs memory for a copy
-    of them.
+    """Log the change of each layer by an update, relative to its weights (about 1e-3 is usual); needs memory for a
+    copy.
     """
     seed: int = 1
-    """Seed of the initial weights, the order of the data and dropout; the same one gives the same model on the same
-    kind of machine.
-    """
+    """Seed of the initial weights, the order of the data and dropout."""
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    """Several processes that train one network; `atento train --nproc` starts them."""
+    """Several processes (`atento train --nproc`)."""
 
     def __post_init__(self) -> None:
         check_choices(self, "training.")

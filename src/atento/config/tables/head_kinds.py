@@ -62,18 +62,17 @@ class HeadConfig:
     empty: as in the training data]
     """
     pooling: Pooling | None = None
-    """Input of a head for the whole text: the `pooler`, the `first` or `last` real token, or the `mean` over them.
-    [null: the pooler if there is one; else first in encoders, last in decoders and recurrent language models, mean in
-    others]
+    """Input of a head for a text: the `pooler`, the `first` or `last` real token, or their `mean`. [null: the pooler if
+    there is one; else first in encoders, last in decoders and recurrent language models, mean in others]
     """
     hidden: bool = False
     """Put a dense layer before the head."""
     hidden_bias: bool = True
-    """Bias of that layer, or of the one in a masked-language-model head (ModernBERT: no)."""
+    """Bias of that layer, also in a masked-language-model head (ModernBERT: no)."""
     hidden_norm: bool = False
     """Normalise the vectors behind that layer (ModernBERT)."""
     out_bias: bool = True
-    """Bias of the last layer of a head for classes, tags, answers or a number (decoders for texts: no)."""
+    """Bias of the last layer (decoders for texts: no)."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Activation | None = None
@@ -83,18 +82,16 @@ class HeadConfig:
     name: str = ""
     """Name of the head. [empty: its kind; vocabulary for masked-language-model, tagging for crf]"""
     window_query: bool = False
-    """A vector that weighs the windows of a long text (`data.windows: attention`)."""
+    """A vector that weighs windows (`data.windows: attention`)."""
     size: float = 0.25
-    """Size of a generator, as a share of the network's heads and widths. [above 0, at most 1]"""
+    """Share of the network's heads and widths that a generator has. [above 0, at most 1]"""
     center: float = 0.0
-    """What a regression head gives for an output of 0; a run sets it to the mean of its training data, and `spread` to
-    their standard deviation.
-    """
+    """What regression gives for an output of 0: the mean of the training data; `spread` is their standard deviation."""
     spread: float = 1.0
-    """Factor of the output of a regression head; training divides errors by it. [above 0]"""
+    """Factor of the output of regression. [above 0]"""
     side: Literal["encoder", "decoder", "both"] = "encoder"
     """Of an encoder-decoder: the `encoder`, the `decoder` behind its start token, or `both`, the decoder behind the
-    whole text, which it reads again (BART, T5; not for tags).
+    whole text (BART, T5; not for tags).
     """
 
     def __post_init__(self) -> None:

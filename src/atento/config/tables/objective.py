@@ -132,65 +132,62 @@ class ObjectiveConfig:
     kind: Annotated[str, OneOf(OBJECTIVES)]
     """What the network predicts. causal: the next token; prefix: a text after its beginning; masked, next-sentence,
     span-boundary, replaced-token: masked or replaced tokens; span-corruption: hidden spans; denoising, tsdae: a text
-    from a noisy copy, or from its vector; bidirectional, window: words from neighbours; the others: what their task
-    asks for.
+    from a noisy copy, or from its vector; bidirectional, window: words from neighbours.
     """
     share: float = 1.0
     """Its share in a mixture, relative to the others. [above 0]"""
     weight: float = 1.0
     """Factor of its loss. [above 0]"""
     rate: float | None = None
-    """Share of the tokens that are masked. [above 0, below 1; null: as in the paper, 0.15] Large networks learn more
-    from 0.3 to 0.4.
+    """Share of masked tokens; large networks learn more from 0.3 to 0.4. [above 0, below 1; null: as in the paper,
+    0.15]
     """
     unit: Literal["tokens", "words", "spans"] = "tokens"
-    """What is masked as a whole: single `tokens`, `words`, or `spans` of words of geometric length, 3.8 on average and
-    at most 10 (SpanBERT).
+    """What is masked as a whole: `tokens`, `words`, or `spans` of words of geometric length, 3.8 on average, at most 10
+    (SpanBERT).
     """
     class_weights: Literal["equal", "balanced"] = "equal"
-    """Factor of the loss of each label: `equal`, or `balanced` for rare ones: examples / (labels × examples of the
-    label); of several labels a text, examples / (2 × examples with it), and likewise without.
+    """Factor of the loss of each label: `equal`, or `balanced`: examples / (labels × examples of the label); of several
+    labels a text, examples / (2 × examples with it), and likewise without.
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
     detection: float | None = None
     """For replaced-token: factor of the loss of the detector. [above 0; null: 50]"""
     infilling: float | None = None
-    """For denoising: share of the tokens in spans that are replaced by one mask each. [0 to below 1; null: 0.3]"""
+    """For denoising: share of tokens in spans that one mask replaces. [0 to below 1; null: 0.3]"""
     deletion: float | None = None
-    """Share of the tokens that denoising deletes, or of the words that tsdae does. [0 to below 1; null: 0, of tsdae
-    0.6]
-    """
+    """Share of tokens that denoising deletes, or of words that tsdae does. [0 to below 1; null: 0, of tsdae 0.6]"""
     permutation: float | None = None
-    """For denoising: share of the texts whose sentences are permuted. [0 to 1; null: 1]"""
+    """For denoising: share of texts whose sentences are permuted. [0 to 1; null: 1]"""
     rotation: float | None = None
-    """For denoising: share of the texts that are rotated to begin at a random token. [0 to 1; null: 0]"""
+    """For denoising: share of texts that begin at a random token. [0 to 1; null: 0]"""
     sampled: int | None = None
-    """For bidirectional: words drawn for the softmax of each part of an update, 4,000 or more for vocabularies above
-    50,000 by falling frequency. The training loss is then too small. [0 or more; null: 0, all words]
+    """For bidirectional: words drawn for the softmax, 4,000 or more for vocabularies above 50,000 by falling frequency.
+    The training loss is then too small. [0 or more; null: 0, all words]
     """
     scale: float | None = None
-    """Factor of the cosines of multiple-negatives, simcse and cosent; with a larger one, the hardest pairs count more.
-    [above 0; null: 20]
+    """Factor of the cosines of multiple-negatives, simcse and cosent; the larger, the more hard pairs count. [above 0;
+    null: 20]
     """
     symmetric: bool = False
     """For multiple-negatives: also find the first text of a pair by its second."""
     mask_duplicates: bool = True
     """For multiple-negatives and simcse: leave out negatives that equal the right text."""
     score_range: tuple[float, float] | None = None
-    """For cosine and pointwise: the lowest and the highest score of the data, which become 0 and 1. [null: cosines from
-    -1 to 1, grades from 0 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
+    """For cosine and pointwise: lowest and highest score, which become 0 and 1. [null: cosines from -1 to 1, grades
+    from 0 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
     """
 
     margin: float | None = None
-    """For triplet: how much farther than the pair the negative should be; 0.1 to 1 for cosines and normalised vectors.
-    [above 0; null: 5]
+    """For triplet: how much farther the negative should be; 0.1 to 1 for cosines and normalised vectors. [above 0;
+    null: 5]
     """
     distance: Literal["euclidean", "cosine"] = "euclidean"
     """For triplet: `euclidean`, or `cosine` (1 - cosine)."""
     matryoshka: tuple[int, ...] = ()
-    """Lengths N that vectors can be cut to, by the sum of the losses of their first N numbers. [none: whole vectors
-    alone] Include the whole length: [384, 128, 32].
+    """Lengths that vectors can be cut to, with summed losses. [none: whole vectors alone] Include the whole length:
+    [384, 128, 32].
     """
 
     def __post_init__(self) -> None:
