@@ -26,7 +26,7 @@ from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.inference.choose import step_function
 from atento.inference.fast_state import FastState
-from atento.inference.uneven_rows import FastRows
+from atento.inference.ragged_rows import FastRows
 from atento.networks import build_network, build_seq2seq
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.allocator import keep_freed_memory

@@ -19,8 +19,8 @@ from xml.etree import ElementTree
 
 from atento.text.documents import Document
 from atento.text.documents.document_sentences import DocumentSentences
-from atento.text.keeping import Output, Outputs, Translate, keeping
-from atento.text.kept_spans import Link
+from atento.text.protected_spans import Link
+from atento.text.span_protection import Output, Outputs, Translate, keeping
 
 Translator = Callable[[Sequence[str]], list[str]]
 KINDS = {".html": "html", ".htm": "html", ".xhtml": "html", ".md": "md", ".markdown": "md", ".po": "po"}

@@ -37,14 +37,14 @@ from atento.tasks.classification import classifications, classify
 from atento.tasks.explain_predictions import explain
 from atento.tasks.features import features
 from atento.tasks.filling import fill
-from atento.tasks.kept_translation import translate_keeping
-from atento.tasks.model_outputs import score, stream_output, write_outputs, writer_of, writing_task
+from atento.tasks.model_outputs import generator_of, score, stream_output, write_outputs, writing_task
 from atento.tasks.model_vectors import embed, similarity
+from atento.tasks.protected_translation import translate_protected
 from atento.tasks.question_answering import answer, answers
 from atento.tasks.tagging import tag, tag_words
 from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
+from atento.tasks.text_generation import GeneratedText
 from atento.tasks.text_perplexity import perplexity
-from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.verb_calls import continues, strings, translates, writes
 from atento.text import Tokenizer
@@ -261,22 +261,22 @@ class Model(TaskModel):
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[TranslationOptions]
-    ) -> list[list[WrittenText]]:
+    ) -> list[list[GeneratedText]]:
         """As `translate`, with each output's hypothesis: ids, score, log-probability, token scores.
 
         `row` is the number of the first text, if these are part of a longer input; random seeds depend on it.
         """
-        return translate_keeping(self, texts, self._write, n_best, row, options)
+        return translate_protected(self, texts, self._write, n_best, row, options)
 
     def summaries(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
-    ) -> list[list[WrittenText]]:
+    ) -> list[list[GeneratedText]]:
         """As `summarize`, with each output's hypothesis; `row` as in `translations`."""
         return self._write("summarize", texts, n_best, row, options)
 
     def generations(
         self, prompts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]
-    ) -> list[list[WrittenText]]:
+    ) -> list[list[GeneratedText]]:
         """As `generate`, with each output's hypothesis; `row` as in `translations`."""
         return self._write("generate", prompts, n_best, row, options)
 
@@ -288,7 +288,7 @@ class Model(TaskModel):
         n_best: int | None = None,
         row: int = 0,
         **options: Unpack[TranslationOptions],
-    ) -> tuple[list[WrittenText], Trace]:
+    ) -> tuple[list[GeneratedText], Trace]:
         """The outputs for a text, equal to those without a trace, and the trace of the search for them.
 
         Args:
@@ -301,8 +301,8 @@ class Model(TaskModel):
         """
         tokenizer = tokenizer_of(self).target
         trace = Trace(name=lambda token: tokenizer.tokens([token])[0])
-        writer = writer_of(self, task or writing_task(self), n_best, options, embedder=self.embedder)
-        (outputs,) = writer.write([text], row, trace)
+        generator = generator_of(self, task or writing_task(self), n_best, options, embedder=self.embedder)
+        (outputs,) = generator.write([text], row, trace)
         return outputs, trace
 
     def stream(
@@ -378,13 +378,13 @@ class Model(TaskModel):
             max_shard_size=max_shard_size,
         )
 
-    def _write(self, verb: str, *arguments: Any) -> list[list[WrittenText]]:
+    def _write(self, verb: str, *arguments: Any) -> list[list[GeneratedText]]:
         """`write_outputs` of the task of a verb."""
         return write_outputs(self, task_with(verb), *arguments, embedder=self.embedder)
 
     def _output(self, text: str) -> str:
         """What the model writes for a text."""
-        return writer_of(self, writing_task(self), None, {}, embedder=self.embedder).write([text])[0][0].text
+        return generator_of(self, writing_task(self), None, {}, embedder=self.embedder).write([text])[0][0].text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""

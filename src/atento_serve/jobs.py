@@ -59,7 +59,7 @@ class Entry(Token):
     top: list[Token]
 
 
-class WrittenOutput(TypedDict):
+class GeneratedOutput(TypedDict):
     """What a verb that writes gives for an item: each of its outputs; `lead` as `Piece` has it."""
 
     text: str

@@ -21,9 +21,9 @@ from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.generation import TextGenerators
 from atento_serve.engine.requests import Waiting
 from atento_serve.engine.verbs import values_of, verbs_of
-from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job, Result
 from http_service import CHAT, LABELS, TAGS, served
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
@@ -205,12 +205,12 @@ def test_v9_jobs_beside_one_another_write_what_they_write_alone(tokenizer: Token
     model, sent, rng = padded(tokenizer, architecture, bias=6.0).to(precision="float64"), Sent(), random.Random(1)
     verb = WRITES.get(architecture, "translate")
     jobs = [replace(random_job(rng, number, verb, TEXTS), log_probs=rng.choice([None, 0, 20])) for number in range(20)]
-    writers = Writers(model, sent, 256)
+    generators = TextGenerators(model, sent, 256)
     with torch.inference_mode():
         for job in jobs:
-            writers.add(Waiting(job, job.items, 0))
-        while writers.rows:
-            writers.step()
+            generators.add(Waiting(job, job.items, 0))
+        while generators.rows:
+            generators.step()
     without = {job.id: wrong(alone(model, job), sent.events[job.id], 1e-10) for job in jobs}
     assert {job_id: fault for job_id, fault in without.items() if fault} == {}
     ids = [token for events in sent.events.values() for event in events if isinstance(event, Result)
@@ -250,14 +250,14 @@ def test_a_fault_of_one_text_fails_that_job_alone(
     jobs = [Job("bad", "small", "translate", [TEXTS[0]], options | {"max_new_tokens": 8}, stream=stream)]
     jobs[0].options["forced_bos"] = tokenizer.tokens([bad])[0]
     jobs += [Job(str(n), "small", "translate", [TEXTS[n]], given) for n, given in enumerate(others, 1)]
-    writers = Writers(model, sent, 256)
+    generators = TextGenerators(model, sent, 256)
     with torch.inference_mode():
         monkeypatch.setattr(Tokenizer, "decode", broken)
         for job in jobs:
-            writers.add(Waiting(job, job.items, 0))
-        while writers.rows:
-            writers.step()
-    assert [type(event) for event in sent.events["bad"]][-1] is Failed and writers.jobs == 0
+            generators.add(Waiting(job, job.items, 0))
+        while generators.rows:
+            generators.step()
+    assert [type(event) for event in sent.events["bad"]][-1] is Failed and generators.jobs == 0
     assert not any(isinstance(event, Failed) for n in ("1", "2", "3") for event in sent.events[n])
     assert all(any(isinstance(event, Result) for event in sent.events[n]) for n in ("1", "2", "3"))
 

@@ -43,7 +43,7 @@ def endless_queue(module: Any) -> None:
 
 def deaf_workers(module: Any) -> None:
     """A worker goes on with a job that was cancelled."""
-    module.Writers.cancel = lambda self, job_id: None
+    module.TextGenerators.cancel = lambda self, job_id: None
 
 
 def endless_patience(module: Any) -> None:
@@ -111,9 +111,9 @@ def talkative_log(module: Any) -> None:
 
 FAULTS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "nan-is-a-number": ("atento_serve.http.strict_json", nan_is_a_number),
-    "stale-outputs": ("atento_serve.engine.writing", stale_outputs),
+    "stale-outputs": ("atento_serve.engine.generation", stale_outputs),
     "endless-queue": ("atento_serve.engine.served", endless_queue),
-    "deaf-workers": ("atento_serve.engine.writing", deaf_workers),
+    "deaf-workers": ("atento_serve.engine.generation", deaf_workers),
     "endless-patience": ("atento_serve.http.connection", endless_patience),
     "kept-requests": ("atento_serve.http.logs", kept_requests),
     "mortal-service": ("atento_serve.engine.served", mortal_service),

@@ -322,7 +322,7 @@ def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
 
 def strips_of(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) -> list[Any]:
     lowered = lower(mask, t, s, CPU)
-    return list(strips.strips(strips.StripCall(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads))
+    return list(strips.strips(strips.QueryBlockCall(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads))
 
 
 @pytest.mark.parametrize("name", MASKS)

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from atento.base.errors import MissingPartError, RecipeError
 from atento.data.records.splits import Split
 from atento.metrics import bleu
+from atento.runs.baseline_learners import LEARNERS, learners_of
+from atento.runs.baseline_scores import Baseline, baseline, baseline_of, compared
 from atento.runs.prepare import Data
-from atento.runs.simple_baseline import Baseline, baseline, baseline_of, compared
-from atento.runs.simple_learners import LEARNERS, learners_of
 from atento_cli.main import application
 
 TRAIN = [("um filme bom", "pos"), ("muito bom", "pos"), ("bom e belo", "pos"), ("um filme mau", "neg"), ("mau", "neg")]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from atento.metrics.confident_learning import confident_joint, most_doubtful, wrong_count
+from atento.metrics.confident_learning import confident_joint, label_issue_count, ranked_label_issues
 from atento_cli.labels.next_labels import spread
 
 
@@ -14,9 +14,9 @@ def test_the_joint_by_hand() -> None:
     second = np.array([0.1, 0.25, 0.7, 0.9, 0.6, 0.3])
     probabilities = np.stack([first, second, 1 - first - second], axis=1)
     assert confident_joint(labels, probabilities).tolist() == [[2, 1, 0], [1, 2, 0], [0, 0, 0]]
-    assert wrong_count(labels, probabilities) == 2  # a third of three records, twice
-    assert most_doubtful(labels, probabilities).tolist() == [2, 5]
-    assert most_doubtful(labels, probabilities, 4).tolist() == [2, 5, 4, 1]
+    assert label_issue_count(labels, probabilities) == 2  # a third of three records, twice
+    assert ranked_label_issues(labels, probabilities).tolist() == [2, 5]
+    assert ranked_label_issues(labels, probabilities, 4).tolist() == [2, 5, 4, 1]
 
 
 # given labels, and the probabilities of the first two of three labels; drawn at random
@@ -33,9 +33,9 @@ def test_joint_number_and_order_are_those_of_cleanlab() -> None:
     labels, first, second = np.array(GIVEN), np.array(FIRST), np.array(SECOND)
     probabilities = np.stack([first, second, 1 - first - second], axis=1)
     assert confident_joint(labels, probabilities).tolist() == [[4, 0, 0], [1, 5, 0], [0, 0, 4]]
-    assert wrong_count(labels, probabilities) == 1
+    assert label_issue_count(labels, probabilities) == 1
     order = [3, 9, 4, 20, 17, 21, 19, 5, 12, 2, 11, 1, 0, 6, 10, 23, 22, 15, 7, 8, 13, 16, 14, 18]
-    assert most_doubtful(labels, probabilities, len(labels)).tolist() == order
+    assert ranked_label_issues(labels, probabilities, len(labels)).tolist() == order
 
 
 def test_a_record_without_a_confident_label_is_not_counted_and_of_two_the_more_probable_is() -> None:
@@ -49,7 +49,7 @@ def test_a_label_that_no_record_confidently_has_is_not_wrong_everywhere() -> Non
     labels = np.array([0, 0, 1, 1])
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.95, 0.05], [0.1, 0.2]])
     probabilities[3] = [0.9, 0.1]
-    assert wrong_count(labels, probabilities) < 4
+    assert label_issue_count(labels, probabilities) < 4
 
 
 def test_points_far_apart_come_first_and_their_distance_is_that_of_outer_products() -> None:

@@ -11,7 +11,7 @@ from atento.config import presets
 from atento.model import Model
 from atento.tasks.task_model import context_limit
 from atento.text.tokenizer import Tokenizer
-from atento_serve.engine.requests import writer_for, writings_of
+from atento_serve.engine.requests import generation_jobs_of, generator_for
 from atento_serve.engine.verbs import TooLong, describe, fitted
 from atento_serve.jobs import Job
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
@@ -53,13 +53,13 @@ def test_an_output_past_the_positions_is_warned_of_once_and_one_within_is_not(pr
 def test_in_the_service_an_output_ends_at_the_positions_and_a_longer_prompt_is_refused(preset: str) -> None:
     made = model(preset)
     job = Job("1", "m", "generate", [PROMPT, "ab"], {"max_new_tokens": 200, "greedy": True})
-    writer, inputs = writings_of(partial(writer_for, made), job, job.items, 100)
+    writer, inputs = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
     assert writer.decoding.max_new_tokens == 200
     for one in inputs:
         assert one is not None and one.max_new_tokens == LIMIT - len(one.ids)
         assert one.writer.decoding.max_new_tokens == one.max_new_tokens
     job = Job("2", "m", "generate", ["ab"], {"max_new_tokens": 2, "greedy": True})
-    writer, (short,) = writings_of(partial(writer_for, made), job, job.items, 100)
+    writer, (short,) = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
     assert short is not None and short.writer is writer and short.max_new_tokens == 2
     with pytest.raises(TooLong, match=f"at most {LIMIT} are read"):
         fitted(made, "generate", ["ab" * LIMIT], 512, "error")

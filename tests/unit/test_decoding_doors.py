@@ -29,7 +29,7 @@ from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_cli.main import application
-from atento_serve.engine.requests import writer_for
+from atento_serve.engine.requests import generator_for
 
 TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
@@ -350,7 +350,7 @@ def test_a_stream_and_the_service_load_no_model_to_compare_outputs_with(model: M
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"mbr": "embeddings:x"}}, None)
     for refused in (
         lambda: model.stream("abc", mbr="embeddings:x"),
-        lambda: writer_for(usual, "translate", "{}", None),
+        lambda: generator_for(usual, "translate", "{}", None),
     ):
         with pytest.raises(UsageError, match="`mbr` embeddings:x needs another model, which neither a stream nor the"):
             refused()

@@ -32,7 +32,7 @@ from atento.decoding.choosing import hypothesis as hypothesis_of
 from atento.decoding.strategies import Beam, Strategy
 from atento.model import Model, load
 from atento.networks import build_network
-from atento.tasks.text_writing import WrittenText, _fill_up
+from atento.tasks.text_generation import GeneratedText, _fill_up
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
@@ -325,10 +325,10 @@ def test_n_best_comes_best_first(made: Model) -> None:
     [({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")],  # the second was ranked by penalties
 )
 def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(first: dict[str, float], expected: str) -> None:
-    def written(scores: dict[str, float]) -> list[WrittenText]:
-        return [WrittenText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
+    def written(scores: dict[str, float]) -> list[GeneratedText]:
+        return [GeneratedText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
 
-    def searched(strategy: Strategy, rows: list[int]) -> list[list[WrittenText]]:
+    def searched(strategy: Strategy, rows: list[int]) -> list[list[GeneratedText]]:
         return [written(first | {"c": -2.0, "d": -5.0}) for _ in rows]
 
     results = [written(first)]

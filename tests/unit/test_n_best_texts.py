@@ -10,7 +10,7 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
 from atento.decoding import MBR, Beam, Sample, generate
-from atento.tasks.text_writing import Writer, WrittenText
+from atento.tasks.text_generation import GeneratedText, TextGenerator
 from test_decoding_chains import EOS, Chain
 
 CONFIG = NetworkConfig(vocab_size=6, ids=SpecialIds(eos=EOS))
@@ -23,9 +23,9 @@ def spelled(ids: list[int]) -> str:
     return "".join("aabbcc"[token] for token in ids)
 
 
-def written(chain: Chain, text: Callable[[list[int]], str] = spelled, **options: int) -> list[list[WrittenText]]:
+def written(chain: Chain, text: Callable[[list[int]], str] = spelled, **options: int) -> list[list[GeneratedText]]:
     decoding = DecodingConfig(max_new_tokens=LONGEST, **options)  # type: ignore[arg-type]
-    return Writer(chain, CONFIG, decoding, text, torch.device("cpu")).write(SOURCES)
+    return TextGenerator(chain, CONFIG, decoding, text, torch.device("cpu")).write(SOURCES)
 
 
 def ranked_texts(chain: Chain, sentence: int) -> list[str]:

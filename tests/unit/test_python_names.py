@@ -221,7 +221,7 @@ def test_reprs_are_one_short_line(model: Model) -> None:
         f"{record.word_weights(0, 0)!r}": "WordWeights(60 x 60 words)",
         f"{score!r}": "Score(BLEU 100, 5 segments)",
         f"{written!r}": "Hypothesis(20 ids, score=-",
-        f"{model.translations([many[0]])[0][0]!r}": "WrittenText('",
+        f"{model.translations([many[0]])[0][0]!r}": "GeneratedText('",
         f"{trace!r}": "Trace(1 run: beam; 20 steps)",
         f"{trace.runs[0]!r}": "Run(beam, 1 sentence, 20 steps)",
         f"{trace.runs[0].steps[3]!r}": "Step(row 0, length 3, 4 live, ",

@@ -167,8 +167,8 @@ def outcome(
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_b7_all_kernels_agree_with_gradients(name: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """float64 1e-10, float32 1e-5; strips of 16 queries, so that the blocked kernel has three."""
-    monkeypatch.setattr("atento.attention.strips._PART_SCORES", 1)
+    """float64 1e-10, float32 1e-5; blocks of 16 queries, so that the blocked kernel has three."""
+    monkeypatch.setattr("atento.attention.query_blocks._PART_SCORES", 1)
     ids = torch.stack([torch.arange(L) // 2, torch.arange(L).flip(0)])
     square, cached, given = (
         QueryKeyPositions.arange(L, L),
@@ -235,7 +235,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["t5", "matrix", "shaw", "sum with values"])
 def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward; the plain kernel shows that the square would be seen."""
-    monkeypatch.setattr("atento.attention.strips._PART_SCORES", 1)
+    monkeypatch.setattr("atento.attention.query_blocks._PART_SCORES", 1)
     square, largest = 512 * 512 * 8, {}
     for kernel in ("plain", "blocked"):
         leaves = [x[:1].requires_grad_() for x in qkv(512, 512)]

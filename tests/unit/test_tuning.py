@@ -17,7 +17,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
 from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect
-from atento.networks.weight_levels import levels_of
+from atento.networks.weight_depths import levels_of
 from atento.training.losses import Call, losses
 from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import check_stages, trained_weights

@@ -25,7 +25,7 @@ BINARY = b"2 2\ngato " + struct.pack("<2f", 1.0, -2.5) + b"\n" + "é ".encode() 
 TEXT = "2 2\ngato 1.0 -2.5\né 0.1 3e-40\n".encode()
 PAIRS = [(read_text_vectors, write_text_vectors, TEXT), (read_binary_vectors, write_binary_vectors, BINARY)]
 Reader = Callable[[Path], Vectors]
-Writer = Callable[[Path, Vectors], None]
+TextGenerator = Callable[[Path, Vectors], None]
 
 
 def sample() -> Vectors:
@@ -39,7 +39,7 @@ def same(a: Vectors, b: Vectors) -> bool:
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_c15_files_are_what_the_layout_says(
-    read: Reader, write: Writer, data: bytes, suffix: str, tmp_path: Path
+    read: Reader, write: TextGenerator, data: bytes, suffix: str, tmp_path: Path
 ) -> None:
     path = tmp_path / f"vectors{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)
@@ -86,7 +86,7 @@ def test_c15_reading_gives_back_the_same_bits(tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_file_cut_short_is_refused(
-    read: Reader, write: Writer, data: bytes, packed: bool, tmp_path: Path
+    read: Reader, write: TextGenerator, data: bytes, packed: bool, tmp_path: Path
 ) -> None:
     """All prefixes; only the very last newline of the binary format may be missing."""
     path = tmp_path / ("vectors.gz" if packed else "vectors")
@@ -101,7 +101,7 @@ def test_every_file_cut_short_is_refused(
 
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
-def test_every_file_that_goes_on_is_refused(read: Reader, write: Writer, data: bytes, tmp_path: Path) -> None:
+def test_every_file_that_goes_on_is_refused(read: Reader, write: TextGenerator, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "vectors"
     for more in (b"\n", b"x", b" ", b"gata 1 2\n", b"\0"):
         path.write_bytes(data + more)

@@ -1,11 +1,11 @@
-"""The blocked kernel: attention in strips of queries, recomputed in the backward pass (docs/notes.md#a19).
+"""The blocked kernel: attention in blocks of queries, recomputed in the backward pass (docs/notes.md#a19).
 
-Each strip is the plain equation on some queries, over the keys that its mask can reach and no others. A window, packed
+Each block is the plain equation on some queries, over the keys that its mask can reach and no others. A window, packed
 documents or a block mask therefore cost what they allow. No (T,S) tensor is kept, so memory is linear in length: the
-backward pass computes the weights of each strip again (Rabe & Staats 2021; Dao et al. 2022), with the same dropout,
+backward pass computes the weights of each block again (Rabe & Staats 2021; Dao et al. 2022), with the same dropout,
 which is a function of the position of a pair.
 
-A strip is computed in parts, which hold some batch rows and some heads of it, so that the scores of a part fit into
+A block is computed in parts, which hold some batch rows and some heads of it, so that the scores of a part fit into
 the processor's cache.
 """
 
@@ -18,12 +18,12 @@ from atento.attention.algebra import Context, KeyRange, TypedFunction, additive
 from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import normalise, widened
 from atento.attention.lowering import AttentionArgs, nothing_allowed, take
+from atento.attention.query_blocks import Part, QueryBlock, QueryBlockCall, parts, query_blocks
 from atento.attention.relative_terms import DistanceBias, RelativeTerms
-from atento.attention.strips import Part, Strip, StripCall, parts, strips
 
 
 def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
-    """The plain equation, strip by strip.
+    """The plain equation, block by block.
 
     float16 is computed in float32, as in the plain equation, and rounded at the end.
 
@@ -44,30 +44,30 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)  # up to (B|1,H|1,T|1,S)
     key = fresh(args.random).key() if args.dropout else 0  # 0: not read without dropout
-    call = StripCall(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
+    call = QueryBlockCall(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
     wide = (widened(x) for x in (q, k, v))  # (B,H,T,K), (B,H,S,K), (B,H,S,Kv)
     out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)
     return out.to(v.dtype)
 
 
-class _StripTerms:
-    """The terms added to the scores of a strip, computed once for all its parts, and the gradient of those terms."""
+class _BlockTerms:
+    """The terms added to the scores of a block, computed once for all its parts, and the gradient of those terms."""
 
     def __init__(
-        self, call: StripCall, strip: Strip, queries: Tensor, keys: Tensor, bias: Tensor | None, learns: bool
+        self, call: QueryBlockCall, block: QueryBlock, queries: Tensor, keys: Tensor, bias: Tensor | None, learns: bool
     ) -> None:
         relative = None if call.relative is None else call.relative.without_distance_bias
-        self.relative = None if relative is None else relative.strip(strip.queries, strip.keys, strip.row)
+        self.relative = None if relative is None else relative.strip(block.queries, block.keys, block.row)
         self.queries, self.keys = (x.detach().requires_grad_(learns) for x in (queries, keys))
         self.scores = None
         if self.relative is not None:
             with torch.set_grad_enabled(learns):
                 self.scores = self.relative.scores(self.queries, self.keys, call.scale)  # of all heads at once
-        self.bias = None if bias is None else take(strip.bias(bias), strip.keys, dim=-1)  # (b|1,H|1,t|1,s)
-        self.mask_bias = list(_mask_bias(call, strip))
+        self.bias = None if bias is None else take(block.bias(bias), block.keys, dim=-1)  # (b|1,H|1,t|1,s)
+        self.mask_bias = list(_mask_bias(call, block))
         # with a range of unmasked keys no row is empty, and the mask has other entries than one for all keys
         self.empty = None
-        if len(self.mask_bias) == 1 and self.mask_bias[0][0] == slice(None):  # one range for all keys of the strip
+        if len(self.mask_bias) == 1 and self.mask_bias[0][0] == slice(None):  # one range for all keys of the block
             self.empty = nothing_allowed(self.mask_bias[0][1] == 0)  # (b|1,H|1,t|1,1)
         self.gradient = None if self.scores is None or not learns else torch.zeros_like(self.scores)
 
@@ -85,20 +85,20 @@ class _StripTerms:
         return None if self.empty is None else part.of(self.empty)
 
 
-def _mask_bias(call: StripCall, strip: Strip) -> Iterator[tuple[slice, Tensor]]:
-    """The additive mask of a strip, as (keys of the strip, values), only for keys that some query may not see."""
+def _mask_bias(call: QueryBlockCall, block: QueryBlock) -> Iterator[tuple[slice, Tensor]]:
+    """The additive mask of a block, as (keys of the block, values), only for keys that some query may not see."""
     if call.mask.mask is None:
         return
-    ranges: Sequence[tuple[slice, KeyRange]] = [(slice(None), strip.keys)]
-    if not isinstance(strip.keys, Tensor):
-        first, last = strip.keys
-        low, high = call.mask.unmasked(strip.queries.start, strip.queries.stop, strip.row)  # seen by all of them
+    ranges: Sequence[tuple[slice, KeyRange]] = [(slice(None), block.keys)]
+    if not isinstance(block.keys, Tensor):
+        first, last = block.keys
+        low, high = call.mask.unmasked(block.queries.start, block.queries.stop, block.row)  # seen by all of them
         low, high = max(low, first), min(high, last)  # both ranges count from key 0 of the call
         if low < high:  # mask only the keys before and after the unmasked range
             ends = [(first, low), (high, last)]
             ranges = [(slice(start - first, stop - first), (start, stop)) for start, stop in ends if start < stop]
     for where, keys in ranges:
-        allowed = call.mask.strip(strip.queries, keys, strip.row)
+        allowed = call.mask.strip(block.queries, keys, block.row)
         assert allowed is not None
         yield where, additive(allowed)
 
@@ -127,62 +127,68 @@ def _add_at(total: Tensor, keys: KeyRange, gradient: Tensor, dim: int) -> None:
         total.narrow(dim, keys[0], keys[1] - keys[0]).add_(gradient)  # a range is a view: no indices are made
 
 
-def _dropout_mask(call: StripCall, strip: Strip, part: Part, weights: Tensor, n_heads: int) -> Tensor:
+def _dropout_mask(call: QueryBlockCall, block: QueryBlock, part: Part, weights: Tensor, n_heads: int) -> Tensor:
     """The dropout of a part, equal to that of the plain equation for the same pairs."""
-    row, heads = (strip.row or 0) + part.rows.start, (part.heads.start, n_heads)  # within the whole batch
-    return pair_dropout(weights, call.dropout, call.key, strip.queries, strip.keys, row, call.lengths, heads)
+    row, heads = (block.row or 0) + part.rows.start, (part.heads.start, n_heads)  # within the whole batch
+    return pair_dropout(weights, call.dropout, call.key, block.queries, block.keys, row, call.lengths, heads)
 
 
 class _Blocked(TypedFunction):
-    """Forward strip by strip; backward strip by strip, with the weights computed again."""
+    """Forward block by block; backward block by block, with the weights computed again."""
 
     @staticmethod
     def forward(
-        ctx: Context[StripCall], call: StripCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *learned: Tensor
+        ctx: Context[QueryBlockCall],
+        call: QueryBlockCall,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        *learned: Tensor,
     ) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(q, k, v, bias)
         batch, n_heads = q.shape[:2]
-        out = q.new_zeros(*q.shape[:-1], v.shape[-1])  # zeros: queries in no strip reach no key
+        out = q.new_zeros(*q.shape[:-1], v.shape[-1])  # zeros: queries in no block reach no key
         # the queries are scaled once, here and in the backward pass, rather than the scores of every part
         q, k, v = (q * call.scale).contiguous(), k.contiguous(), v.contiguous()
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=False)
-        for strip in strips(call, batch, n_heads):
-            queries = strip.rows(q)[..., strip.queries, :]  # (b,H,t,K)
-            keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))  # (b,H,s,K), (b,H,s,Kv)
-            terms = _StripTerms(call, strip, queries, keys, bias, False)
-            for part in parts(call, strip, len(queries), n_heads):
+        for block in query_blocks(call, batch, n_heads):
+            queries = block.rows(q)[..., block.queries, :]  # (b,H,t,K)
+            keys, values = (take(block.rows(x), block.keys, dim=-2) for x in (k, v))  # (b,H,s,K), (b,H,s,Kv)
+            terms = _BlockTerms(call, block, queries, keys, bias, False)
+            for part in parts(call, block, len(queries), n_heads):
                 scores = terms.add_to(_scores(part.of(queries), part.of(keys)), part)
-                distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
+                distance_bias.add_to(scores, block.queries, block.keys, part.heads)
                 weights = _normalised(scores, terms, part)  # (b,h,t,s): the only tensor of that size, and one of a part
                 if call.dropout:
-                    weights *= _dropout_mask(call, strip, part, weights, n_heads)
+                    weights *= _dropout_mask(call, block, part, weights, n_heads)
                 narrow = weights.to(v.dtype)
                 context = _matmul(narrow, part.of(values))  # (b,h,t,Kv)
                 added = None if terms.relative is None else terms.relative.values(narrow)
                 context = context if added is None else context + added
-                part.of(strip.rows(out))[..., strip.queries, :] = context
+                part.of(block.rows(out))[..., block.queries, :] = context
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Context[StripCall], grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context[QueryBlockCall], grad: Tensor) -> tuple[Tensor | None, ...]:
         call, (q, k, v, bias) = ctx.call, ctx.saved_tensors
         batch, n_heads = q.shape[:2]
         grads = _Gradients(call, q, k, v, bias if ctx.needs_input_grad[4] else None)  # the fifth argument of `forward`
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=True)
         q, k, v, grad = (q * call.scale).contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
-        for strip in strips(call, batch, n_heads):
-            queries, upstream = (strip.rows(x)[..., strip.queries, :] for x in (q, grad))  # (b,H,t,K), (b,H,t,Kv)
-            keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
-            terms = _StripTerms(call, strip, queries, keys, bias, call.relative is not None)
-            for part in parts(call, strip, len(queries), n_heads):
+        for block in query_blocks(call, batch, n_heads):
+            queries, upstream = (block.rows(x)[..., block.queries, :] for x in (q, grad))  # (b,H,t,K), (b,H,t,Kv)
+            keys, values = (take(block.rows(x), block.keys, dim=-2) for x in (k, v))
+            terms = _BlockTerms(call, block, queries, keys, bias, call.relative is not None)
+            for part in parts(call, block, len(queries), n_heads):
                 # the forward pass of the part, again
                 part_q, part_k, dout = part.of(queries), part.of(keys), part.of(upstream)
                 scores = terms.add_to(_scores(part_q, part_k), part)
-                distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
+                distance_bias.add_to(scores, block.queries, block.keys, part.heads)
                 weights = _normalised(scores, terms, part)
-                dropout = _dropout_mask(call, strip, part, weights, n_heads) if call.dropout else None
+                dropout = _dropout_mask(call, block, part, weights, n_heads) if call.dropout else None
                 dropped = (weights if dropout is None else weights * dropout).to(v.dtype)  # what multiplied the values
                 # from the output to the weights, to the scores, to what made them
                 ddropped = _matmul(dout, part.of(values), transpose="right").to(weights.dtype)  # (b,h,t,s)
@@ -193,19 +199,19 @@ class _Blocked(TypedFunction):
                 dscores = grads.through_weights(terms, scores, weights, dweights)
                 if terms.gradient is not None:
                     part.add(terms.gradient, dscores)
-                distance_bias.accumulate_gradient(dscores, strip.queries, strip.keys, part.heads)
-                grads.add_bias(strip, part, dscores)
+                distance_bias.accumulate_gradient(dscores, block.queries, block.keys, part.heads)
+                grads.add_bias(block, part, dscores)
                 narrow = dscores.to(q.dtype)
-                # a query is in one strip, so that its gradient is set; keys and values are in many, and it is added
-                part.of(strip.rows(grads.q))[..., strip.queries, :] = _matmul(narrow, part_k)  # (b,h,t,K)
-                _add_at(part.of(strip.rows(grads.k)), strip.keys, _matmul(narrow, part_q, transpose="left"), -2)
-                _add_at(part.of(strip.rows(grads.v)), strip.keys, _matmul(dropped, dout, transpose="left"), -2)
-            grads.through_scores(strip, terms)
+                # a query is in one block, so that its gradient is set; keys and values are in many, and it is added
+                part.of(block.rows(grads.q))[..., block.queries, :] = _matmul(narrow, part_k)  # (b,h,t,K)
+                _add_at(part.of(block.rows(grads.k)), block.keys, _matmul(narrow, part_q, transpose="left"), -2)
+                _add_at(part.of(block.rows(grads.v)), block.keys, _matmul(dropped, dout, transpose="left"), -2)
+            grads.through_scores(block, terms)
         grads.through_distance_bias(distance_bias)
         return None, *grads.results(ctx.saved_tensors)
 
 
-def _normalised(scores: Tensor, terms: _StripTerms, part: Part) -> Tensor:
+def _normalised(scores: Tensor, terms: _BlockTerms, part: Part) -> Tensor:
     """The weights of scores (b,h,t,s), by softmax or by the sparsifier."""
     if terms.relative is not None and terms.relative.sparsifier is not None:
         return terms.relative.sparsifier.weigh(scores, terms.relative.positions)
@@ -213,11 +219,11 @@ def _normalised(scores: Tensor, terms: _StripTerms, part: Part) -> Tensor:
 
 
 class _Gradients:
-    """The gradients, summed from strip to strip in at least float32: sums of many strips lose digits in 16 bits."""
+    """The gradients, summed from block to block in at least float32: sums of many blocks lose digits in 16 bits."""
 
-    def __init__(self, call: StripCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, call: QueryBlockCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> None:
         self.scale, self.parameters = call.scale, call.learned
-        self.q = torch.zeros_like(q, memory_format=torch.contiguous_format)  # each query is in one strip alone
+        self.q = torch.zeros_like(q, memory_format=torch.contiguous_format)  # each query is in one block alone
         self.k, self.v = _wide_zeros(k), _wide_zeros(v)
         self.bias = None if bias is None else _wide_zeros(bias)
         self.learned = [_wide_zeros(parameter) for parameter in self.parameters]
@@ -237,7 +243,7 @@ class _Gradients:
         self._add_learned(learned)
         return first
 
-    def through_weights(self, terms: _StripTerms, scores: Tensor, weights: Tensor, dweights: Tensor) -> Tensor:
+    def through_weights(self, terms: _BlockTerms, scores: Tensor, weights: Tensor, dweights: Tensor) -> Tensor:
         """The gradient of the scores: p (dp - Σ p dp) for softmax, else by autograd through the sparsifier."""
         if terms.relative is None or terms.relative.sparsifier is None:
             return dweights.sub_((dweights * weights).sum(dim=-1, keepdim=True)).mul_(weights)
@@ -248,17 +254,17 @@ class _Gradients:
         self._add_learned(learned)
         return first
 
-    def add_bias(self, strip: Strip, part: Part, dscores: Tensor) -> None:
+    def add_bias(self, block: QueryBlock, part: Part, dscores: Tensor) -> None:
         """Add to the gradient of the bias."""
         if self.bias is not None:
-            total = part.of(strip.bias(self.bias))
+            total = part.of(block.bias(self.bias))
             size = (*total.shape[:-1], dscores.shape[-1])  # (b|1,h|1,t|1,s)
-            _add_at(total, strip.keys, dscores.sum_to_size(size), -1)
+            _add_at(total, block.keys, dscores.sum_to_size(size), -1)
 
-    def through_scores(self, strip: Strip, terms: _StripTerms) -> None:
-        """Finish the strip: the gradients of the relative schemes and of the queries and keys that they read, then the
+    def through_scores(self, block: QueryBlock, terms: _BlockTerms) -> None:
+        """Finish the block: the gradients of the relative schemes and of the queries and keys that they read, then the
         scale."""
-        dq = strip.rows(self.q)[..., strip.queries, :]
+        dq = block.rows(self.q)[..., block.queries, :]
         if terms.gradient is not None and terms.scores is not None and terms.scores.requires_grad:
             inputs = [terms.queries, terms.keys, *self.parameters]
             queries, keys, *learned = torch.autograd.grad(terms.scores, inputs, terms.gradient, allow_unused=True)
@@ -266,8 +272,8 @@ class _Gradients:
             if queries is not None:  # None: no term reads the queries
                 dq += queries
             if keys is not None:
-                _add_at(strip.rows(self.k), strip.keys, keys, -2)
-        dq *= self.scale  # of q, not of q · scale, which the strips read
+                _add_at(block.rows(self.k), block.keys, keys, -2)
+        dq *= self.scale  # of q, not of q · scale, which the blocks read
 
     def through_distance_bias(self, distance_bias: DistanceBias) -> None:
         """The gradient of the schemes that depend on the distance alone."""

@@ -41,7 +41,7 @@ from atento.inference.onnx_steps import StepGraph
 from atento.inference.packed_linear import Precision, with_round_number
 from atento.inference.packed_modules import Kept, copy_sharing_weights, pack, pack_decoder, pack_modules
 from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens, moved_to_front
-from atento.inference.uneven_rows import FastRows
+from atento.inference.ragged_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
 from atento.networks.layers import BlockState
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder

@@ -16,7 +16,7 @@ from torch import Tensor
 from atento.attention.observe import observing, unobserved
 from atento.base.errors import CapabilityError
 from atento.inference.plain_state import PromptState, joined
-from atento.inference.uneven_rows import StackRows
+from atento.inference.ragged_rows import StackRows
 from atento.networks.output import Output
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq

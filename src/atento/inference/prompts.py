@@ -16,7 +16,7 @@ from torch import Tensor
 from atento.attention.multihead import KeyValues
 from atento.inference.fast import FastStepFunction
 from atento.inference.fast_state import FastState
-from atento.inference.uneven_rows import FastRows
+from atento.inference.ragged_rows import FastRows
 
 SHORTEST = 32  # tokens in common that are worth it
 

@@ -27,7 +27,7 @@ def confident_joint(labels: Ints, probabilities: Floats) -> Ints:
     return joint
 
 
-def wrong_count(labels: Ints, probabilities: Floats) -> int:
+def label_issue_count(labels: Ints, probabilities: Floats) -> int:
     """How many labels are wrong by the confident joint, whose rows are scaled to the records of each given label."""
     joint = confident_joint(labels, probabilities)
     right, off = joint.diagonal(), joint.sum(axis=1) - joint.diagonal()
@@ -35,10 +35,10 @@ def wrong_count(labels: Ints, probabilities: Floats) -> int:
     return round(float((np.bincount(labels, minlength=len(joint)) * shares).sum()))
 
 
-def most_doubtful(labels: Ints, probabilities: Floats, count: int | None = None) -> Ints:
+def ranked_label_issues(labels: Ints, probabilities: Floats, count: int | None = None) -> Ints:
     """The numbers of the records whose given label is least probable, the least first: `count` of them; None: as many
     as are wrong, but none whose given label is the most probable one.
     """
     given = probabilities[np.arange(len(labels)), labels]
-    order = np.argsort(given, kind="stable")[: wrong_count(labels, probabilities) if count is None else count]
+    order = np.argsort(given, kind="stable")[: label_issue_count(labels, probabilities) if count is None else count]
     return order if count is not None else order[given[order] < probabilities[order].max(axis=1)]

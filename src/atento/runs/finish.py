@@ -12,11 +12,11 @@ from atento.metrics.metric_table import quality, signed
 from atento.models.load import read_model
 from atento.networks import parameter_count
 from atento.networks.adapters import without_effect
+from atento.runs.baseline_scores import baseline_of, compared
 from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.run_identity import located
 from atento.runs.setup import Setup
-from atento.runs.simple_baseline import baseline_of, compared
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
 from atento.tasks.calibrating import keep_confidence

@@ -35,6 +35,7 @@ from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
 from atento.networks.frozen import frozen
 from atento.networks.generator import Generator
+from atento.runs.baseline_scores import with_usual_metrics
 from atento.runs.begin import make_tokenizer, start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.data_checks import check_metrics
@@ -56,7 +57,6 @@ from atento.runs.prepare import Data, fitted_to, network_for, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.run_plan import new_shapes
 from atento.runs.setup import Setup
-from atento.runs.simple_baseline import with_usual_metrics
 from atento.runs.task_heads import model_of, with_heads
 from atento.runs.task_parts import config_of, keep_metrics, mixed, read_parts
 from atento.runs.teachers import load_teachers

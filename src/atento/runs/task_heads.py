@@ -15,7 +15,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
-from atento.data.records.judged_documents import judged_documents
+from atento.data.records.qrels import qrels_of
 from atento.data.records.splits import Split
 from atento.metrics.tag_schemes import legalized, scheme_of
 from atento.released import FAMILIES
@@ -148,7 +148,7 @@ def _scale(recipe: Recipe, train: Split, *, out_bias: bool) -> dict[str, float]:
         mean, deviation = float(np.mean(train["score"])), float(np.std(train["score"])) or 1.0
         return {"center": mean if out_bias or abs(mean) > _FAR * deviation else 0.0, "spread": deviation}
     (objective,) = objectives_of(recipe.task, recipe.objective)[:1]
-    grades = [grade for documents in judged_documents(train).values() for grade, _ in documents.values()]
+    grades = [grade for documents in qrels_of(train).values() for grade, _ in documents.values()]
     low, high = objective.score_range or (0.0, 1.0)
     share = (float(np.mean(grades)) - low) / (high - low)
     return (

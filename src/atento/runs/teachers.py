@@ -28,10 +28,10 @@ from atento.runs.setup import Setup
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks import teacher_outputs
 from atento.tasks.decoding_setup import embedding_for
-from atento.tasks.model_outputs import writer_of
+from atento.tasks.model_outputs import generator_of
 from atento.tasks.model_vectors import embed
 from atento.tasks.task_model import TaskModel, load_for_tasks, tokenizer_of
-from atento.tasks.text_writing import Writer
+from atento.tasks.text_generation import TextGenerator
 from atento.tasks.translation_languages import LANGUAGES
 from atento.text.specials import chooses_by_source, languages_of
 
@@ -139,10 +139,10 @@ class Teachers:
         for teacher in self.every:
             with named(self.position, teacher.name):
                 languages = _languages(teacher.model, preparation.recipe)
-                writer = writer_of(teacher.model, preparation.recipe.task, n_best, languages)
+                generator = generator_of(teacher.model, preparation.recipe.task, n_best, languages)
 
-            def write(records: Many, writer: Writer = writer) -> Many:
-                texts = ([one.text for one in best] for best in writer.write([source for _, source, *_ in records]))
+            def write(records: Many, generator: TextGenerator = generator) -> Many:
+                texts = ([one.text for one in best] for best in generator.write([source for _, source, *_ in records]))
                 # the cache holds arrays: texts as bytes of JSON
                 return [np.frombuffer(json.dumps(best).encode(), dtype=np.uint8) for best in texts]
 

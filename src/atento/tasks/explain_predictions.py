@@ -37,7 +37,7 @@ from atento.tasks.explained_predictions import (
 from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
 from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.generation import continuation_ids
-from atento.tasks.model_outputs import network_for, writer_of
+from atento.tasks.model_outputs import generator_of, network_for
 from atento.tasks.task_model import TaskModel, for_head, prompt_mode, prompt_template, tokenizer_of
 from atento.tasks.translation_languages import TranslationOptions, begin_in, in_languages
 from atento.text.kinds import check_texts
@@ -53,7 +53,7 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
     config, written = network.config, tokenizer.target
     options: Any = named
     if target is None:
-        output = writer_of(model, task_with(verb), 1, options, embedder=model.embedder).write(texts)[0][0]
+        output = generator_of(model, task_with(verb), 1, options, embedder=model.embedder).write(texts)[0][0]
         # EOS counts, if the model chose to end
         ids = [*output.hypothesis.ids, *([config.eos_id] if output.hypothesis.finished else [])]
         name = output.text

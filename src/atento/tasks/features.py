@@ -20,7 +20,7 @@ from atento.networks.frozen import FrozenVectors, frozen
 from atento.networks.interface import Network, layer_count
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder
-from atento.networks.weight_levels import levels_of
+from atento.networks.weight_depths import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.decoding_setup import embedding_for
 from atento.tasks.grouping import results_of

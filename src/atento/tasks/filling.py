@@ -21,7 +21,7 @@ from atento.released import FAMILIES
 from atento.tasks.decoding_setup import decoding_for, ids_inside
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, most_read, tokenizer_of
-from atento.tasks.text_writing import Writer
+from atento.tasks.text_generation import TextGenerator
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
@@ -365,7 +365,7 @@ def _written(
     decoding = decoding_for(model.decoding, top, options)  # ranked by probability
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
-        outputs = Writer(
+        outputs = TextGenerator(
             model.step_function(),
             network.config,
             decoding,

@@ -10,7 +10,7 @@ from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import Encoder, Network
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.task_model import Continuing
-from atento.tasks.text_writing import Writer
+from atento.tasks.text_generation import TextGenerator
 from atento.text.kinds import check_texts
 from atento.text.tokenizer import Tokenizer
 
@@ -51,26 +51,26 @@ def continuation_ids(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequen
     return found
 
 
-def prompt_writer(
+def prompt_generator(
     network: Continuing,
     tokenizer: Tokenizer,
     decoding: DecodingConfig,
     steps: Source,
     template: str | None = None,
     **more: Any,
-) -> Writer:
+) -> TextGenerator:
     """What continues prompts; an output does not repeat its prompt.
 
     Args:
         template: as in `prompt_ids`.
-        more: attributes of `Writer`.
+        more: attributes of `TextGenerator`.
     """
 
     def encode(prompts: Sequence[str | Sequence[int]]) -> list[list[int]]:
         check_texts([prompt for prompt in prompts if not isinstance(prompt, list)])
         return prompt_ids(network, tokenizer, prompts, template)
 
-    return Writer(
+    return TextGenerator(
         steps,
         network.config,
         decoding,

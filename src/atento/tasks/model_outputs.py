@@ -18,7 +18,7 @@ from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq, Seq2Seq
 from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output
-from atento.tasks.generation import prompt_writer
+from atento.tasks.generation import prompt_generator
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.task_model import (
@@ -30,11 +30,11 @@ from atento.tasks.task_model import (
     tokenizer_of,
     watched,
 )
-from atento.tasks.text_writing import Writer, WrittenText
+from atento.tasks.text_generation import GeneratedText, TextGenerator
 from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed
-from atento.text.kept_spans import has_words
 from atento.text.kinds import check_texts
+from atento.text.protected_spans import has_words
 from atento.text.specials import Template
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
@@ -48,17 +48,17 @@ def translate(
     *,
     step_function: AnyStepFunction | None = None,
     longest: int | None = None,
-) -> list[list[WrittenText]]:
+) -> list[list[GeneratedText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
     `step_function` replaces the network's plain one; a source of more than `longest` tokens is cut before its last one,
     EOS.
     """
     steps = network if step_function is None else step_function
-    return source_writer(network, tokenizer, decoding, steps, longest=longest).write(texts)
+    return source_generator(network, tokenizer, decoding, steps, longest=longest).write(texts)
 
 
-def source_writer(
+def source_generator(
     network: Seq2Seq,
     tokenizer: Tokenizer,
     decoding: DecodingConfig,
@@ -68,13 +68,13 @@ def source_writer(
     longest: int | None = None,
     words_only: bool = False,
     **more: Any,
-) -> Writer:
+) -> TextGenerator:
     """What writes the outputs of sources.
 
     Args:
         special_tokens: those of a source, in place of the usual ones.
         longest: as in `translate`.
-        words_only, more: attributes of `Writer`.
+        words_only, more: attributes of `TextGenerator`.
     """
     special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
 
@@ -86,7 +86,7 @@ def source_writer(
         # the last token is EOS, or what ends a source
         return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
 
-    return Writer(
+    return TextGenerator(
         steps,
         network.config,
         decoding,
@@ -148,7 +148,7 @@ def writing_task(model: TaskModel) -> str:
     return str(model.config.get("task")) if reads_source else task_with("generate")
 
 
-def writer_of(
+def generator_of(
     model: TaskModel,
     task: str,
     n_best: int | None,
@@ -156,7 +156,7 @@ def writer_of(
     *,
     usual: DecodingConfig | None = None,
     embedder: Callable[[str], Any] | None = None,
-) -> Writer:
+) -> TextGenerator:
     """What writes the outputs of one call of a model.
 
     Args:
@@ -180,14 +180,16 @@ def writer_of(
     }
     steps = model.step_function() if decoding.exact or shared["draft"] is not None else model.search_function()
     if isinstance(network, Continuing):
-        writer = prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
+        generator = prompt_generator(
+            network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared
+        )
     else:
         # a text without words is its own translation, unless such texts were learned or the output must have a word
         words = model.config.get("without_words") or decoding.prefix or decoding.required_words
         shared |= {"words_only": verb_of(task) == "translate" and not words, "longest": model.source_limit}
-        writer = source_writer(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
+        generator = source_generator(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
     remembering = getattr(shared["utility"], "remembering", None)  # of a metric that reads sources
-    return writer if remembering is None else replace(writer, encode=remembering(writer.encode))
+    return generator if remembering is None else replace(generator, encode=remembering(generator.encode))
 
 
 def write_outputs(
@@ -200,41 +202,45 @@ def write_outputs(
     own: Sequence[DecodingOptions] = (),
     *,
     embedder: Callable[[str], Any],
-) -> list[list[WrittenText]]:
-    """What `writer_of` writes for texts; `own` has further options of each one, `prefix` and `required_words`.
+) -> list[list[GeneratedText]]:
+    """What `generator_of` writes for texts; `own` has further options of each one, `prefix` and `required_words`.
 
     `row` is the number of the first text, or the numbers of all.
     """
-    required, writers = options.get("required_words") or (), list[Writer]()
+    required, generators = options.get("required_words") or (), list[TextGenerator]()
     for each in own or ({},):
         change = options | each
         if "required_words" in each:  # those of the call too
             change["required_words"] = (*required, *each["required_words"])
-        writers.append(writer_of(model, task, n_best, change, embedder=embedder))
-    return writers[0].write(texts, row, each=[writer.constraints for writer in writers] if own else ())
+        generators.append(generator_of(model, task, n_best, change, embedder=embedder))
+    return generators[0].write(texts, row, each=[generator.constraints for generator in generators] if own else ())
 
 
 def stream_output(model: TaskModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces: by greedy search, unless the options name sampling or a beam.
 
-    Arguments and errors as in `writer_of`. UsageError: several outputs are asked for, or `mbr` or `exact`, whose output
-    is known only when the search is over.
+    Arguments and errors as in `generator_of`. UsageError: several outputs are asked for, or `mbr` or `exact`, whose
+    output is known only when the search is over.
     """
     if "n_best" in options:  # also n_best=1, which would promise a list
         raise UsageError("a stream is one output of greedy search, sampling or a beam: `n_best` is no option of it")
-    writer = writer_of(model, task, 1, options, usual=one_output(model.decoding))
-    (ids,) = writer.encode([text])
+    generator = generator_of(model, task, 1, options, usual=one_output(model.decoding))
+    (ids,) = generator.encode([text])
     if not ids:  # nothing to search for
-        return iter(filter(None, [writer.unsearched(text).text]))
-    if writer.decoding.n_best > 1 or writer.decoding.exact or not isinstance(writer.strategy, Greedy | Sample | Beam):
+        return iter(filter(None, [generator.passthrough(text).text]))
+    if (
+        generator.decoding.n_best > 1
+        or generator.decoding.exact
+        or not isinstance(generator.strategy, Greedy | Sample | Beam)
+    ):
         raise UsageError(
             "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
         )
-    check_lengths([len(ids)], writer.config, writer.trained)
-    tokens = writer.writing(ids, row).tokens()
-    tokens = watched(tokens, len(ids), writer.config) if writer.is_prompt else tokens
+    check_lengths([len(ids)], generator.config, generator.trained)
+    tokens = generator.generation_job(ids, row).tokens()
+    tokens = watched(tokens, len(ids), generator.config) if generator.is_prompt else tokens
     written = (token.id for token in tokens if token.end != "eos")  # EOS has no text
-    return stream_text(tokenizer_of(model).target, written, stop=writer.decoding.stop)
+    return stream_text(tokenizer_of(model).target, written, stop=generator.decoding.stop)
 
 
 def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
@@ -291,8 +297,8 @@ def written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[s
     """What gives the best output for each source of a split, with the options of a call."""
 
     def call(model: TaskModel, split: Split, options: Any) -> list[str]:
-        writer = writer_of(model, task_with(verb), None, options, embedder=model.embedder)
-        return [best[0].text for best in writer.write(split["source"])]
+        generator = generator_of(model, task_with(verb), None, options, embedder=model.embedder)
+        return [best[0].text for best in generator.write(split["source"])]
 
     return call
 

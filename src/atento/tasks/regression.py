@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from atento.data.objectives.numbers import KIND
-from atento.data.records.judged_documents import judged_documents, pairs_of
+from atento.data.records.qrels import pairs_of, qrels_of
 from atento.data.records.splits import Split
 from atento.metrics.rankings import Judgement
 from atento.tasks.decoding_setup import refuse_options
@@ -33,13 +33,13 @@ def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[
     """The number of each record of a split; for ranking, of each document of each query."""
     refuse_options(options, "numbers: a regression model writes nothing")
     if "query" in split.columns:
-        return numbers_of(model, pairs_of(judged_documents(split)))
+        return numbers_of(model, pairs_of(qrels_of(split)))
     return numbers_of(model, texts_of_split(split))
 
 
 def gold(split: Split) -> Sequence[float] | Sequence[Judgement]:
     """The numbers of a split; for ranking, query, document and grade of each document."""
     if "query" in split.columns:
-        queries = judged_documents(split).items()
+        queries = qrels_of(split).items()
         return [(query, document, grade) for query, judged in queries for document, (grade, _) in judged.items()]
     return list(split["score"])

@@ -32,7 +32,7 @@ from atento.metrics.tag_schemes import scheme_of_labels
 from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
-from atento.tasks.generation import prompt_writer
+from atento.tasks.generation import prompt_generator
 from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.model_outputs import reads_signs
@@ -371,7 +371,7 @@ def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str
         prompt = tokenizer.decode(ids[:begin])
         decoding = replace(model.decoding, n_best=1, min_new_tokens=0, max_new_tokens=len(reference))
         template = prompt_template(model.network, model.config)
-        writer = prompt_writer(model.network, tokenizer, decoding, steps, template)
+        writer = prompt_generator(model.network, tokenizer, decoding, steps, template)
         (outputs,) = writer.write([prompt], row)
         written.append(Sample(prompt, outputs[0].text, tokenizer.decode(reference)))
     return written

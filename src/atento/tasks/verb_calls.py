@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast,
 from atento.base.errors import UsageError
 from atento.config.sections.decoding import DecodingOptions
 from atento.data.records.memory import frame_texts, is_frame
-from atento.tasks.text_writing import WrittenText
+from atento.tasks.text_generation import GeneratedText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.text.kinds import check_texts
 
@@ -134,7 +134,7 @@ def continues(method: Callable[..., Sequence[object]]) -> Continues:
     return cast(Continues, per_text(method))
 
 
-def strings(outputs: Sequence[Sequence[WrittenText]], n_best: int | None) -> list[object]:
+def strings(outputs: Sequence[Sequence[GeneratedText]], n_best: int | None) -> list[object]:
     """The best text of each output, or, with `n_best`, all texts of each."""
     return [[output.text for output in texts] if n_best is not None else texts[0].text for texts in outputs]
 

@@ -11,7 +11,7 @@ from atento.inspection.word_groups import merge_words, strongest_sources
 from atento.tasks.attending import attention_record
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.translation_languages import begin_in, in_languages
-from atento.text.kept_spans import Link
+from atento.text.protected_spans import Link
 from atento.text.tokenizer import Tokenizer
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from atento.base.errors import RecipeError, TrainingError
 from atento.config.sections.training import TrainingConfig
 from atento.networks.interface import Network
-from atento.networks.weight_levels import levels_of
+from atento.networks.weight_depths import levels_of
 
 Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options

@@ -4,7 +4,7 @@ from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.initial import InitConfig
 from atento.networks.adapters import is_adapter
 from atento.networks.interface import Network
-from atento.networks.weight_levels import Levels, levels_of
+from atento.networks.weight_depths import Levels, levels_of
 from atento.training.optimizer import TrainedWeights, all_weights
 
 _READS = ("source_features.", "source_inputs.", "encoder.")  # weights that read the source, where targets have a table

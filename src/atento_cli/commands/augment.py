@@ -11,7 +11,7 @@ from atento.base.errors import DataError
 from atento.base.terminal import echo, write
 from atento_cli.cluster_option import with_cluster
 from atento_cli.cluster_run import Launch
-from atento_cli.commands.writing import SourceLanguage, TargetLanguage
+from atento_cli.commands.text_commands import SourceLanguage, TargetLanguage
 from atento_cli.completion import models
 from atento_cli.decoding_options import with_decoding
 from atento_cli.line_work import Cluster, Work

@@ -20,7 +20,7 @@ def baseline(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJso
     with logistic regression; overlap of words, or TF-IDF with ridge regression; the most frequent tag of each word; the
     words of a context nearest to the question; a copy of the source.
     """
-    from atento.runs.simple_baseline import baseline as fit
+    from atento.runs.baseline_scores import baseline as fit
 
     result = fit(recipe, overrides or [], say=progress)
     if as_json:

@@ -10,7 +10,7 @@ from atento.base.errors import UsageError
 from atento.base.terminal import echo
 from atento_cli import completion
 from atento_cli.command_progress import show_batches
-from atento_cli.commands.writing import SourceLanguage, TargetLanguage
+from atento_cli.commands.text_commands import SourceLanguage, TargetLanguage
 from atento_cli.decoding_options import with_decoding
 from atento_cli.options import Head, ModelArgument, ModelOptions, check_order, key_and_value, progress, with_options
 from atento_cli.output_paths import output_file

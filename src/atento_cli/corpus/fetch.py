@@ -16,7 +16,7 @@ from pathlib import Path
 
 from atento.base.errors import AtentoError, DataError, MissingPartError, UsageError, nearest
 from atento.base.limits import open_plain
-from atento.text.kept_spans import has_words
+from atento.text.protected_spans import has_words
 from atento_cli.corpus.fetch_pages import page_pairs
 
 _CREDITS = {"translator-credits", "translator_credits", "Your names", "Your emails"}  # answered by people's names

@@ -17,7 +17,7 @@ from atento.config.tables.tasks import TASKS
 from atento.data.objectives.tags import KIND
 from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.splits import Split
-from atento.metrics.confident_learning import Floats, most_doubtful, wrong_count
+from atento.metrics.confident_learning import Floats, label_issue_count, ranked_label_issues
 from atento.runs.folder import OUTPUTS
 from atento.runs.prepare import read_data
 from atento.runs.run_identity import data_fingerprint
@@ -87,8 +87,9 @@ def suspect(
     known = [[own.index(name) if name in own else -1 for name in names] for _, own, _ in judged]
     # a label that a fold does not know has the probability 0
     shares = np.concatenate([np.pad(one[2], ((0, 0), (0, 1)))[:, columns] for one, columns in zip(judged, known)])
-    say(f"{len(labels):,} labels, about {(wrong := wrong_count(given, shares)):,} wrong ({wrong / len(labels):.1%})")
-    rows = most_doubtful(given, shares, top).tolist()
+    wrong = label_issue_count(given, shares)
+    say(f"{len(labels):,} labels, about {wrong:,} wrong ({wrong / len(labels):.1%})")
+    rows = ranked_label_issues(given, shares, top).tolist()
     scores = shares[rows, given[rows]]
     shares[rows, given[rows]] = -1.0  # what is left are other labels
     likely = [names[place] for place in shares[rows].argmax(axis=1).tolist()]

@@ -191,7 +191,7 @@ def _range(key: str, node: Node, hint: object) -> Range:
     for name, child in node.value.items():
         if name not in _RANGE_KEYS:
             raise RecipeError(f"{_at(child)}: unknown key {name!r} in {key}{nearest(name, list(_RANGE_KEYS))}")
-    takes = schema.arms(hint)
+    takes = schema.members_of(hint)
     integers_only = int in takes and float not in takes
     read = partial(_number, key, node)
     low, high, step = read("low"), read("high"), read("step", None)

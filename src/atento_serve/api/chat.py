@@ -26,7 +26,7 @@ from atento_serve.http.fields import Row, bounded, described, read, unsupported
 from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
-from atento_serve.jobs import Piece, Result, Usage, WrittenOutput
+from atento_serve.jobs import GeneratedOutput, Piece, Result, Usage
 
 _VERB = "generate"
 _NEUTRAL = NEUTRAL | {
@@ -219,7 +219,7 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[
     return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun_at))
 
 
-def _choice(number: int, output: WrittenOutput, plan: Plan) -> dict[str, object]:
+def _choice(number: int, output: GeneratedOutput, plan: Plan) -> dict[str, object]:
     logs = None if plan.log_probs is None else chat_log_probs(output["log_probs"])
     message = {"role": "assistant", "content": output["text"]}
     return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(output)}

@@ -9,7 +9,7 @@ from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.errors import too_long, wrong_field
 from atento_serve.http.fields import Fields, Prompts, Texts, bounded, listed
 from atento_serve.http.request_jobs import Outcome, Work
-from atento_serve.jobs import Entry, WrittenOutput
+from atento_serve.jobs import Entry, GeneratedOutput
 from atento_serve.settings import Limits
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
@@ -84,7 +84,7 @@ class Plan:
     writes: bool
     log_probs: int | None = None
 
-    def best(self, outputs: Sequence[WrittenOutput]) -> list[WrittenOutput]:
+    def best(self, outputs: Sequence[GeneratedOutput]) -> list[GeneratedOutput]:
         """The `n` choices of a prompt among its outputs; without output, one that is empty."""
         if not outputs:
             return [
@@ -186,7 +186,7 @@ def _sampling(fields: CompletionFields) -> Mapping[str, object]:
     }
 
 
-def finish_reason(output: WrittenOutput) -> str:
+def finish_reason(output: GeneratedOutput) -> str:
     """Why an output ended, in OpenAI's words."""
     return "stop" if output["finished"] else "length"
 
@@ -207,7 +207,7 @@ async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb:
 
 
 def choice(
-    index: int, prompt: Any, output: WrittenOutput, before: list[Entry] | None, fields: CompletionFields
+    index: int, prompt: Any, output: GeneratedOutput, before: list[Entry] | None, fields: CompletionFields
 ) -> dict[str, object]:
     """One entry of `choices`.
 

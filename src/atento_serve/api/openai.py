@@ -32,7 +32,7 @@ from atento_serve.http.fields import Fields, Prompts, bounded, listed, read, uns
 from atento_serve.http.request_jobs import Outcome, Pointers, Work, check_texts, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service, abilities
-from atento_serve.jobs import Piece, Result, Usage, WrittenOutput
+from atento_serve.jobs import GeneratedOutput, Piece, Result, Usage
 
 _BY_IDS = "generate"  # the verb that also takes prompts as ids
 _MOST_INPUTS = 2048  # of a request for vectors, as in OpenAI's API
@@ -148,7 +148,7 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
     prompts = plan.prompts if verb == _BY_IDS and not fields.echo else await _as_texts(work, fields.model, plan.prompts)
     choices: list[dict[str, object]] = []
     prompt_tokens = new_tokens = 0
-    values: list[list[WrittenOutput]] = [[] for _ in prompts]
+    values: list[list[GeneratedOutput]] = [[] for _ in prompts]
     if plan.writes:
         items = [prompt for prompt in prompts for _ in range(plan.repeats)]  # repeats of a prompt stand side by side
         outcome = await work.run(fields.model, verb, items, plan.options, log_probs=plan.log_probs)
@@ -224,7 +224,7 @@ def _head(work: Work, model: str) -> dict[str, object]:
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(time.time()), "model": model}
 
 
-def _draft_usage(values: list[list[WrittenOutput]]) -> dict[str, object]:
+def _draft_usage(values: list[list[GeneratedOutput]]) -> dict[str, object]:
     """The tokens that a draft proposed, by OpenAI's names for predicted outputs."""
     outputs = [output for prompt in values for output in prompt]
     accepted = sum(output["accepted"] for output in outputs)

@@ -13,7 +13,7 @@ from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import bounded, described, read
 from atento_serve.http.request_jobs import WHOLE, Fit, Work, check_texts, event_stream
 from atento_serve.http.service import Service
-from atento_serve.jobs import Entry, Piece, Result, WrittenOutput
+from atento_serve.jobs import Entry, GeneratedOutput, Piece, Result
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def _read_generation(call: Call) -> tuple[GenerationFields, dict[str, object], F
     return fields, decoding_options(fields, call.service.limits), fit
 
 
-def _shown(prompt: str, output: WrittenOutput, fields: GenerationFields) -> str:
+def _shown(prompt: str, output: GeneratedOutput, fields: GenerationFields) -> str:
     return (prompt if fields.return_full_text else "") + joined(prompt, output["lead"], output["text"])
 
 
-def _details(output: WrittenOutput, fields: GenerationFields) -> dict[str, object]:
+def _details(output: GeneratedOutput, fields: GenerationFields) -> dict[str, object]:
     if not fields.details:
         return {}
     tokens = [
@@ -92,7 +92,7 @@ def _details(output: WrittenOutput, fields: GenerationFields) -> dict[str, objec
     }
 
 
-def _finish_reason(output: WrittenOutput) -> str:
+def _finish_reason(output: GeneratedOutput) -> str:
     """Why an output ended, in the words of text-generation-inference; EOS has a score and no id."""
     if not output["finished"]:
         return "length"
@@ -123,7 +123,7 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
                 tops = {"top_tokens": _top_tokens(event.log_probs[-1])} if event.log_probs else {}
                 yield _chunk(index, event, joined(texts[0], event.lead, event.text)) | tops
             elif isinstance(event, Result):  # always before the last event
-                output: WrittenOutput = event.value[0]
+                output: GeneratedOutput = event.value[0]
             else:
                 details = {
                     "finish_reason": _finish_reason(output),

@@ -21,8 +21,8 @@ from atento.text.documents.html_text import parts_of
 from atento.text.documents.segments import NUMBERED, TextDocument
 from atento.text.documents.web_pages import read_html
 from atento.text.glossary import Glossary, glossary_of_rows
-from atento.text.keeping import Asking, Output, Outputs, Translate, keeping
-from atento.text.kept_spans import Link
+from atento.text.protected_spans import Link
+from atento.text.span_protection import Asking, Output, Outputs, Translate, protected_outputs
 from atento_serve.api.detection import Detected, detect
 from atento_serve.api.language_codes import code_of
 from atento_serve.http.errors import too_long, wrong_field
@@ -55,7 +55,7 @@ def translated_texts(given: Asked, _: bytes) -> Steps:
     for source in known:  # texts of one language go together
         chosen = [number for number, code in enumerate(sources) if code == source]
         sentences = [*dict.fromkeys(sentence for number in chosen for sentence in rows[number].sentences)]
-        steps = keeping(sentences, glossary, protect=given["protect"], tags=is_html)
+        steps = protected_outputs(sentences, glossary, protect=given["protect"], tags=is_html)
         outputs = dict(zip(sentences, (yield from _kept(steps, source, given))))
         for number in chosen:
             written[number] = [outputs[sentence] for sentence in rows[number].sentences]
@@ -95,7 +95,7 @@ def translated_document(given: Asked, content: bytes) -> Steps:
     known: list[str] = yield {"directions": [code_of(source)]}
     if not known:
         return content
-    outputs = yield from _kept(keeping(work.sentences, glossary, protect=True), known[0], given)
+    outputs = yield from _kept(protected_outputs(work.sentences, glossary, protect=True), known[0], given)
     target = given["target"]  # with its region, if it has one
     language = target if re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target) else code_of(target)
     return work.written([rows[0] for rows in outputs], language)

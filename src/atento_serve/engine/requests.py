@@ -14,14 +14,14 @@ from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.strategies import Strategy
 from atento.decoding.token_loop import Output
 from atento.model import Model
-from atento.tasks.model_outputs import writer_of
+from atento.tasks.model_outputs import generator_of
 from atento.tasks.task_model import context_limit
-from atento.tasks.text_writing import Writer, Writing
+from atento.tasks.text_generation import GenerationJob, TextGenerator
 from atento.tasks.verb_calls import listed
 from atento_serve.jobs import Job
 
 
-def writer_for(model: Model, verb: str, options: str, limit: int | None) -> Writer:
+def generator_for(model: Model, verb: str, options: str, limit: int | None) -> TextGenerator:
     """What writes for jobs of one verb with the same options, as JSON, and at most `limit` tokens, if that is a number.
 
     Raises:
@@ -32,19 +32,19 @@ def writer_for(model: Model, verb: str, options: str, limit: int | None) -> Writ
     _check_utility(given)
     _check_draft(given, model)
     lower = {} if limit is None else {"max_new_tokens": limit}
-    return writer_of(model, task_with(verb), n_best, given | lower)
+    return generator_of(model, task_with(verb), n_best, given | lower)
 
 
-def writings_of(
-    writer: Callable[[str, str, int | None], Writer], job: Job, items: list[object], most_tokens: int
-) -> tuple[Writer, list[Writing | None]]:
+def generation_jobs_of(
+    generator: Callable[[str, str, int | None], TextGenerator], job: Job, items: list[object], most_tokens: int
+) -> tuple[TextGenerator, list[GenerationJob | None]]:
     """What writes the outputs of a job, and what is searched for each item; None: nothing.
 
     An output has at most `most_tokens`, and with its prompt no more than the network was trained to read: where that
-    lowers its limit, its writer is another one.
+    lowers its limit, its generator is another one.
 
     Args:
-        writer: `writer_for` a model, which remembers writers: the requests of a client usually have the same options.
+        generator: `generator_for` a model, remembered: the requests of a client usually have the same options.
         job, items: what is asked for, the items within the limits of length.
         most_tokens: the most tokens of an output.
 
@@ -52,42 +52,42 @@ def writings_of(
         UsageError, AtentoError: the job cannot be done.
     """
     options = json.dumps(job.options)
-    usual = writer(job.verb, options, None)
-    inputs = usual.writings(items)
+    usual = generator(job.verb, options, None)
+    inputs = usual.generation_jobs(items)
     context = context_limit(usual.config) if usual.is_prompt else None
     for number, one in enumerate(inputs):
         if one is not None:
             limit = most_tokens if context is None else max(1, min(most_tokens, context - len(one.ids)))
             if one.max_new_tokens > limit:
-                inputs[number] = writer(job.verb, options, limit).writing(one.ids, number)
+                inputs[number] = generator(job.verb, options, limit).generation_job(one.ids, number)
     return usual, inputs
 
 
-def outputs_of(writing: Writing, top: int) -> list[Output]:
+def outputs_of(generation: GenerationJob, top: int) -> list[Output]:
     """The outputs of a text in a lane, one or as many as samples; `top` of the likeliest tokens stand beside each."""
-    strategy, request = writing.writer.strategy, writing.writer.request([writing])
+    strategy, request = generation.generator.strategy, generation.generator.request([generation])
     assert isinstance(strategy, Greedy | Sample)
     count = strategy.n if isinstance(strategy, Sample) else 1
-    return [Output(writing.ids, strategy, request, number, top) for number in range(count)]
+    return [Output(generation.ids, strategy, request, number, top) for number in range(count)]
 
 
-def beam_of(writing: Writing) -> BeamRequest | None:
+def beam_of(generation: GenerationJob) -> BeamRequest | None:
     """The search for the output of a text, if that is one output of a beam."""
-    strategy = writing.writer.strategy
+    strategy = generation.generator.strategy
     if not isinstance(strategy, Beam) or strategy.n_best > 1:
         return None
-    return BeamRequest(strategy, writing.writer.request([writing]))
+    return BeamRequest(strategy, generation.generator.request([generation]))
 
 
-def fits_lane(writer: Writer) -> bool:
+def fits_lane(generator: TextGenerator) -> bool:
     """Whether a lane writes its outputs token by token: greedy search or sampling."""
-    return isinstance(writer.strategy, Greedy | Sample) and writer.draft is None
+    return isinstance(generator.strategy, Greedy | Sample) and generator.draft is None
 
 
-def is_one_output(writer: Writer) -> bool:
+def is_one_output(generator: TextGenerator) -> bool:
     """Whether one output of a text is written, whose certain tokens can be sent before its end."""
-    strategy = writer.strategy
-    if writer.decoding.exact or not isinstance(strategy, Greedy | Sample | Beam):
+    strategy = generator.strategy
+    if generator.decoding.exact or not isinstance(strategy, Greedy | Sample | Beam):
         return False
     return strategy.n_best == 1 if isinstance(strategy, Beam) else width_of(strategy) == 1
 
@@ -95,8 +95,8 @@ def is_one_output(writer: Writer) -> bool:
 def width_of(strategy: Strategy) -> int:
     """How many outputs of a text are written side by side."""
     if isinstance(strategy, MBR):
-        writers = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
-        return max(map(width_of, writers))
+        generators = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
+        return max(map(width_of, generators))
     return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
 
 

@@ -26,12 +26,12 @@ from atento.model import Model, load
 from atento.retrieval.text_index import Index
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
+from atento_serve.engine.generation import TextGenerators
 from atento_serve.engine.messages import decoded
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.reading import batch_of, read_batch
 from atento_serve.engine.requests import Waiting
 from atento_serve.engine.verbs import check_verb, describe, fitted, seed_decoding
-from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job
 
 
@@ -74,14 +74,14 @@ class Worker:
     def __init__(self, model: Model, limits: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
         self.model, self.limits, self.inbox, self.outbox = model, limits, inbox, outbox
         self.waiting: dict[str, Waiting] = {}
-        self.writers = Writers(model, outbox, limits["output_tokens"])
+        self.generators = TextGenerators(model, outbox, limits["output_tokens"])
         self.conversations = Conversations.of(model.path, model.tokenizer)
 
     def run(self) -> None:
         """Work until the process is ended."""
         with torch.inference_mode():  # throughout, because the searches of several jobs take turns
             while True:
-                is_idle = not self.waiting and not self.writers.rows
+                is_idle = not self.waiting and not self.generators.rows
                 self.take(None if is_idle else 0.0)
                 self.read()
                 self.write()
@@ -93,7 +93,7 @@ class Worker:
                 self.accept(Job(**message["job"]))
             elif "cancel" in message:
                 self.waiting.pop(message["cancel"], None)
-                self.writers.cancel(message["cancel"])
+                self.generators.cancel(message["cancel"])
             elif "ping" in message:
                 self.model_works()
                 self.outbox.send({"pong": message["ping"], **self.outbox.report()})
@@ -118,7 +118,7 @@ class Worker:
             return
         batch = batch_of(jobs, self.limits["batch_tokens"], self.limits["in_flight"])
         remaining = jobs[0].arrived + self.limits["wait_ms"] / 1000 - time.monotonic()  # seconds
-        if remaining > 0 and len(batch) == len(jobs) and not self.writers.rows:
+        if remaining > 0 and len(batch) == len(jobs) and not self.generators.rows:
             self.take(remaining)  # more jobs may arrive that share the batch, and some may be cancelled
             return
         for waiting in batch:
@@ -129,12 +129,12 @@ class Worker:
     def write(self) -> None:
         """Let the jobs in that write, as far as there is room, and do one step of all that are being written."""
         for waiting in self._ready(writing=True):
-            if self.writers.jobs >= self.limits["in_flight"] or self.writers.is_full:
+            if self.generators.jobs >= self.limits["in_flight"] or self.generators.is_full:
                 break
             del self.waiting[waiting.job.id]
             self.outbox.started(waiting.job.id)
-            self.writers.add(waiting)
-        self.writers.step()
+            self.generators.add(waiting)
+        self.generators.step()
 
     def _ready(self, *, writing: bool) -> list[Waiting]:
         """The jobs that wait, of either kind, without those whose deadline has passed, which fail."""

@@ -182,7 +182,7 @@ def merge(under: Node, over: Node, hint: object) -> Node:
 
     An empty section, such as one with all lines commented out, changes nothing.
     """
-    if over.value is None and schema.section(hint) is not None and type(None) not in schema.arms(hint):
+    if over.value is None and schema.section(hint) is not None and type(None) not in schema.members_of(hint):
         return under
     if schema.element(hint) is not None or not isinstance(over.value, dict):
         return over
@@ -294,7 +294,7 @@ def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str)
     """
     for key, value in changes:
         hint = type_at(key, position)
-        if value is not None and value.value is None and type(None) not in schema.arms(hint):
+        if value is not None and value.value is None and type(None) not in schema.members_of(hint):
             raise RecipeError(f"{position}: {key} {schema.refused_null(key, hint, f'~{key} goes back to the default')}")
         tree = override(tree, key, value, f"{position}: {key}")
     return tree

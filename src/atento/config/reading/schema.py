@@ -65,21 +65,21 @@ def dotted(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def arms(hint: object) -> tuple[object, ...]:
+def members_of(hint: object) -> tuple[object, ...]:
     """The alternatives of a type: those of a union, else the type itself."""
     if get_origin(hint) is Annotated:
-        return arms(get_args(hint)[0])
+        return members_of(get_args(hint)[0])
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def section(hint: object) -> type | None:
     """The dataclass among the alternatives of a type."""
-    return next((arm for arm in arms(hint) if isinstance(arm, type) and is_dataclass(arm)), None)
+    return next((arm for arm in members_of(hint) if isinstance(arm, type) and is_dataclass(arm)), None)
 
 
 def element(hint: object) -> object:
     """Return the element type of a type's variable-length tuple, or None."""
-    for arm in arms(hint):
+    for arm in members_of(hint):
         inside = get_args(arm)
         if get_origin(arm) is tuple and len(inside) == 2 and inside[1] is Ellipsis:
             return inside[0]
@@ -98,7 +98,7 @@ def below(hint: object, key: str) -> object:
     cls = section(hint)
     if cls is not None:
         return keys_of(cls).get(key)
-    free = next((get_args(arm)[1] for arm in arms(hint) if get_origin(arm) in (dict, Mapping)), None)
+    free = next((get_args(arm)[1] for arm in members_of(hint) if get_origin(arm) in (dict, Mapping)), None)
     return element(hint) if free is None else free
 
 
@@ -109,7 +109,7 @@ def describe(hint: object) -> str:
         named := [marker for marker in get_args(hint)[1:] if isinstance(marker, OneOf)]
     ):
         return f"one of {', '.join(named[0].table)}"
-    for arm in arms(hint):
+    for arm in members_of(hint):
         inside = get_args(arm)
         if get_origin(arm) is Literal:
             words.append(f"one of {', '.join(map(str, inside))}")
@@ -144,7 +144,7 @@ def expand(node: Node, hint: object) -> Node:
         # an item of a list has no key
         return replace(node, value=[expand(replace(node, key_position=""), element(hint))])
     cls = section(hint)
-    if cls is None or str in arms(hint):
+    if cls is None or str in members_of(hint):
         return node
     key = SHORT_FORM_KEY.get(cls, "kind")
     # `teacher: [a, b]`: a list is short for the key that takes one
@@ -175,12 +175,14 @@ class Reader:
         written, node = node, expand(node, hint)
         self.positions[path] = node.position
         cls, inside = section(hint), element(hint)
-        if cls is not None and (isinstance(node.value, dict) or (node.value is None and type(None) not in arms(hint))):
+        if cls is not None and (
+            isinstance(node.value, dict) or (node.value is None and type(None) not in members_of(hint))
+        ):
             keep = (  # another kind has other defaults
                 start if isinstance(start, cls) and isinstance(node.value, dict) and "kind" not in node.value else None
             )
             return self.build(cls, node, path, keep)
-        if cls is not None and not any(_takes(arm, node.value) for arm in arms(hint)):
+        if cls is not None and not any(_takes(arm, node.value) for arm in members_of(hint)):
             raise RecipeError(f"{node.position}: {path} must be {describe(hint)}: got {as_text(node.value)}")
         if inside is not None and section(inside) is not None and node.value and isinstance(node.value, list):
             self.alone |= set() if isinstance(written.value, list) else {path}
@@ -226,7 +228,7 @@ class Reader:
         # the keys for which -1 has a meaning
         below_0 = {part.name for part in fields(cls) if isinstance(part.default, int) and part.default < 0}
         for key, value in values.items():
-            if isinstance(value, int) and value < 0 and str not in arms(known[key]) and key not in below_0:
+            if isinstance(value, int) and value < 0 and str not in members_of(known[key]) and key not in below_0:
                 raise RecipeError(f"{children[key].position}: {dotted(path, key)} must not be negative: got {value}")
         return result
 
@@ -264,7 +266,7 @@ def _exactly(value: object, hint: object) -> bool:
     """Whether pydantic would take a value as it is: for most, which saves it the making of an adapter of each type."""
     if get_origin(hint) is Annotated and not all(isinstance(marker, OneOf) for marker in get_args(hint)[1:]):
         return False
-    for arm in arms(hint):
+    for arm in members_of(hint):
         inside = get_args(arm)
         if get_origin(arm) is Literal and type(value) is str and value in inside:
             return True
@@ -283,7 +285,7 @@ def _adapter(hint: Any) -> TypeAdapter[object]:
 
 def _whole_number(value: object, hint: object, plain: str) -> object:
     """Convert whole numbers written as `30_000` or `4e3`, if the type is a number and not text."""
-    kinds = arms(hint)
+    kinds = members_of(hint)
     if plain and isinstance(value, str) and str not in kinds and (int in kinds or float in kinds):
         return int(value) if _WHOLE.fullmatch(value) else value
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
@@ -294,22 +296,22 @@ def _whole_number(value: object, hint: object, plain: str) -> object:
 def _plain_value(node: Node, hint: object) -> object:
     """Convert a node for pydantic's strict mode: lists to tuples if the type is a tuple, whole numbers to int."""
     if isinstance(node.value, list):
-        parts = next((get_args(arm) for arm in arms(hint) if get_origin(arm) is tuple), None)
+        parts = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) is tuple), None)
         if parts is None:
-            inside = next((get_args(arm) for arm in arms(hint) if get_origin(arm) is list), (Any,))
+            inside = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) is list), (Any,))
             return [_plain_value(child, inside[0]) for child in node.value]
         # a list of another length than that of the type is left to pydantic, which counts
         element_types = [parts[0]] * len(node.value) if Ellipsis in parts else [*parts, *[Any] * len(node.value)]
         return tuple(_plain_value(child, kind) for child, kind in zip(node.value, element_types, strict=False))
     if isinstance(node.value, dict):
-        inside = next((get_args(arm) for arm in arms(hint) if get_origin(arm) in (dict, Mapping)), (Any, Any))
+        inside = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) in (dict, Mapping)), (Any, Any))
         return {key: _plain_value(child, inside[1]) for key, child in node.value.items()}
     return _whole_number(node.value, hint, node.plain)
 
 
 def _leaf(node: Node, hint: object, path: str) -> Any:
     """Return the value of a node that is no section, checked by pydantic; raise its first error as one sentence."""
-    kinds = arms(hint)
+    kinds = members_of(hint)
     if int in kinds and float not in kinds and _GROUPED.fullmatch(node.plain):
         whole = node.plain.replace(".", "")
         raise RecipeError(
@@ -328,11 +330,11 @@ def _leaf(node: Node, hint: object, path: str) -> Any:
     for step in first["loc"]:  # down to the item at fault; labels of unions are skipped
         if isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
             node, path = node.value[step], dotted(path, step)
-            hint = next((get_args(arm) for arm in arms(hint) if get_origin(arm) is tuple), (Any,) * (step + 1))
+            hint = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) is tuple), (Any,) * (step + 1))
             hint = hint[0] if Ellipsis in hint else hint[step]
         elif isinstance(node.value, dict) and step in node.value:
             node, path = node.value[step], dotted(path, step)
-            hint = next((get_args(arm)[1] for arm in arms(hint) if get_origin(arm) in (dict, Mapping)), Any)
+            hint = next((get_args(arm)[1] for arm in members_of(hint) if get_origin(arm) in (dict, Mapping)), Any)
     raise RecipeError(f"{node.position}: {path} {_complaint(node, hint, first, path)}")
 
 
@@ -351,11 +353,11 @@ def _complaint(node: Node, hint: object, first: ErrorDetails, path: str) -> str:
         return f"must be a finite number: got {value}"
     if first["type"] in ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of"):
         return f"{first['msg'].replace('Input should be', 'must be')}: got {text}"
-    choices = [str(choice) for arm in arms(hint) if get_origin(arm) is Literal for choice in get_args(arm)]
+    choices = [str(choice) for arm in members_of(hint) if get_origin(arm) is Literal for choice in get_args(arm)]
     if choices and isinstance(value, str):
         close = nearest(value, choices).partition(" Known:")[0]
         return f"must be {describe(hint)}: got {text}{close}"
-    if str in arms(hint) and value is not None and not isinstance(value, list | dict):
+    if str in members_of(hint) and value is not None and not isinstance(value, list | dict):
         return f"must be {describe(hint)}: got {text} (put it in quotes if it is text)"
     if value is None:
         return refused_null(path, hint, "leave the key out for the default")

@@ -16,7 +16,7 @@ class VerbSpec:
     by_token: bool = False  # whether they are written token by token, so that they can be streamed
 
 
-_writes = partial(VerbSpec, module="writing", writes=True, by_token=True)
+_writes = partial(VerbSpec, module="text_commands", writes=True, by_token=True)
 
 VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
     "translate": _writes(

@@ -21,7 +21,7 @@ from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.objectives.labels import cut_warning, inputs_of, network_head, texts_as_store
 from atento.data.objectives.numbers import KIND
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.judged_documents import Documents, judged_documents, pairs_of
+from atento.data.records.qrels import Documents, pairs_of, qrels_of
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # query and grade of each document (B,) -> labels
 
@@ -73,10 +73,10 @@ def ranked_documents(
         compares: whether the loss compares documents of a query; in training, queries whose documents all have one
             grade are then left out, else grades are mapped from `score_range` to 0 to 1.
 
-    Raises DataError: as `judged_documents`; grades of one kind only, or one out of `score_range`.
+    Raises DataError: as `qrels_of`; grades of one kind only, or one out of `score_range`.
     """
     split, network = preparation.split, preparation.network
-    queries, head = judged_documents(split), network_head(network, KIND)
+    queries, head = qrels_of(split), network_head(network, KIND)
     if not preparation.held_out:
         queries = _with_differences(queries, preparation, config.kind, compares)
     grades = [[grade for grade, _ in documents.values()] for documents in queries.values()]  # of each query

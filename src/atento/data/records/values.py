@@ -16,7 +16,7 @@ from typing import Any
 from atento.base.errors import DataError, listed
 from atento.base.nfc import nfc
 from atento.config.tables.task_spec import Field
-from atento.data.records.doubtful_names import SEPARATOR, several_labels
+from atento.data.records.label_names import SEPARATOR, several_labels
 from atento.metrics.label_names import class_name, label_name
 
 _STRINGS = ("text", "class")

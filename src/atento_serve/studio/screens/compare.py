@@ -14,7 +14,7 @@ from atento.decoding.trace import Trace
 from atento.metrics.text import chrf
 from atento.model import Model
 from atento.tasks.classification import classifications
-from atento.tasks.model_outputs import writer_of, writing_task
+from atento.tasks.model_outputs import generator_of, writing_task
 from atento.tasks.task_model import labels_of, tokenizer_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
@@ -96,7 +96,7 @@ def _fill(model: Model, fields: SideFields) -> Said:
 
 def _next(model: Model, fields: SideFields) -> Said:
     trace, options = _FirstStep(), DecodingOptions(sample=True, max_new_tokens=1, seed=1)
-    writer_of(model, writing_task(model), None, options).write([fields.text], 0, trace)
+    generator_of(model, writing_task(model), None, options).write([fields.text], 0, trace)
     return {} if trace.first is None else dict(enumerate(trace.first.exp().tolist()))
 
 

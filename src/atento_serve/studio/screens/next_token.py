@@ -11,7 +11,7 @@ from atento.config.tables.tasks import task_with
 from atento.decoding.source import ends_of
 from atento.decoding.trace import Trace
 from atento.model import Model
-from atento.tasks.model_outputs import score, writer_of, writing_task
+from atento.tasks.model_outputs import generator_of, score, writing_task
 from atento.tasks.task_model import tokenizer_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.studio.reasons import Reason
@@ -63,7 +63,7 @@ def why_not(model: Model) -> Reason | None:
     if model.tokenizer is None:
         return Reason("no_tokenizer", "This model has no tokenizer, so it reads no text.", {})
     try:
-        writer_of(model, writing_task(model), None, {})
+        generator_of(model, writing_task(model), None, {})
     except CapabilityError:
         return Reason("writes_nothing", "This model writes no text.", {})
     return None
@@ -82,7 +82,7 @@ def _next(shelf: Shelf, fields: NextFields) -> Values:
     elif fields.written:
         options["prefix"], before = fields.written, len(tokenizer.encode(fields.written))
     options |= {"sample": True, "max_new_tokens": before + 1, "seed": fields.seed}
-    writer_of(model, writing_task(model), None, options).write([text], 0, trace)
+    generator_of(model, writing_task(model), None, options).write([text], 0, trace)
     step = last_run(trace).steps[-1]  # those before it read what is written
     shown = step.distributions[0].tokens
     stages = []

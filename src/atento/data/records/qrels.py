@@ -10,7 +10,7 @@ _GRADED, _TRIPLES = ("query", "document", "grade"), ("query", "positive", "negat
 Documents = dict[str, tuple[float, int]]  # text -> its grade, and the number of a record that has it
 
 
-def judged_documents(split: Split) -> dict[str, Documents]:
+def qrels_of(split: Split) -> dict[str, Documents]:
     """Return the documents of each query, each once, in the order of the records.
 
     Of triples, a positive has the grade 1 and a negative 0.

@@ -1,4 +1,4 @@
-"""How the blocked kernel divides a call: into strips of queries, and those into parts that fit into a cache."""
+"""How the blocked kernel divides a call: into blocks of queries, and those into parts that fit into a cache."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from atento.attention.relative_terms import RelativeTerms
 
 _PART_SCORES = 1 << 20  # scores computed at once on a CPU: a few megabytes, which stay in its cache
 _GPU_FACTOR = 64  # times as many on a GPU, which needs large operations
-_MAX_QUERIES = 512  # queries in a strip
+_MAX_QUERIES = 512  # queries in a block
 _MIN_QUERIES = 128  # fewer make thin products, which are slow; more read keys that their mask does not allow
-_TINY = 16  # queries in a strip that exceeds the budget all the same
+_TINY = 16  # queries in a block that exceeds the budget all the same
 
 
 @dataclass(frozen=True)
-class StripCall:
-    """The arguments of a call, the same for all strips."""
+class QueryBlockCall:
+    """The arguments of a call, the same for all blocks."""
 
     mask: LoweredMask
     relative: RelativeTerms | None
@@ -39,18 +39,18 @@ class StripCall:
         return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES  # scores in a part
 
     @property
-    def has_strip_terms(self) -> bool:
-        """True if some term is computed for all heads of a strip at once."""
+    def has_block_terms(self) -> bool:
+        """True if some term is computed for all heads of a block at once."""
         return self.relative is not None and self.relative.without_distance_bias is not None
 
     @property
     def needs_all_heads(self) -> bool:
-        """True if some term needs the weights of all heads at once, so that a strip cannot be divided."""
+        """True if some term needs the weights of all heads at once, so that a block cannot be divided."""
         return self.relative is not None and (self.relative.adds_values or self.relative.sparsifier is not None)
 
 
 @dataclass(frozen=True)
-class Strip:
+class QueryBlock:
     """Some queries of batch row `row` (None: of all rows), and the keys that they can reach."""
 
     queries: slice
@@ -58,18 +58,18 @@ class Strip:
     row: int | None
 
     def rows(self, x: Tensor) -> Tensor:
-        """The batch rows of the strip in x, whose first dimension may be 1."""
+        """The batch rows of the block in x, whose first dimension may be 1."""
         return x if self.row is None or x.shape[0] == 1 else x[self.row : self.row + 1]
 
     def bias(self, x: Tensor) -> Tensor:
-        """The rows and queries of the strip in a bias (B|1,H|1,T|1,S), for all keys."""
+        """The rows and queries of the block in a bias (B|1,H|1,T|1,S), for all keys."""
         x = self.rows(x)
         return x if x.shape[-2] == 1 else x[..., self.queries, :]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some heads of some batch rows of a strip, computed at once."""
+    """Some heads of some batch rows of a block, computed at once."""
 
     rows: slice
     heads: slice
@@ -85,36 +85,36 @@ class Part:
         total += gradient.sum_to_size(total.shape)
 
 
-def strips(call: StripCall, batch: int, n_heads: int) -> Iterator[Strip]:
-    """The strips of a call, without those whose queries reach no key."""
+def query_blocks(call: QueryBlockCall, batch: int, n_heads: int) -> Iterator[QueryBlock]:
+    """The blocks of a call, without those whose queries reach no key."""
     query_len = call.lengths[0]
     for row in range(batch) if call.mask.per_row and batch > 1 else (None,):
-        # the length of a strip follows from the number of keys that queries in the middle reach
+        # the length of a block follows from the number of keys that queries in the middle reach
         middle = call.mask.reachable(query_len // 2, min(query_len // 2 + 64, query_len), row)
-        if call.has_strip_terms:
+        if call.has_block_terms:
             n_matrices = n_heads * (batch if row is None else 1)
         else:
-            n_matrices = call.mask.n_matrices(row)  # the mask of a strip is made for these at once
+            n_matrices = call.mask.n_matrices(row)  # the mask of a block is made for these at once
         width = max(1, count(middle)) * n_matrices  # scores of one query
         n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
         size = max(_TINY, min(n_queries, call.budget // width))
         first = 0
-        # invariant: queries before `first` are in a strip, or reach no key
+        # invariant: queries before `first` are in a block, or reach no key
         while first < query_len:
             last = min(first + size, query_len)
             keys = call.mask.reachable(first, last, row)
-            # queries that reach many more keys than those in the middle get shorter strips
+            # queries that reach many more keys than those in the middle get shorter blocks
             while last - first > _TINY and n_matrices * (last - first) * count(keys) > 4 * call.budget:
                 last = first + max(_TINY, (last - first) // 2)
                 keys = call.mask.reachable(first, last, row)
             if count(keys):
-                yield Strip(slice(first, last), keys, row)
+                yield QueryBlock(slice(first, last), keys, row)
             first = last
 
 
-def parts(call: StripCall, strip: Strip, rows: int, n_heads: int) -> Iterator[Part]:
-    """Divides a strip into parts of about the budget: several batch rows, one row, or some heads of one row."""
-    pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)  # of one plane
+def parts(call: QueryBlockCall, block: QueryBlock, rows: int, n_heads: int) -> Iterator[Part]:
+    """Divides a block into parts of about the budget: several batch rows, one row, or some heads of one row."""
+    pairs = (block.queries.stop - block.queries.start) * count(block.keys)  # of one plane
     n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)  # planes in a part
     # a plane is the (t,s) scores of one head of one row; whole rows are taken where all their heads fit
     if n_planes >= n_heads:

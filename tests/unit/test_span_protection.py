@@ -14,8 +14,8 @@ from atento.base.errors import DataError, UsageError
 from atento.data.files.term_files import glossary_of
 from atento.text.found_spans import SPANS as EXPRESSION
 from atento.text.glossary import Glossary
-from atento.text.keeping import Align, Output, Translate, keeping
-from atento.text.kept_spans import Kept, Link
+from atento.text.protected_spans import Link, ProtectedText
+from atento.text.span_protection import Align, Output, Translate, protected_outputs
 
 
 def found(glossary: Glossary, text: str) -> list[str]:
@@ -178,17 +178,17 @@ SPANS = [
 
 @pytest.mark.parametrize(("text", "spans"), SPANS)
 def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> None:
-    kept = Kept.of(text)
+    kept = ProtectedText.of(text)
     assert [match[0] for match in EXPRESSION.finditer(text)] == spans
-    assert not Kept.of(kept.bare).spans
+    assert not ProtectedText.of(kept.bare).spans
     assert kept.is_whole(text)
 
 
 def test_an_address_ends_with_a_bracket_that_it_opened() -> None:
     text = "See https://x.org/a_(b), or (https://x.org/a(b)c_(d)) and «www.x.org/e»."
-    spans = [span.text for span in Kept.of(text).spans]
+    spans = [span.text for span in ProtectedText.of(text).spans]
     assert spans == ["https://x.org/a_(b)", "(https://x.org/a(b)c_(d))", "«www.x.org/e»"]
-    assert not Kept.of("https://x.org/a_(b)").is_whole("https://x.org/a_(b")
+    assert not ProtectedText.of("https://x.org/a_(b)").is_whole("https://x.org/a_(b")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_an_address_ends_with_a_bracket_that_it_opened() -> None:
     ],
 )
 def test_a_number_with_other_digits_or_signs_is_lost(text: str, whole: list[str], lost: list[str]) -> None:
-    kept = Kept.of(text)
+    kept = ProtectedText.of(text)
     assert all(kept.is_whole(output) for output in [text, *whole])
     assert not any(kept.is_whole(output) for output in lost)
 
@@ -226,7 +226,7 @@ def test_spans_are_found_in_linear_time() -> None:
         "<a b=c ",
         "<a open ",
     ):
-        assert Kept.of(piece * 20_000).bare is not None
+        assert ProtectedText.of(piece * 20_000).bare is not None
 
 
 def words(text: str) -> list[tuple[int, int]]:
@@ -272,7 +272,7 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
     ],
 )
 def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order: list[int], joined: str) -> None:
-    kept = Kept.of(text)
+    kept = ProtectedText.of(text)
     assert kept.joined(output, links(kept.bare, output, order)) == joined
     assert kept.is_whole(joined)
     assert kept.joined(kept.bare, links(kept.bare, kept.bare, list(range(len(words(kept.bare)))))) == text
@@ -290,34 +290,36 @@ def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order
     ],
 )
 def test_what_is_set_at_the_end_stands_before_the_last_mark(text: str, output: str, joined: str) -> None:
-    kept = Kept.of(text)
+    kept = ProtectedText.of(text)
     whole = [Link(len(output) - 1, len(output), len(kept.bare) - 1, len(kept.bare))]  # the last letters
     assert kept.joined(output, whole) == joined
 
 
 def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
-    kept = Kept.of("see <b>a cat %s</b> now")
+    kept = ProtectedText.of("see <b>a cat %s</b> now")
     assert kept.joined("vejo um gato já", links(kept.bare, "vejo um gato já", [0, 1, 2, 3])) == (
         "vejo <b>um gato %s</b> já"
     )
-    unlinked = Kept.of("parked <b>of</b> a truck")  # "<b>" stood before "Wagen", and "</b>" behind "geparkt"
+    unlinked = ProtectedText.of("parked <b>of</b> a truck")  # "<b>" stood before "Wagen", and "</b>" behind "geparkt"
     two = [Link(10, 17, 0, 6), Link(0, 5, 12, 17)]
     assert unlinked.joined("Wagen ist geparkt", two) == "Wagen <b>ist</b> geparkt"
     assert unlinked.joined("Wagen     geparkt", two) == "Wagen     geparkt <b></b>"  # no other word
-    both = Kept.of("parked <b>of</b> <i>a</i> truck")  # one free word is not for two pairs, which would cross in it
+    both = ProtectedText.of(
+        "parked <b>of</b> <i>a</i> truck"
+    )  # one free word is not for two pairs, which would cross in it
     assert both.joined("Wagen ist geparkt", two) == "Wagen <b>ist</b> geparkt <i></i>"
-    assert Kept.of("parked <i><b>of</b></i> a truck").joined("Wagen ist geparkt", two) == (
+    assert ProtectedText.of("parked <i><b>of</b></i> a truck").joined("Wagen ist geparkt", two) == (
         "Wagen <i><b>ist</b></i> geparkt"
     )
-    empty = Kept.of("parked <b></b>a truck")
+    empty = ProtectedText.of("parked <b></b>a truck")
     assert empty.joined("Wagen ist geparkt", [two[0], Link(0, 5, 9, 14)]) == "Wagen ist geparkt <b></b>"
-    crossed = Kept.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
+    crossed = ProtectedText.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
     assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b> </i> D"
 
 
 def test_pairs_of_tags_that_are_apart_stay_apart() -> None:
     """In any order of the words, and each pair beside others has a word that is its own."""
-    kept = Kept.of("riding <a>a</a> <b>horse</b> now")
+    kept = ProtectedText.of("riding <a>a</a> <b>horse</b> now")
     assert kept.joined("auf einem Pferd", [Link(0, 3, 9, 14, 0.2), Link(4, 9, 7, 8), Link(10, 15, 9, 14, 0.8)]) == (
         "auf <a>einem</a> <b>Pferd</b>"
     )
@@ -328,7 +330,7 @@ def test_pairs_of_tags_that_are_apart_stay_apart() -> None:
             f"<a{n}>{' '.join(words)}</a{n}>" if n % 2 else f"<a{n}><b{n}>{words[0]}</b{n}> {' '.join(words)}.</a{n}>"
             for n, words in enumerate(groups)
         )
-        kept = Kept.of(source + " %s end.", tags_only=random.random() < 0.5)
+        kept = ProtectedText.of(source + " %s end.", tags_only=random.random() < 0.5)
         order = random.sample(range(len(words_of := words(kept.bare))), len(words_of))
         output = " ".join(kept.bare[slice(*words_of[n])] for n in order) + "."
         joined = kept.joined(output, links(kept.bare, output, order))
@@ -339,7 +341,7 @@ def test_pairs_of_tags_that_are_apart_stay_apart() -> None:
             )
             opened += [] if closing else [name]
         assert not re.search(r"<a\d>\W*</a", re.sub(r"</?b\d>", "", joined)), joined
-    deep = Kept.of("<a>" * 1100 + "x" + "</a>" * 1100)
+    deep = ProtectedText.of("<a>" * 1100 + "x" + "</a>" * 1100)
     assert deep.joined("y", [Link(0, 1, 0, 1)]).count("<a>y</a>") == 1
 
 
@@ -381,7 +383,7 @@ def test_no_pair_of_tags_is_crossed_or_ends_before_it_begins() -> None:
         begin = random.choice([0, random.randrange(len(pieces))])
         pieces = pieces[begin : random.choice([None, random.randint(begin + 1, len(pieces))])]
         text = "".join(piece + random.choice(["", " "]) * (piece[0] != "<") for piece in pieces)
-        kept = Kept.of(text, tags_only=random.random() < 0.5)
+        kept = ProtectedText.of(text, tags_only=random.random() < 0.5)
         output, found = "", list[Link]()
         spans = words(kept.bare)
         for start, end in random.choices(spans, k=random.randint(0, 2 * len(spans))) if spans else ():
@@ -424,7 +426,7 @@ def test_what_stands_between_two_things_stays_there(tags_only: bool) -> None:
     for _ in range(400):
         things = random.choices(THINGS, k=random.randint(2, 7))
         text = "".join(thing + random.choice(BETWEEN) for thing in things).strip() + random.choice(["", ".", "!"])
-        kept = Kept.of(text, tags_only=tags_only)
+        kept = ProtectedText.of(text, tags_only=tags_only)
         spans = words(kept.bare)
         assert kept.joined(kept.bare.upper(), [Link(*span, *span) for span in spans]).lower() == text.lower()
         output, found = "", list[Link]()
@@ -450,19 +452,19 @@ def test_what_stands_between_two_things_stays_there(tags_only: bool) -> None:
     ],
 )
 def test_spans_keep_what_they_touch(text: str, output: str, joined: str) -> None:
-    kept = Kept.of(text)
+    kept = ProtectedText.of(text)
     sources, targets = words(kept.bare), words(output)
     assert kept.joined(output, [Link(*b, *a) for a, b in zip(sources, targets)]) == joined
 
 
 def test_an_output_without_what_stands_between_two_spans_is_not_whole() -> None:
-    kept = Kept.of("a cat sees {a}, {b} and 1, 2")
+    kept = ProtectedText.of("a cat sees {a}, {b} and 1, 2")
     assert kept.is_whole("um gato vê 1 2 {a}, {b}") and not kept.is_whole("um gato vê {a}{b} e 1, 2")
 
 
 def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False) -> list[str]:
-    """`keeping` over a toy translator, whose words come from the words in the same place."""
-    steps, answer = keeping(texts, glossary, protect=protect), None
+    """`protected_outputs` over a toy translator, whose words come from the words in the same place."""
+    steps, answer = protected_outputs(texts, glossary, protect=protect), None
     while True:
         try:
             asked = steps.send(answer)
@@ -511,7 +513,7 @@ def test_a_term_of_words_joined_by_signs_is_replaced_as_a_whole() -> None:
     assert run(texts, glossary, upper_case) == ["WE OPEN sempre, DAILY", "BY correio.", "SO talvez."]
 
     # one word of the source, of which two joined words come
-    steps = keeping(["see cats/dogs"], glossary, protect=False)
+    steps = protected_outputs(["see cats/dogs"], glossary, protect=False)
     next(steps)
     asked = steps.send([[Output("vê C-A/dogs", 0.0)]])
     assert asked == Align([("see cats/dogs", "vê C-A/dogs")])
@@ -536,7 +538,7 @@ def test_a_term_keeps_its_form_and_only_a_sentence_gives_it_a_capital() -> None:
 
 
 def test_a_term_that_is_only_added_as_a_sentence_is_left_out() -> None:
-    steps = keeping(["cat."], glossary_of({"cat": "gato"}), protect=False)
+    steps = protected_outputs(["cat."], glossary_of({"cat": "gato"}), protect=False)
     next(steps)
     assert steps.send([[Output("Um cão.", 0.0)]]) == Align([("cat.", "Um cão.")])
     assert steps.send([[]]) == Translate(["cat."], [{"required_words": ["gato "]}])
@@ -550,7 +552,7 @@ def test_a_word_with_hyphens_is_replaced_as_a_whole() -> None:
         ("T-shirt", "a T-shirt", "uma T-Shirt já", Link(6, 11, 4, 9), "uma gato já"),  # no word is linked with its T
         ("shirt", "a shirt", "uma T-Shirt já", Link(6, 11, 2, 7), "uma gato já"),
     ):
-        steps = keeping([source], glossary_of({term: "gato"}), protect=False)
+        steps = protected_outputs([source], glossary_of({term: "gato"}), protect=False)
         next(steps)
         steps.send([[Output(output, 0.0)]])
         assert steps.send([[link]]) == Translate([source], [{"prefix": joined}])
@@ -574,7 +576,7 @@ def test_the_searches_of_many_texts_are_asked_for_at_once() -> None:
     glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "sun": "sol"})
     texts = ["the cat saw the dog", "no terms", "a sun a cat a dog", "sun", "dog dog"] * 3
     asked: list[tuple[str, int]] = []
-    steps, answer = keeping(texts, glossary, protect=False), None
+    steps, answer = protected_outputs(texts, glossary, protect=False), None
     while True:
         try:
             one = steps.send(answer)
@@ -612,10 +614,10 @@ def test_spans_that_the_model_copies_stay_where_it_puts_them() -> None:
 
 
 def test_tags_between_digits_leave_no_other_number() -> None:
-    assert Kept.of("10<sup>6</sup> euros", tags_only=True).bare == "euros"
-    assert Kept.of("a <b>2</b> c", tags_only=True).bare == "a 2 c"
-    assert Kept.of("10<sup>-6</sup> m", tags_only=True).bare == "m"
-    assert Kept.of("1,<b>000</b> m", tags_only=True).bare == "m"
+    assert ProtectedText.of("10<sup>6</sup> euros", tags_only=True).bare == "euros"
+    assert ProtectedText.of("a <b>2</b> c", tags_only=True).bare == "a 2 c"
+    assert ProtectedText.of("10<sup>-6</sup> m", tags_only=True).bare == "m"
+    assert ProtectedText.of("1,<b>000</b> m", tags_only=True).bare == "m"
 
 
 def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
@@ -631,7 +633,7 @@ def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
 
 def test_each_search_has_the_numbers_of_its_texts() -> None:
     """Samples depend on them, so that they do not depend on the other texts."""
-    steps = keeping(["a", "b %s", "the cat"], glossary_of({"cat": "gato"}), protect=True)
+    steps = protected_outputs(["a", "b %s", "the cat"], glossary_of({"cat": "gato"}), protect=True)
     answers: Any = None
     rows = []
     with pytest.raises(StopIteration):

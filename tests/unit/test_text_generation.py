@@ -13,8 +13,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
-from atento.tasks import text_writing
-from atento.tasks.text_writing import Writer, WrittenText, token_limit
+from atento.tasks import text_generation
+from atento.tasks.text_generation import GeneratedText, TextGenerator, token_limit
 from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(
@@ -48,7 +48,7 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
             warnings.simplefilter("always", AtentoWarning)
             decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
             steps = PlainStepFunction(network)  # type: ignore[arg-type]
-            Writer(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True).write([[5], [5] * 6])
+            TextGenerator(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True).write([[5], [5] * 6])
         return "\n".join(str(one.message) for one in caught)
 
     assert written(max_new_tokens=7) == ""
@@ -61,10 +61,10 @@ def test_batches_side_by_side_hold_no_more_than_their_caches_may_take(monkeypatc
     torch.manual_seed(0)
     steps = PlainStepFunction(build_network(LEARNED).eval())  # type: ignore[arg-type]
     decoding = DecodingConfig(beam=1, max_new_tokens=10, batch_tokens=8)
-    writer = Writer(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True)
+    generator = TextGenerator(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True)
     under_way, most = 0, []
 
-    def searched(*arguments: object) -> list[list[WrittenText]]:
+    def searched(*arguments: object) -> list[list[GeneratedText]]:
         nonlocal under_way
         under_way += 1
         time.sleep(0.02)
@@ -72,11 +72,11 @@ def test_batches_side_by_side_hold_no_more_than_their_caches_may_take(monkeypatc
         under_way -= 1
         return [[] for _ in arguments[1]]  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(Writer, "_searched", searched)
+    monkeypatch.setattr(TextGenerator, "_searched", searched)
     for caches, expected in ((2 * 4 * 12 * 16 * 8, 2), (2 * 4 * 12 * 16 * 8 - 1, 1)):
-        monkeypatch.setattr(text_writing, "_CACHES", caches)
+        monkeypatch.setattr(text_generation, "_CACHES", caches)
         with threads(4):
-            writer.write([[5, 6]] * 40)
+            generator.write([[5, 6]] * 40)
         assert max(most) == expected
         most.clear()
 

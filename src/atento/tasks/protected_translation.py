@@ -7,21 +7,21 @@ from typing import cast
 from atento.base.errors import DataError, UsageError
 from atento.data.files.term_files import glossary_of
 from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
-from atento.tasks.text_writing import WrittenText
+from atento.tasks.text_generation import GeneratedText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.word_links import word_links
 from atento.text.glossary import Glossary
-from atento.text.keeping import Output, Outputs, Translate, keeping
+from atento.text.span_protection import Output, Outputs, Translate, protected_outputs
 
 
-def translate_keeping(
+def translate_protected(
     model: TaskModel,
     texts: Sequence[str],
-    write: Callable[..., list[list[WrittenText]]],
+    write: Callable[..., list[list[GeneratedText]]],
     n_best: int | None,
     row: int,
     options: TranslationOptions,
-) -> list[list[WrittenText]]:
+) -> list[list[GeneratedText]]:
     """The translations of texts by a model, which keep what the options `glossary` and `protect` name.
 
     Args:
@@ -40,18 +40,18 @@ def translate_keeping(
         raise UsageError("`glossary` and `n_best` exclude each other: terms are kept in the best output")
     terms = None if glossary is None else glossary_of(glossary)
     _check_writable(model, texts, terms)
-    steps, answer = keeping(texts, terms, protect=protect), cast(object, None)
-    while True:  # `keeping` asks for searches and links, and goes on with the answers
+    steps, answer = protected_outputs(texts, terms, protect=protect), cast(object, None)
+    while True:  # `protected_outputs` asks for searches and links, and goes on with the answers
         try:
             asked = steps.send(answer)
         except StopIteration as end:
             outputs: Outputs = end.value  # each made by the model, its text perhaps changed since
-            return [[replace(cast(WrittenText, one.made), text=one.text) for one in rows] for rows in outputs]
+            return [[replace(cast(GeneratedText, one.made), text=one.text) for one in rows] for rows in outputs]
         if isinstance(asked, Translate):
 
             def search(
                 texts: Sequence[str], own: Sequence[dict[str, object]], rows: Sequence[int]
-            ) -> list[list[WrittenText]]:
+            ) -> list[list[GeneratedText]]:
                 """The outputs of texts; none of a text whose options the vocabulary, or the room, does not allow."""
                 try:
                     return write("translate", texts, n_best, rows, options, own)

@@ -13,10 +13,10 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.inference.fast import FastStepFunction
 from atento.model import Model
 from atento.text.tokenizer import Tokenizer
-from atento_serve.engine import writing
+from atento_serve.engine import generation
+from atento_serve.engine.generation import MOST_ROWS, TextGenerators
 from atento_serve.engine.requests import Waiting
 from atento_serve.engine.searches import shared_steps
-from atento_serve.engine.writing import MOST_ROWS, Writers
 from atento_serve.jobs import Job, Piece, Result, Usage
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
 
@@ -41,19 +41,19 @@ def interleaved(model: Model, verb: str, count: int, seed: int, *, drafts: bool 
         for job in jobs[::2]:
             if not job.options.keys() & {"beam", "groups", "mbr", "exact"}:
                 job.options["draft"] = "ngrams"
-    writers, cancelled, waiting = Writers(model, sent, 256), set[str](), list(jobs)
+    generators, cancelled, waiting = TextGenerators(model, sent, 256), set[str](), list(jobs)
     with torch.inference_mode():
-        while waiting or writers.rows:
+        while waiting or generators.rows:
             for _ in range(rng.choice([0, 0, 1, 1, 2, 5])):
                 if waiting:
                     job = waiting.pop()
-                    writers.add(Waiting(job, job.items, 0))
-            if rng.random() < 0.1 and writers.jobs:
-                victim = rng.choice(sorted(writers._written))
-                writers.cancel(victim)
+                    generators.add(Waiting(job, job.items, 0))
+            if rng.random() < 0.1 and generators.jobs:
+                victim = rng.choice(sorted(generators._written))
+                generators.cancel(victim)
                 cancelled.add(victim)
-            writers.step()
-    assert writers.jobs == 0
+            generators.step()
+    assert generators.jobs == 0
     for job_id in cancelled:
         assert not any(isinstance(event, Usage) for event in sent.events[job_id])
     assert len(cancelled) < count / 2
@@ -85,22 +85,24 @@ def test_jobs_with_a_draft_write_what_they_write_alone(tokenizer: Tokenizer, arc
 
 def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) -> None:
     model, sent = model_of(tokenizer, "encoder-decoder"), Sent()
-    writers = Writers(model, sent, 256)
+    generators = TextGenerators(model, sent, 256)
     options = {"greedy": True, "max_new_tokens": 50, "ignore_eos": True}
     with torch.inference_mode():
         for number in range(3):
-            writers.add(Waiting(Job(str(number), "small", "translate", [TEXTS[number]], options), [TEXTS[number]], 0))
-        writers.add(Waiting(Job("beam", "small", "translate", TEXTS[:2], {"beam": 3}), TEXTS[:2], 0))
+            generators.add(
+                Waiting(Job(str(number), "small", "translate", [TEXTS[number]], options), [TEXTS[number]], 0)
+            )
+        generators.add(Waiting(Job("beam", "small", "translate", TEXTS[:2], {"beam": 3}), TEXTS[:2], 0))
         for _ in range(3):
-            writers.step()
-        assert writers.rows == 3 + 2 * 3
-        writers.cancel("1")
-        writers.cancel("beam")
-        assert writers.rows == 2
-        writers.step()
-        assert writers._lane is not None and len(writers._lane.outputs) == 2
-        while writers.rows:
-            writers.step()
+            generators.step()
+        assert generators.rows == 3 + 2 * 3
+        generators.cancel("1")
+        generators.cancel("beam")
+        assert generators.rows == 2
+        generators.step()
+        assert generators._lane is not None and len(generators._lane.outputs) == 2
+        while generators.rows:
+            generators.step()
     assert not sent.events["1"] and not sent.events["beam"]
     assert [type(event).__name__ for event in sent.events["0"]] == ["Result", "Usage"]
 
@@ -115,12 +117,12 @@ def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -
     assert 2 * lengths[0] + 16 < most
     for options in ({"greedy": True}, {"beam": 2}):
         sent = Sent()
-        writers = Writers(model, sent, most)
+        generators = TextGenerators(model, sent, most)
         with torch.inference_mode():
             items = [short, long, short]
-            writers.add(Waiting(Job("0", "small", "translate", items, options | {"ignore_eos": True}), items, 0))
-            while writers.rows:
-                writers.step()
+            generators.add(Waiting(Job("0", "small", "translate", items, options | {"ignore_eos": True}), items, 0))
+            while generators.rows:
+                generators.step()
         results = {event.item: event.value for event in sent.events["0"] if isinstance(event, Result)}
         assert [len(results[n][0]["ids"]) for n in range(3)] == [2 * lengths[0] + 16, most, 2 * lengths[0] + 16]
         assert isinstance(sent.events["0"][-1], Usage)
@@ -129,12 +131,12 @@ def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -
 def test_options_that_are_equal_to_known_ones_but_of_another_type_are_checked(tokenizer: Tokenizer) -> None:
     """What options mean is remembered: 1 and True are the same key of a dict."""
     sent = Sent()
-    writers = Writers(model_of(tokenizer, "encoder-decoder"), sent, 256)
+    generators = TextGenerators(model_of(tokenizer, "encoder-decoder"), sent, 256)
     with torch.inference_mode():
         for number, beam in enumerate([1, True, 1]):
-            writers.add(Waiting(Job(str(number), "small", "translate", [TEXTS[0]], {"beam": beam}), [TEXTS[0]], 0))
-        while writers.rows:
-            writers.step()
+            generators.add(Waiting(Job(str(number), "small", "translate", [TEXTS[0]], {"beam": beam}), [TEXTS[0]], 0))
+        while generators.rows:
+            generators.step()
     assert [isinstance(sent.events[str(number)][-1], Usage) for number in range(3)] == [True, False, True]
 
 
@@ -143,17 +145,17 @@ def test_further_jobs_wait_where_a_step_would_write_too_many_outputs(tokenizer: 
     model, most = model_of(tokenizer, "decoder"), 0
     for kind in ({"beam": 16}, {"sample": True, "n_best": 16}, {"mbr": "chrf", "candidates": 16}):
         options = kind | {"max_new_tokens": 2}
-        writers = Writers(model, Sent(), 256)
+        generators = TextGenerators(model, Sent(), 256)
         with torch.inference_mode():
             for number in range(100):
-                if writers.is_full:
+                if generators.is_full:
                     break
-                writers.add(Waiting(Job(str(number), "small", "generate", [TEXTS[0]], options), [TEXTS[0]], 0))
-            assert writers.jobs == MOST_ROWS // 16
-            while writers.rows:
-                writers.step()
-                most = max(most, writers.rows)
-        assert writers.jobs == 0 and most <= MOST_ROWS
+                generators.add(Waiting(Job(str(number), "small", "generate", [TEXTS[0]], options), [TEXTS[0]], 0))
+            assert generators.jobs == MOST_ROWS // 16
+            while generators.rows:
+                generators.step()
+                most = max(most, generators.rows)
+        assert generators.jobs == 0 and most <= MOST_ROWS
 
 
 def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,15 +168,15 @@ def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer, monkeypatc
         return embed(self, tokens, *others)
 
     monkeypatch.setattr(FastStepFunction, "embed", counted)
-    writers, common = Writers(model, Sent(), 256), list(range(10, 50))
+    generators, common = TextGenerators(model, Sent(), 256), list(range(10, 50))
     prompts = [[*common, 60, 61, 62], [*common, 63], [*common, 64, 65], list(range(100, 108))]
     options = {"max_new_tokens": 5, "ignore_eos": True}
     with torch.inference_mode():
         for number, prompt in enumerate(prompts):
             several = {"sample": True, "n_best": 4, "seed": 1} if number == 3 else {"greedy": True}
-            writers.add(Waiting(Job(str(number), "small", "generate", [prompt], options | several), [prompt], 0))
-        while writers.rows:
-            writers.step()
+            generators.add(Waiting(Job(str(number), "small", "generate", [prompt], options | several), [prompt], 0))
+        while generators.rows:
+            generators.step()
     read = (40 + 2) + 0 + 1 + 7  # the last token of a prompt is read by a step, as are 4 of the 5 that are written
     assert sum(counts) == read + 5 * (3 + 4)
 
@@ -182,16 +184,16 @@ def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer, monkeypatc
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder", "recurrent-seq2seq"])
 def test_a_beam_is_streamed_as_far_as_its_hypotheses_agree(tokenizer: Tokenizer, architecture: str) -> None:
     model, sent = model_of(tokenizer, architecture), Sent()
-    writers, pieces = Writers(model, sent, 256), 0
+    generators, pieces = TextGenerators(model, sent, 256), 0
     options = {"beam": 3, "max_new_tokens": 20}
     jobs = [
         Job(str(n), "small", VERBS[architecture], [TEXTS[n], TEXTS[-n - 1]], options, stream=True) for n in range(6)
     ]
     with torch.inference_mode():
         for job in jobs:
-            writers.add(Waiting(job, job.items, 0))
-        while writers.rows:
-            writers.step()
+            generators.add(Waiting(job, job.items, 0))
+        while generators.rows:
+            generators.step()
     for job in jobs:
         assert wrong(alone(model, job), sent.events[job.id], 1e-10) == ""
         pieces += sum(isinstance(event, Piece) for event in sent.events[job.id])
@@ -207,22 +209,22 @@ def test_a_failed_step_ends_the_jobs_that_shared_it_and_later_ones_get_steps_mad
 ) -> None:
     model, sent = model_of(tokenizer, "encoder-decoder"), Sent()
     jobs = [Waiting(Job(name, "small", "translate", TEXTS[:4], options), TEXTS[:4], 0) for name in ("1", "2", "3")]
-    writers = Writers(model, sent, 256)
+    generators = TextGenerators(model, sent, 256)
     with torch.inference_mode():
-        writers.add(jobs[0])
-        writers.add(jobs[1])
-        writers.step()
-        before = {name: getattr(writers, name) for name in ("_lane", "_searches", "_exact")}
+        generators.add(jobs[0])
+        generators.add(jobs[1])
+        generators.step()
+        before = {name: getattr(generators, name) for name in ("_lane", "_searches", "_exact")}
         with monkeypatch.context() as broken:
             for steps in ("decoding.lane.Lane.step", "decoding.beam.beam_lane.BeamLanes.steps"):
                 broken.setattr(f"atento.{steps}", None)
             broken.setattr(FastStepFunction, "step", None)
-            writers.step()
-        assert writers.rows == 0 and writers.jobs == 0
-        writers.add(jobs[2])
-        assert [name for name, value in before.items() if getattr(writers, name) is not value] == [part]
-        while writers.rows:
-            writers.step()
+            generators.step()
+        assert generators.rows == 0 and generators.jobs == 0
+        generators.add(jobs[2])
+        assert [name for name, value in before.items() if getattr(generators, name) is not value] == [part]
+        while generators.rows:
+            generators.step()
     assert [[type(event).__name__ for event in sent.events[name]] for name in ("1", "2")] == [["Failed"]] * 2
     assert wrong(alone(model, jobs[2].job), sent.events["3"], 1e-10) == ""
 
@@ -233,11 +235,11 @@ def test_what_jobs_share_is_made_once_for_a_network_whose_states_cannot_be_joine
     """It reads prompts in both directions."""
     model, sent, made = model_of(tokenizer, "decoder"), Sent(), []
     model.config["objectives"] = ["prefix"]
-    monkeypatch.setattr(writing, "shared_steps", lambda *given: made.append(given) or shared_steps(*given))
-    writers = Writers(model, sent, 256)
+    monkeypatch.setattr(generation, "shared_steps", lambda *given: made.append(given) or shared_steps(*given))
+    generators = TextGenerators(model, sent, 256)
     with torch.inference_mode():
         for name in ("1", "2"):
-            writers.add(Waiting(Job(name, "small", "generate", TEXTS[:1], {"greedy": True}), TEXTS[:1], 0))
-        while writers.rows:
-            writers.step()
+            generators.add(Waiting(Job(name, "small", "generate", TEXTS[:1], {"greedy": True}), TEXTS[:1], 0))
+        while generators.rows:
+            generators.step()
     assert len(made) == 1 and [len(events) for events in sent.events.values()] == [2, 2]

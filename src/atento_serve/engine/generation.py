@@ -19,7 +19,7 @@ from atento.decoding.lane import Lane
 from atento.decoding.token_loop import Drawn, Output
 from atento.model import Model
 from atento.tasks.task_model import Continuing, tokenizer_of
-from atento.tasks.text_writing import Writer, Writing, WrittenText
+from atento.tasks.text_generation import GeneratedText, GenerationJob, TextGenerator
 from atento.text.streaming import TextStream
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
@@ -28,14 +28,14 @@ from atento_serve.engine.requests import (
     Waiting,
     beam_of,
     fits_lane,
+    generation_jobs_of,
+    generator_for,
     is_one_output,
     outputs_of,
     width_of,
-    writer_for,
-    writings_of,
 )
 from atento_serve.engine.searches import PART, Searches, shared_steps
-from atento_serve.jobs import Job, Piece, Result, Usage, WrittenOutput
+from atento_serve.jobs import GeneratedOutput, Job, Piece, Result, Usage
 
 P = TypeVar("P")
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
@@ -45,9 +45,9 @@ MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has 
 class _Text:
     """One text of a job: its outputs in the lane, and the stream of its output if that is sent in pieces."""
 
-    of: "_Written"
+    of: "_Generated"
     number: int
-    writing: Writing | None
+    generation: GenerationJob | None
     outputs: list[Output] = field(default_factory=list)
     stream: TextStream | None = None
     unsent: list[Drawn] = field(default_factory=list)  # tokens whose text the stream holds back
@@ -55,11 +55,11 @@ class _Text:
 
 
 @dataclass(eq=False)
-class _Written:
+class _Generated:
     """A job that is being written: its texts, the numbers of those that are not done, its searches if it has any."""
 
     waiting: Waiting
-    writer: Writer
+    generator: TextGenerator
     texts: list[_Text] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
     searches: Searches | None = None
@@ -72,7 +72,7 @@ class _Written:
         return self.waiting.job
 
 
-class Writers:
+class TextGenerators:
     """The jobs of one model that are being written.
 
     Args:
@@ -83,8 +83,8 @@ class Writers:
 
     def __init__(self, model: Model, outbox: Outbox, most_tokens: int) -> None:
         self.model, self.outbox, self.most_tokens = model, outbox, most_tokens
-        self._writer = lru_cache(maxsize=256)(partial(writer_for, model))
-        self._written: dict[str, _Written] = {}
+        self._writer = lru_cache(maxsize=256)(partial(generator_for, model))
+        self._written: dict[str, _Generated] = {}
         self._of_output: dict[int, _Text] = {}  # by the id of the output
         self._lane: Lane | None = None
         self._searches: Searches | None = None
@@ -98,7 +98,7 @@ class Writers:
     @property
     def is_full(self) -> bool:
         """Whether further jobs should wait, because the memory of their states grows with the outputs."""
-        outputs = sum(len(written.open) * width_of(written.writer.strategy) for written in self._written.values())
+        outputs = sum(len(written.open) * width_of(written.generator.strategy) for written in self._written.values())
         return outputs >= MOST_ROWS
 
     @property
@@ -121,16 +121,16 @@ class Writers:
     def _add(self, waiting: Waiting) -> None:
         job = waiting.job
         self._begin()
-        writer, inputs = writings_of(self._writer, job, waiting.items, self.most_tokens)
-        written = _Written(waiting, writer, open=set(range(len(inputs))))
+        generator, inputs = generation_jobs_of(self._writer, job, waiting.items, self.most_tokens)
+        written = _Generated(waiting, generator, open=set(range(len(inputs))))
         written.texts = [_Text(written, number, writing) for number, writing in enumerate(inputs)]
         self._written[job.id] = written
-        searched = [text for text in written.texts if text.writing is not None]
+        searched = [text for text in written.texts if text.generation is not None]
         for text in written.texts:
-            if text.writing is None:  # a source that is blank, or has no words to translate
-                self._finish(text, [writer.unsearched(waiting.items[text.number])], [[]])
-        is_one = is_one_output(writer)
-        if self._lane is not None and fits_lane(writer):
+            if text.generation is None:  # a source that is blank, or has no words to translate
+                self._finish(text, [generator.passthrough(waiting.items[text.number])], [[]])
+        is_one = is_one_output(generator)
+        if self._lane is not None and fits_lane(generator):
             self._join_lane(searched)
         elif is_one and job.stream and not job.log_probs:
             self._start(written, self._stream, searched)
@@ -139,9 +139,9 @@ class Writers:
         else:
             self._start(written, self._search, _by_limit(searched))
 
-    def _start(self, written: _Written, write: Callable[[P], None], parts: Sequence[P]) -> None:
+    def _start(self, written: _Generated, write: Callable[[P], None], parts: Sequence[P]) -> None:
         """Let a search write each of the parts of a job."""
-        written.searches = self._exact if written.writer.decoding.exact else self._searches
+        written.searches = self._exact if written.generator.decoding.exact else self._searches
         assert written.searches is not None
         written.running = [written.searches.start(partial(write, part)) for part in parts]
 
@@ -201,15 +201,15 @@ class Writers:
 
     def _join_lane(self, texts: Sequence[_Text]) -> None:
         for text in texts:
-            assert self._lane is not None and text.writing is not None
-            text.outputs = outputs_of(text.writing, text.of.job.log_probs or 0)
+            assert self._lane is not None and text.generation is not None
+            text.outputs = outputs_of(text.generation, text.of.job.log_probs or 0)
             if text.of.job.stream and len(text.outputs) == 1:
                 text.stream = self._stream_of(text)
             self._of_output |= {id(output): text for output in text.outputs}
             self._lane.add(text.outputs)
 
     def _stream_of(self, text: _Text) -> TextStream:
-        return TextStream(self._tokenizer, stop=text.of.writer.decoding.stop)
+        return TextStream(self._tokenizer, stop=text.of.generator.decoding.stop)
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
         """Take the token that an output got; whatever fails is a fault of its job alone."""
@@ -230,7 +230,7 @@ class Writers:
         if output.has_ended:
             del self._of_output[id(output)]
             if not any(id(other) in self._of_output for other in text.outputs):
-                outputs = [text.of.writer.written_text(other.hypothesis) for other in text.outputs]
+                outputs = [text.of.generator.generated_text(other.hypothesis) for other in text.outputs]
                 self._finish(text, outputs, [_tops(other.drawn) for other in text.outputs])
 
     def _send_piece(self, text: _Text, stream: TextStream, drawn: Drawn | None, *, is_last: bool) -> None:
@@ -256,36 +256,36 @@ class Writers:
 
     def _takes(self, texts: Sequence[_Text]) -> bool:
         """Whether the beams of some texts join others of their width."""
-        beams = [beam_of(text.writing) for text in texts if text.writing is not None]
+        beams = [beam_of(text.generation) for text in texts if text.generation is not None]
         return all(beam is not None and self._searches is not None and self._searches.takes(beam) for beam in beams)
 
     def _search(self, texts: Sequence[_Text]) -> None:
         """Write the outputs of texts of one limit by a search of their own."""
         with self._failing(texts[0]):
-            inputs = {text.number: text.writing.ids for text in texts if text.writing is not None}
-            writer = _writer(texts[0])
-            results = writer.written([inputs.get(number, []) for number in range(max(inputs) + 1)])
+            inputs = {text.number: text.generation.ids for text in texts if text.generation is not None}
+            generator = _writer(texts[0])
+            results = generator.written([inputs.get(number, []) for number in range(max(inputs) + 1)])
             for text in texts:
-                outputs = results[text.number] or ([] if writer.is_prompt else [writer.unsearched("")])
+                outputs = results[text.number] or ([] if generator.is_prompt else [generator.passthrough("")])
                 self._finish(text, outputs, self._tops_beside(text, outputs))
 
     def _beam(self, text: _Text) -> None:
         """Write the output of a text by a beam in a lane."""
         with self._failing(text):
-            assert text.writing is not None and text.of.searches is not None
-            asked = beam_of(text.writing)
+            assert text.generation is not None and text.of.searches is not None
+            asked = beam_of(text.generation)
             assert asked is not None
             for _ in text.of.searches.beam_steps(asked, each=False):
                 pass
-            outputs = [text.of.writer.written_text(asked.results[0][0])]
+            outputs = [text.of.generator.generated_text(asked.results[0][0])]
             self._finish(text, outputs, self._tops_beside(text, outputs))
 
     def _stream(self, text: _Text) -> None:
         """Write the output of a text by a beam or with a draft, and send what is certain of it after each step."""
         with self._failing(text):
-            assert text.writing is not None
-            text.stream, drawn, writer = self._stream_of(text), list[Drawn](), _writer(text)
-            for token in replace(text.writing, writer=writer).tokens():
+            assert text.generation is not None
+            text.stream, drawn, generator = self._stream_of(text), list[Drawn](), _writer(text)
+            for token in replace(text.generation, generator=generator).tokens():
                 drawn.append(Drawn(0, 0, token.id, token.log_prob, token.end))
                 self._send_piece(text, text.stream, drawn[-1], is_last=False)
             self._send_piece(text, text.stream, None, is_last=True)
@@ -293,9 +293,9 @@ class Writers:
                 [token.id for token in drawn if token.end != "eos"],
                 [token.log_prob for token in drawn],
                 bool(drawn) and drawn[-1].end in ("eos", "stop"),  # otherwise it reached its limit
-                writer.strategy.length_penalty if isinstance(writer.strategy, Beam) else 0.0,
+                generator.strategy.length_penalty if isinstance(generator.strategy, Beam) else 0.0,
             )
-            self._finish(text, [writer.written_text(output)], [[]])
+            self._finish(text, [generator.generated_text(output)], [[]])
 
     @contextmanager
     def _failing(self, text: _Text) -> Iterator[None]:
@@ -306,16 +306,16 @@ class Writers:
             if self._written.pop(text.of.job.id, None) is not None:
                 self.outbox.fail(text.of.job.id, error)
 
-    def _tops_beside(self, text: _Text, outputs: Sequence[WrittenText]) -> list[list[Top]]:
+    def _tops_beside(self, text: _Text, outputs: Sequence[GeneratedText]) -> list[list[Top]]:
         """The likeliest tokens at the places of the outputs of a text, if they are asked for: by another pass."""
-        writing, count = text.writing, text.of.job.log_probs
-        if writing is None or not count:
+        generation, count = text.generation, text.of.job.log_probs
+        if generation is None or not count:
             return [[] for _ in outputs]
-        return [most_probable_beside(self.model, writing.ids, output.hypothesis.ids, count) for output in outputs]
+        return [most_probable_beside(self.model, generation.ids, output.hypothesis.ids, count) for output in outputs]
 
     # The end of a text, and of a job
 
-    def _finish(self, text: _Text, outputs: list[WrittenText], tops: Sequence[list[Top]]) -> None:
+    def _finish(self, text: _Text, outputs: list[GeneratedText], tops: Sequence[list[Top]]) -> None:
         """Send the outputs of a text, with the likeliest tokens at each of their places, unless its job has failed."""
         written, job = text.of, text.of.job
         if job.id not in self._written:  # it was cancelled or failed
@@ -352,17 +352,17 @@ class Writers:
                 self.fail(job_id, error)
 
 
-def _writer(text: _Text) -> Writer:
+def _writer(text: _Text) -> TextGenerator:
     """What writes for a text by the searches of its job."""
-    assert text.writing is not None and text.of.searches is not None
-    return replace(text.writing.writer, steps=text.of.searches)
+    assert text.generation is not None and text.of.searches is not None
+    return replace(text.generation.generator, steps=text.of.searches)
 
 
 def _by_limit(texts: Sequence[_Text]) -> list[list[_Text]]:
     """The texts of each limit of tokens, which one search can write."""
     groups: dict[int | None, list[_Text]] = {}
     for text in texts:
-        limit = None if text.writing is None else text.writing.writer.decoding.max_new_tokens
+        limit = None if text.generation is None else text.generation.generator.decoding.max_new_tokens
         groups.setdefault(limit, []).append(text)
     return list(groups.values())
 
@@ -372,7 +372,7 @@ def _tops(drawn: Sequence[Drawn]) -> list[Top]:
     return [token.top for token in drawn if token.end != "eos"]
 
 
-def _value(written: WrittenText, tokens: list[str], lead: str) -> WrittenOutput:
+def _value(written: GeneratedText, tokens: list[str], lead: str) -> GeneratedOutput:
     """An output as plain data."""
     hypothesis = written.hypothesis
     return {

@@ -1,6 +1,6 @@
 """Translations that keep the terms of a glossary, and what must not change: the searches that it takes, in their order.
 
-`keeping` asks for translations and alignments and knows no model, so that the service can ask its processes for them.
+`protected_outputs` asks for translations and alignments and knows no model: the service asks its processes for them.
 """
 
 import re
@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from atento.text.glossary import Glossary, Met, has_spaces
-from atento.text.kept_spans import Kept, Link, has_words
+from atento.text.protected_spans import Link, ProtectedText, has_words
 from atento.text.words import word_spans
 
 MOST_FORMS = 4  # of a term, that are tried
@@ -56,7 +56,9 @@ Asking = Generator[Translate | Align, Any, Result]
 """Asks for translations and alignments; what comes back is `Outputs`, or a list of links for each pair."""
 
 
-def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, tags: bool = False) -> Asking[Outputs]:
+def protected_outputs(
+    texts: Sequence[str], glossary: Glossary | None, *, protect: bool, tags: bool = False
+) -> Asking[Outputs]:
     """The translations of texts, which keep terms and spans.
 
     Args:
@@ -68,13 +70,16 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, t
     """
     # tags are always taken out beside words, the other spans only where an output has lost one
     taken = [(protect or tags) and has_words(text) for text in texts]
-    kept = [Kept.of(text, tags_only=True) if out else Kept(text, (), text) for text, out in zip(texts, taken)]
+    kept = [
+        ProtectedText.of(text, tags_only=True) if out else ProtectedText(text, (), text)
+        for text, out in zip(texts, taken)
+    ]
     outputs: Outputs = yield Translate([one.bare for one in kept], rows=[*range(len(kept))])
 
     def without_spans(lost: list[int]) -> Asking[None]:
         """Translate texts whose outputs lack a span again, without their spans."""
         for number in lost:
-            kept[number] = Kept.of(texts[number])
+            kept[number] = ProtectedText.of(texts[number])
         again: Outputs = (yield Translate([kept[number].bare for number in lost], rows=lost)) if lost else []
         for number, rows in zip(lost, again):
             outputs[number] = rows
@@ -93,8 +98,12 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, t
     yield from without_spans([number for number in range(len(kept)) if is_lost(number)])
     changed = yield from with_terms(range(len(kept)))
     # a search for a term may lose a span that stayed in the text, if it is not in the term, as 24/7 is
-    lost = [n for n in changed if is_lost(n) and len(Kept.of(texts[n]).spans) > len(kept[n].spans)]
-    lost = [n for n in lost if glossary and not any(Kept.of(m.term.source).spans for m in glossary.find(kept[n].bare))]
+    lost = [n for n in changed if is_lost(n) and len(ProtectedText.of(texts[n]).spans) > len(kept[n].spans)]
+    lost = [
+        n
+        for n in lost
+        if glossary and not any(ProtectedText.of(m.term.source).spans for m in glossary.find(kept[n].bare))
+    ]
     yield from without_spans(lost)
     yield from with_terms(lost)
     with_spans = [number for number, one in enumerate(kept) if one.spans]

@@ -27,25 +27,25 @@ from atento.inference.plain import padded
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import check_lengths, warn_of_context
-from atento.text.kept_spans import has_words
+from atento.text.protected_spans import has_words
 
 _CACHES = 1 << 30  # bytes of keys and values of all batches that are decoded at a time
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
 
 
 @dataclass(frozen=True)
-class WrittenText:
+class GeneratedText:
     """An output text with its hypothesis."""
 
     text: str
     hypothesis: Hypothesis
 
     def __repr__(self) -> str:
-        return f"WrittenText({reprlib.repr(self.text)}, score={self.hypothesis.score:.4f})"
+        return f"GeneratedText({reprlib.repr(self.text)}, score={self.hypothesis.score:.4f})"
 
 
 @dataclass(frozen=True)
-class Writer:
+class TextGenerator:
     """Writes the outputs of one call: all that the search for them takes, but for the texts.
 
     The outputs of a text do not depend on the other texts: its seed comes from `decoding.seed` and its number.
@@ -79,7 +79,7 @@ class Writer:
         first: int | Sequence[int] = 0,
         trace: Trace | None = None,
         each: Sequence[Constraints] = (),
-    ) -> list[list[WrittenText]]:
+    ) -> list[list[GeneratedText]]:
         """The outputs for each text, best first; a source that is not searched has one.
 
         The `n_best` outputs of a beam or of minimum Bayes risk have different texts; `_fill_up` searches again where a
@@ -92,13 +92,13 @@ class Writer:
             texts: as `encode` takes them.
             first: the number of the first one, where these are part of more, or those of all.
             trace: records the search, for one text.
-            each: the constraints of each text, if these are not the writer's.
+            each: the constraints of each text, if these are not the generator's.
 
         Raises UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
         take, or a trace of several texts.
         """
         results = self.written(self.encode(texts), first, trace, each)
-        return results if self.is_prompt else [found or [self.unsearched(text)] for text, found in zip(texts, results)]
+        return results if self.is_prompt else [found or [self.passthrough(text)] for text, found in zip(texts, results)]
 
     def written(
         self,
@@ -106,7 +106,7 @@ class Writer:
         first: int | Sequence[int] = 0,
         trace: Trace | None = None,
         each: Sequence[Constraints] = (),
-    ) -> list[list[WrittenText]]:
+    ) -> list[list[GeneratedText]]:
         """As `write`, for inputs; one without ids has no outputs."""
         if trace is not None and len(inputs) != 1:
             raise UsageError(f"a trace is of one text: got {len(inputs)}")
@@ -118,11 +118,13 @@ class Writer:
         if beam is not None:  # request all hypotheses: several may be the same text in other tokens
             strategy = beam = replace(beam, n_best=beam.width)
 
-        def searched(strategy: Strategy, rows: list[int]) -> list[list[WrittenText]]:
-            writings = [self.writing(inputs[row], numbers[row], each[row] if each else None) for row in rows]
-            return self._searched(writings, strategy, trace, early)
+        def searched(strategy: Strategy, rows: list[int]) -> list[list[GeneratedText]]:
+            generation_jobs = [
+                self.generation_job(inputs[row], numbers[row], each[row] if each else None) for row in rows
+            ]
+            return self._searched(generation_jobs, strategy, trace, early)
 
-        results: list[list[WrittenText]] = [[] for _ in inputs]
+        results: list[list[GeneratedText]] = [[] for _ in inputs]
         for row, outputs in results_of(
             lengths,
             self.decoding.batch_tokens // self.decoding.rows,
@@ -131,7 +133,7 @@ class Writer:
             most=self._at_once(lengths),
             shared=True,
             pack=lambda outputs: [asdict(output) for output in outputs],
-            unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
+            unpack=lambda values: [GeneratedText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
         ):
             results[row] = outputs if beam is None else _distinct(outputs, self.decoding.n_best)
         if beam is not None:
@@ -154,35 +156,35 @@ class Writer:
             tokens = max(tokens, min(self.decoding.batch_tokens // length, outputs) * (length + limit))
         return _CACHES // (8 * self.config.n_layers * self.config.d_model * tokens)
 
-    def writings(self, texts: Sequence[Any], first: int = 0) -> "list[Writing | None]":
-        """What is searched for each text, each by itself; None: its output is `unsearched`."""
-        return [self.writing(ids, first + n) if ids else None for n, ids in enumerate(self.encode(texts))]
+    def generation_jobs(self, texts: Sequence[Any], first: int = 0) -> "list[GenerationJob | None]":
+        """What is searched for each text, each by itself; None: its output is `passthrough`."""
+        return [self.generation_job(ids, first + n) if ids else None for n, ids in enumerate(self.encode(texts))]
 
-    def writing(self, ids: Sequence[int], row: int, constraints: Constraints | None = None) -> "Writing":
+    def generation_job(self, ids: Sequence[int], row: int, constraints: Constraints | None = None) -> "GenerationJob":
         """What is searched for text number `row`, with constraints of its own or not. Raises UsageError: as `write`."""
         constraints = constraints or self.constraints
         limit = token_limit(
             len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=constraints.length
         )
         draws = self.decoding.samples or self.decoding.mbr is not None  # other searches read no seed
-        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row) if draws else 0, constraints)
+        return GenerationJob(self, list(ids), limit, row_seed(self.decoding.seed, row) if draws else 0, constraints)
 
-    def unsearched(self, text: str) -> WrittenText:
+    def passthrough(self, text: str) -> GeneratedText:
         """The output of a source that has no ids: empty, or with `words_only` the text itself if it is not blank."""
         as_it_is = self.words_only and bool(text.strip()) and not has_words(text)
-        return WrittenText(text if as_it_is else "", Hypothesis([], 0.0, 0.0, []))
+        return GeneratedText(text if as_it_is else "", Hypothesis([], 0.0, 0.0, []))
 
-    def written_text(self, hypothesis: Hypothesis) -> WrittenText:
+    def generated_text(self, hypothesis: Hypothesis) -> GeneratedText:
         """An output as text, without the strings that end it."""
         text = self.text(hypothesis.ids)
-        return WrittenText(
+        return GeneratedText(
             StopStrings(self.text, self.decoding.stop).cut(text) if self.decoding.stop else text, hypothesis
         )
 
-    def request(self, writings: "Sequence[Writing]", trace: Trace | None = None) -> Request:
+    def request(self, generation_jobs: "Sequence[GenerationJob]", trace: Trace | None = None) -> Request:
         """The options of a search for some texts side by side."""
-        decoding, each = self.decoding, [one.constraints for one in writings]
-        limits = [one.max_new_tokens for one in writings]
+        decoding, each = self.decoding, [one.constraints for one in generation_jobs]
+        limits = [one.max_new_tokens for one in generation_jobs]
         return Request(
             limits,
             decoding.min_new_tokens,
@@ -194,19 +196,19 @@ class Writer:
                 writing=self.config.writing,
                 max_new_tokens=limits,
             ),
-            seeds=tuple(one.seed for one in writings),
-            prompts=[one.ids for one in writings],
+            seeds=tuple(one.seed for one in generation_jobs),
+            prompts=[one.ids for one in generation_jobs],
             required=[one.required for one in each] if any(one.required for one in each) else None,
             stop=StopStrings(self.text, decoding.stop) if decoding.stop else None,
             trace=trace,
         )
 
     def _searched(
-        self, writings: "list[Writing]", strategy: Strategy, trace: Trace | None, early: list[int]
-    ) -> list[list[WrittenText]]:
+        self, generation_jobs: "list[GenerationJob]", strategy: Strategy, trace: Trace | None, early: list[int]
+    ) -> list[list[GeneratedText]]:
         """The outputs of some texts as one batch; `early` gets one entry an exact search that reached its limit."""
-        request = self.request(writings, trace)
-        ids, real = padded([one.ids for one in writings], self.config.pad_id, self.device)  # (B,S) each
+        request = self.request(generation_jobs, trace)
+        ids, real = padded([one.ids for one in generation_jobs], self.config.pad_id, self.device)  # (B,S) each
         shared: dict[str, Any] = {
             "max_new_tokens": request.max_new_tokens,
             "min_new_tokens": request.min_new_tokens,
@@ -227,7 +229,7 @@ class Writer:
         )
         if self.decoding.exact:  # begins with the score of the beam's outputs as a bound
             results = self._exact(ids, results, shared, early)
-        return [[self.written_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
+        return [[self.generated_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 
     def _exact(
         self, ids: Tensor, beam_results: list[list[Hypothesis]], shared: dict[str, Any], early: list[int]
@@ -252,10 +254,10 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Writing:
-    """One text that a writer writes for, with all that the search takes; no other text changes it."""
+class GenerationJob:
+    """One text that a generator writes for, with all that the search takes; no other text changes it."""
 
-    writer: Writer
+    generator: TextGenerator
     ids: list[int]
     max_new_tokens: int
     seed: int
@@ -263,41 +265,41 @@ class Writing:
 
     def tokens(self) -> Iterator[Token]:
         """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
-        writer, request = self.writer, self.writer.request([self])
-        assert isinstance(writer.strategy, Greedy | Sample | Beam)
+        generator, request = self.generator, self.generator.request([self])
+        assert isinstance(generator.strategy, Greedy | Sample | Beam)
         return stream(
-            writer.steps,
-            torch.tensor([self.ids], device=writer.device),
-            writer.strategy,
+            generator.steps,
+            torch.tensor([self.ids], device=generator.device),
+            generator.strategy,
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=request.min_new_tokens,
             eos_id=request.eos_ids,
             rules=request.rules,
-            required=writer.constraints.required,
+            required=generator.constraints.required,
             stop=request.stop,
             seed=request.seeds,
-            draft=writer.draft,
+            draft=generator.draft,
         )
 
 
-def _longest(outputs: Sequence[WrittenText]) -> int:
+def _longest(outputs: Sequence[GeneratedText]) -> int:
     """The most tokens of an output."""
     return max((len(output.hypothesis.ids) for output in outputs), default=0)
 
 
-def _distinct(outputs: Iterable[WrittenText], count: int) -> list[WrittenText]:
-    first: dict[str, WrittenText] = {}
+def _distinct(outputs: Iterable[GeneratedText], count: int) -> list[GeneratedText]:
+    first: dict[str, GeneratedText] = {}
     for output in outputs:
         first.setdefault(output.text, output)
     return list(first.values())[:count]
 
 
 def _fill_up(
-    results: list[list[WrittenText]],
+    results: list[list[GeneratedText]],
     lengths: Sequence[int],
     decoding: DecodingConfig,
     strategy: Beam,
-    searched: Callable[[Strategy, list[int]], list[list[WrittenText]]],
+    searched: Callable[[Strategy, list[int]], list[list[GeneratedText]]],
     device: torch.device,
 ) -> None:
     """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
@@ -316,7 +318,7 @@ def _fill_up(
         results[row] = [*results[row][:1], *_by_score(results[row][1:])]
 
 
-def _by_score(outputs: list[WrittenText]) -> list[WrittenText]:
+def _by_score(outputs: list[GeneratedText]) -> list[GeneratedText]:
     """Outputs by their scores, best first; those that were cut off stand behind those that ended."""
     return sorted(outputs, key=lambda one: (one.hypothesis.finished, one.hypothesis.score), reverse=True)
 

@@ -15,8 +15,8 @@ from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.splits import Split
 from atento.metrics import Score
 from atento.metrics.metric_table import quality, signed
+from atento.runs.baseline_learners import learners_of
 from atento.runs.prepare import Data, read_data
-from atento.runs.simple_learners import learners_of
 from atento.runs.task_heads import training_labels
 from atento.tasks.learned_metrics import load_learned
 from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of, usual_metrics

@@ -46,7 +46,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ProtectedText:
     """A text and its spans."""
 
     text: str  # the text
@@ -54,7 +54,7 @@ class Kept:
     bare: str  # the text without them
 
     @classmethod
-    def of(cls, text: str, *, tags_only: bool = False) -> "Kept":
+    def of(cls, text: str, *, tags_only: bool = False) -> "ProtectedText":
         """Take the spans out of a text, or its tags alone."""
         spans, bare, at, is_cut = list[Span](), "", 0, False
         for found in [*found_in(text, tags_only=tags_only), Found("", len(text), len(text))]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from atento.base.errors import MissingPartError, install_hint
-from atento.data.records.judged_documents import judged_documents, pairs_of
+from atento.data.records.qrels import pairs_of, qrels_of
 from atento.data.records.splits import Split
 from atento.metrics.score import Outputs
 from atento.text.sentences import split_sentences
@@ -75,12 +75,12 @@ def _overlap_of_pairs(train: Split) -> Predict:
 
 
 def _overlap_of_documents(train: Split) -> Predict:
-    return lambda split: [overlap(query, document) for query, document in pairs_of(judged_documents(split))]
+    return lambda split: [overlap(query, document) for query, document in pairs_of(qrels_of(split))]
 
 
 def _bm25(train: Split) -> Predict:
     """BM25 of the words of each query in a document, by the documents of the training data (k1 1.2, b 0.75)."""
-    documents = [words_of(text) for text in {document: None for _, document in pairs_of(judged_documents(train))}]
+    documents = [words_of(text) for text in {document: None for _, document in pairs_of(qrels_of(train))}]
     frequency, mean = Counter(word for words in documents for word in {*words}), np.mean([*map(len, documents)])
 
     def score(query: str, document: str) -> float:
@@ -90,7 +90,7 @@ def _bm25(train: Split) -> Predict:
         rarity = {word: (len(documents) + 1) / (frequency[word] + 0.5) for word in shares}
         return sum(float(np.log(rarity[word])) * share for word, share in shares.items())
 
-    return lambda split: [score(query, document) for query, document in pairs_of(judged_documents(split))]
+    return lambda split: [score(query, document) for query, document in pairs_of(qrels_of(split))]
 
 
 def _no_answer(train: Split) -> Predict:

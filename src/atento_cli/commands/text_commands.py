@@ -23,7 +23,7 @@ from atento_cli.output_paths import output_file
 
 if TYPE_CHECKING:
     from atento.model import Model
-    from atento.tasks.text_writing import WrittenText
+    from atento.tasks.text_generation import GeneratedText
 
 SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
 SourceLanguage = Annotated[
@@ -319,7 +319,7 @@ def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file
 
 def _outputs(
     loaded: "Model", lines: Sequence[str], request: _Request, first: int = 0
-) -> list[tuple[str, list[list["WrittenText"]]]]:
+) -> list[tuple[str, list[list["GeneratedText"]]]]:
     """Each line with the outputs of each of its parts, best first; `first` is the number of parts before."""
     write = getattr(loaded, _OUTPUTS[request.command])
     pieces = [_parts(line, request) for line in lines]
@@ -328,7 +328,7 @@ def _outputs(
     return [(line, [] if isinstance(line, BadLine) else outputs) for line, outputs in rows]
 
 
-def _terms(line: str, parts: Sequence[Sequence["WrittenText"]], request: _Request) -> dict[str, Any]:
+def _terms(line: str, parts: Sequence[Sequence["GeneratedText"]], request: _Request) -> dict[str, Any]:
     """The terms of a line as its object has them, which are counted; empty without a glossary."""
     if "glossary" not in request.options:
         return {}
@@ -338,7 +338,7 @@ def _terms(line: str, parts: Sequence[Sequence["WrittenText"]], request: _Reques
     return {"terms": report}
 
 
-def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
+def _show(outputs: Sequence[tuple[str, list[list["GeneratedText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
     key = "outputs" if request.command == "generate" else _OUTPUTS[request.command]  # in JSON
     has_draft = "draft" in request.options
