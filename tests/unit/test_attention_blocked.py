@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from atento.attention import attend, attention_weights, strips
+from atento.attention import attend, attention_weights, query_blocks
 from atento.attention.algebra import count
 from atento.attention.dropout import Randomness, pair_dropout
 from atento.attention.lowering import LoweredMask, lower
@@ -93,7 +93,7 @@ SCHEMES: dict[str, Callable[[], nn.Module]] = {
 @pytest.fixture(autouse=True)
 def short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of 16 queries, the fewest there are: every case here takes several, the last one ragged."""
-    monkeypatch.setattr(strips, "_PART_SCORES", 1)
+    monkeypatch.setattr(query_blocks, "_PART_SCORES", 1)
 
 
 def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
@@ -322,7 +322,9 @@ def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
 
 def strips_of(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) -> list[Any]:
     lowered = lower(mask, t, s, CPU)
-    return list(strips.strips(strips.QueryBlockCall(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads))
+    return list(
+        query_blocks.query_blocks(query_blocks.QueryBlockCall(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads)
+    )
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -330,7 +332,7 @@ def strips_of(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 
 def test_a19_strips_cover_every_query_that_sees_something_once(
     name: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strips, "_PART_SCORES", size)
+    monkeypatch.setattr(query_blocks, "_PART_SCORES", size)
     mask = MASKS[name]
     found = strips_of(mask, S, S, B, H)
     assert all(count(strip.keys) > 0 for strip in found)
@@ -344,7 +346,7 @@ def test_a19_strips_cover_every_query_that_sees_something_once(
 
 def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores made for 4,096 positions: half for causal, little for a window or packed texts; strips stay small."""
-    monkeypatch.setattr(strips, "_PART_SCORES", 1 << 16)
+    monkeypatch.setattr(query_blocks, "_PART_SCORES", 1 << 16)
     n = 4096
     packed = documents(torch.arange(n).view(1, -1) // 128)
     kept = blocks(torch.eye(n // 64).bool(), 64)
@@ -385,7 +387,7 @@ def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch)
     """At 1,024 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
     of one head, a small multiple of a strip; the plain equation makes the square."""
     n, size = 1024, 1 << 14
-    monkeypatch.setattr(strips, "_PART_SCORES", size)
+    monkeypatch.setattr(query_blocks, "_PART_SCORES", size)
     largest = {}
     for kernel in ("blocked", "plain"):
         q, k, v = (some(1, H, n, K, seed=seed, dtype=torch.float32).requires_grad_() for seed in range(3))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.attention import attend, observe, strips
+from atento.attention import attend, observe, query_blocks
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, causal, padding, window
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
@@ -79,7 +79,7 @@ MASKS: dict[str, Mask | None] = {
 def test_the_blocked_kernel_and_its_gradients_are_those_of_the_plain_one(
     mask: str, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strips, "_PART_SCORES", 1)  # strips of 16 queries
+    monkeypatch.setattr(query_blocks, "_PART_SCORES", 1)  # strips of 16 queries
     results = {}
     for kernel in ("plain", "blocked"):
         scheme, layer = scheme_and_layer(norm_eps=1e-7)
