@@ -56,15 +56,20 @@ def model_bits(model: str | atento.Model, read: bytes) -> float:
     return parts["nll"] * parts["tokens"] / log(2) / len(read)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print the bits of the validation and test stories."""
-    folder = Path(arguments[0])
+def compared(folder: Path, models: Sequence[str | atento.Model]) -> list[tuple[str, float, float]]:
+    """The n-gram model of the best order, then each model: its name, and bits of the validation and test stories."""
     train, *judged = ((folder / f"stories-{part}.txt").read_bytes() for part in ("train", "valid", "test"))
     orders = [bits(read, counts(train, read)) for read in judged]
     best = min(range(HIGHEST), key=orders[0].__getitem__)
-    rows = [(f"n-grams of order {best + 1}", *(each[best] for each in orders))]
-    rows += [(model, *(model_bits(model, read) for read in judged)) for model in arguments[1:]]
-    for name, valid, test in rows:
+    valid, test = (each[best] for each in orders)
+    first, last = judged
+    rows = [(str(model), model_bits(model, first), model_bits(model, last)) for model in models]
+    return [(f"n-grams of order {best + 1}", valid, test), *rows]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the bits of the validation and test stories."""
+    for name, valid, test in compared(Path(arguments[0]), arguments[1:]):
         sys.stdout.write(f"{name}: validation {valid:.3f}, test {test:.3f} bits a byte\n")
 
 
