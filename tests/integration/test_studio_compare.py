@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import atento
-from atento.metrics.text import chrf
+from atento.metrics.bleu import chrf
 from atento_serve.studio.screens.compare import apart, why_not_two
 from http_service import Served
 from studio_page import TEXT, StudioPage

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from atento.attention.dropout import Randomness
-from atento.attention.low_rank import AdaptedLinear, adapters_joined
+from atento.attention.lora import AdaptedLinear, adapters_joined
 from atento.base.errors import RecipeError, UsageError
 from atento.config.presets import preset
 from atento.config.sections.elmo_network import CBOWConfig

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from atento.attention.relative import ALiBi, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_disentangled import Disentangled
-from atento.attention.stretch import Stretch
+from atento.attention.rope_scaling import Stretch
 from atento.base.errors import UsageError
 
 __all__ = [

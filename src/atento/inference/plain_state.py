@@ -1,4 +1,4 @@
-"""The state of plain steps, and the join of such states: the plain twin of `joining` and `slots`."""
+"""The state of plain steps, and the join of such states: the plain twin of `joined_states` and `slots`."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 """
 
 from atento.metrics.answers import squad
+from atento.metrics.bleu import bleu, chrf, exact_match, ter
 from atento.metrics.calibration import calibration_error
 from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report, subset_accuracy
 from atento.metrics.confusion import ConfusionMatrix, confusion, confusion_of
@@ -17,7 +18,6 @@ from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.significance import PairedTest, paired_test
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
-from atento.metrics.text import bleu, chrf, exact_match, ter
 from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
 
 __all__ = [

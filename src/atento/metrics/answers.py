@@ -10,9 +10,9 @@ from unicodedata import category
 
 from atento.base.errors import UsageError
 from atento.base.nfc import tag_of
+from atento.metrics.bleu import is_spaceless, with_characters_apart
 from atento.metrics.label_counts import precision_recall_f1, summed
 from atento.metrics.score import Score, check_pairs
-from atento.metrics.text import is_spaceless, with_characters_apart
 
 ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -7,7 +7,7 @@ from typing import Any
 
 from atento.base.errors import UsageError
 from atento.base.nfc import nfc
-from atento.metrics.text import reference_streams
+from atento.metrics.bleu import reference_streams
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}\.0+")  # as pandas writes whole numbers of a column with a gap
 _NUMBERS = {"True": "1", "False": "0"}

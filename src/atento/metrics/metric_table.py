@@ -12,6 +12,7 @@ from typing import Literal
 from atento.base.errors import UsageError, nearest
 from atento.metrics import rankings
 from atento.metrics.answers import squad
+from atento.metrics.bleu import bleu, chrf, exact_match, ter
 from atento.metrics.calibration import calibration_error
 from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report, subset_accuracy
 from atento.metrics.correlation import pearson, spearman
@@ -19,7 +20,6 @@ from atento.metrics.learned_table import LEARNED, learned_name
 from atento.metrics.rouge import rouge, rouge_n
 from atento.metrics.score import Outputs, Score
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
-from atento.metrics.text import bleu, chrf, exact_match, ter
 from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
 from atento.metrics.vector_pairs import cosine_spearman
 

@@ -9,8 +9,8 @@ from importlib import import_module
 
 from atento.base.errors import MissingPartError, UsageError, nearest
 from atento.base.nfc import nfc
+from atento.metrics.bleu import References, Split, reference_streams, split_words
 from atento.metrics.score import Score, doubt
-from atento.metrics.text import References, Split, reference_streams, split_words
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SIDES = ("precision", "recall", "f")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from atento.base.errors import UsageError
+from atento.metrics.bleu import References
 from atento.metrics.metric_table import metric_named
 from atento.metrics.score import Score, resampled
-from atento.metrics.text import References
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
+from atento.metrics.bleu import References, Split, bleu, is_spaceless, reference_streams, split_words
 from atento.metrics.rouge import PARTS, rouge, sides_of
 from atento.metrics.score import Score
-from atento.metrics.text import References, Split, bleu, is_spaceless, reference_streams, split_words
 
 
 def token_f1(predictions: Sequence[str], references: References, *, lowercase: bool = False) -> Score:

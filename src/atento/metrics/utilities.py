@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from atento.base.errors import UsageError, nearest
+from atento.metrics.bleu import is_spaceless, sacrebleu_tokenizer, split_words
 from atento.metrics.ngrams import (
     Floats,
     Ints,
@@ -24,7 +25,6 @@ from atento.metrics.ngrams import (
     words,
 )
 from atento.metrics.rouge import word_finder
-from atento.metrics.text import is_spaceless, sacrebleu_tokenizer, split_words
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from atento.attention.low_rank import AdaptedLinear
+from atento.attention.lora import AdaptedLinear
 from atento.attention.multihead import Projection
 from atento.base.errors import RecipeError
 from atento.config.sections.initial import LoraConfig

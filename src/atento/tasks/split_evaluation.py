@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from atento.attention.low_rank import adapters_joined
+from atento.attention.lora import adapters_joined
 from atento.base.errors import AtentoWarning
 from atento.config.recipe import Recipe
 from atento.config.sections.decoding import DecodingConfig

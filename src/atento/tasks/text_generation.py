@@ -66,7 +66,7 @@ class TextGenerator:
     # a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names
     utility: Utility | None = None
     trained: int | None = None  # the most tokens of a text in training; longer inputs are counted in a warning
-    draft: Draft | None = None  # what proposes tokens (`drafts.draft_of`)
+    draft: Draft | None = None  # what proposes tokens (`model_outputs.draft_of`)
 
     @cached_property
     def strategy(self) -> Strategy:

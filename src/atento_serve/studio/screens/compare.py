@@ -11,7 +11,7 @@ from torch import Tensor
 from atento.base.errors import UsageError
 from atento.config.sections.decoding import DecodingOptions
 from atento.decoding.trace import Trace
-from atento.metrics.text import chrf
+from atento.metrics.bleu import chrf
 from atento.model import Model
 from atento.tasks.classification import classifications
 from atento.tasks.model_outputs import generator_of, writing_task
