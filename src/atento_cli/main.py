@@ -21,7 +21,7 @@ from atento.config.tables.verbs import VERBS
 from atento_cli.messages import CommandLineError, sentence
 from atento_cli.options import warnings_as_lines
 
- Each command and the module that registers it, in `commands/` or of another package, in the order of the help.
+# Each command and the module that registers it, in `commands/` or of another package, in the order of the help.
 COMMANDS = {
     "train": "train",
     "launch": "train",

@@ -1,4 +1,4 @@
-"""The weights that a run trains, their learning rate (schedules), the optimizers of a recipe and their state; loss scaling."""
+"""The weights that a run trains, the schedules of their learning rate, optimizers and their state; loss scaling."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
