@@ -41,14 +41,15 @@ Their licences are in `models/README.md`; no text of them is in this folder. Mos
 BY-SA and CC0, by their packages: whether a model of them falls under their terms is not settled everywhere."""
 TAUGHT = PAIRS.format(more="", count="680,000")
 LEARNED = PAIRS.format(more="dictionaries and sentences of Atento's own grammar, ", count="850,000")
-PHRASES = """ And 10,000 everyday pairs that a large language model wrote for this purpose without the held-out ones;
-14 of the 200 everyday sentences below share at least 0.6 of their words with one of them."""
+PHRASES = """ And 25,000 everyday pairs that a large language model wrote for this purpose without the held-out ones;
+54 of the 200 everyday sentences below share at least 0.6 of their words with one of them, 7 at least 0.8."""
 UNSURE = """idioms, slang, names that are also words, long sentences, everyday words that documentation lacks. A pronoun
 without its noun may get the wrong person or gender. It writes what is likely, not what is true: read what matters
 again."""
-READ = """ Of 100 of the everyday sentences, every second one of `everyday.tsv`, a reader found 64 right. Of the others:
-*it's so nice to finally meet you in person* became *é tão bom finalmente te encontrar na pessoa*, *The library is
-quieter* became *A biblioteca é mais alta*, and *the streets were full* became *as ruas estavam cheios*."""
+READ = """ Of 100 of the everyday sentences, every second one of `everyday.tsv`, a reader found 82 right (57 of the 74
+that share less than 0.6 of their words with a pair that it learned from). Of the others: *Good morning!* became *Boa
+manhã!*, *too sweet for my taste* became *doce demais para a minha prova*, and *The woman who lives next door is a
+well-known writer* became *A mulher que mora ao lado é um escritor bem conhecido*."""
 TAGGED = """It reads a sentence at a time, and knows written Brazilian Portuguese best: posts without capitals and
 accents, speech and old spelling are read worse."""
 PRETRAINED = "Its layers were first trained to fill masks, for an hour of one core, in the same and other free texts."
