@@ -2,7 +2,7 @@
 import { Refusal, about, call, remembering, setKey } from "./api.js";
 import { button, drop, fillMenu, make, menu } from "./dom.js";
 import { LANGUAGES, has, setLanguage, t } from "./i18n.js";
-import { firstExample } from "./examples.js";
+import { firstExample, isExample } from "./examples.js";
 import { InputStrip } from "./input_strip.js";
 import { download, saved } from "./save.js";
 import { GROUPS, SCREENS } from "./screens.js";
@@ -108,7 +108,7 @@ class Studio {
   }
 
   // Another model, with the screen that is shown.
-  choose(model) { this.state.set({ model, layer: null, head: null, kind: null, pin: null, part: null, at: null, target: null }); }
+  choose(model, more = {}) { this.state.set({ model, ...more, layer: null, head: null, kind: null, pin: null, part: null, at: null, target: null }); }
 
   helpDialog() {
     const keys = [["← →", "token"], ["↑ ↓", "layer"], ["[ ]", "head"], ["␣", "play"], ["/", "search"], ["?", "help"], ["Esc", "release"]];
@@ -250,7 +250,7 @@ class Studio {
       const key = make("input", { type: "password", autocomplete: "off", "aria-label": t("error.key") });
       parts.push(make("p", {}, key, " ", button(t("error.send"), () => { setKey(key.value); this.update(new Set()); })));
     } else if (error.code === "cannot_feed") {
-      if (error.offer) parts.push(make("p", {}, t(`needs.${this.shown}`)), button(t("offer.open", { model: error.offer }), () => this.choose(error.offer), { id: "offer" }));
+      if (error.offer) parts.push(make("p", {}, t(`needs.${this.shown}`)), button(t("offer.open", { model: error.offer }), () => this.choose(error.offer, isExample(this.state.get("text")) ? { text: null, second: null, question: null } : {}), { id: "offer" }));
       else if (error.offer === null) parts.push(make("p", {}, t(`needs.${this.shown}`), " ", t("offer.none")));
     } else {
       parts.push(button(t("error.again"), () => { this.failed.clear(); this.update(new Set()); }), " ",
