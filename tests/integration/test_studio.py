@@ -8,6 +8,7 @@ import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import numpy as np
@@ -84,6 +85,22 @@ def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, 
         "heads", **{name: value for name, value in state.items() if name != "screen"}
     )
     assert other.page.locator("#caption").text_content() == shown
+
+
+def test_a_link_is_copied_with_its_sentence_and_says_so(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="en-pt")
+    page, text = seen.page, seen.page.locator("textarea").first.input_value()
+    page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }")
+    page.locator(".save summary").click()
+    page.locator("#copy").click()
+    said = page.locator("[role=status].toast")
+    said.wait_for()
+    assert said.text_content() == "The link to this view is copied." and not page.locator("#copy").is_visible()
+    box, menu = said.bounding_box(), page.locator(".save summary").bounding_box()
+    assert 0 < box["y"] - menu["y"] < 80 and 0 < box["x"] and box["x"] + box["width"] <= 1280
+    copied = dict(parse_qsl(page.evaluate("copied").partition("#")[2]))
+    assert copied == {"screen": "heads", "model": "en-pt", "text": text} and "text" not in seen.state
+    said.wait_for(state="detached")
 
 
 def test_everything_is_reached_by_keys(browser: Any, studio: Served) -> None:

@@ -271,7 +271,13 @@ class Studio {
     this.opener.setAttribute("aria-expanded", String(open));
   }
 
-  say(text) { this.live.textContent = text; }
+  // Says something for two seconds, under the menus and to screen readers.
+  say(text) {
+    clearTimeout(this.silence);
+    this.live.textContent = text;
+    this.live.className = text ? "toast" : "unseen";
+    this.silence = setTimeout(() => { this.live.textContent = ""; this.live.className = "unseen"; }, 2000);
+  }
 
   // --- the shared token ---
 
@@ -331,9 +337,16 @@ class Studio {
     return true;
   }
 
+  // A link to what is shown, with its text also where that is the example to begin with, which the address leaves out.
+  get link() {
+    const { state, strip } = this, shown = strip.element.hidden ? [] : ["text", "second", "question"].filter((name) => state.get(name));
+    return `${location.href.split("#")[0]}#${new URLSearchParams({ ...state.values, ...Object.fromEntries(shown.map((name) => [name, state.get(name)])) })}`;
+  }
+
   async copy() {
+    this.close(null);
     try {
-      await navigator.clipboard.writeText(location.href);
+      await navigator.clipboard.writeText(this.link);
       this.say(t("bar.copied"));
     } catch {
       this.say(t("bar.not_copied"));
