@@ -176,7 +176,7 @@ def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Serve
     seen = StudioPage(browser, studio)
     wrong: list[tuple[dict[str, str], str]] = [
         ({"text": "a " * 600}, "text 0 has 6"),
-        ({"text": " "}, "give a text to look at: got an empty one"),
+        ({"text": " "}, "Type a sentence."),
         ({"model": "none"}, "there is no model 'none': Studio has lm, en-pt, encoder"),
         ({"layer": "9"}, "`layer` must be from 0 to 0 (-1 is the last): got 9"),
         ({"layer": "-1", "head": "0"}, "layers and heads count from 0: got -1 and 0"),
@@ -190,6 +190,19 @@ def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Serve
         assert said in seen.problem and "\n" not in seen.problem, state
         assert not seen.page.locator("#screen svg, #screen canvas, #screen details").first.is_visible()
         assert seen.go("heads", model="en-pt").problem == ""
+
+
+def test_an_emptied_text_is_asked_for_quietly(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("one", model="en-pt")
+    box, problem = seen.page.locator("textarea").first, seen.page.locator(".problem")
+    box.fill("")
+    problem.wait_for()
+    colour = problem.evaluate("one => getComputedStyle(one).backgroundColor")
+    assert seen.wait().problem == problem.text_content() == "Type a sentence." and colour == "rgba(0, 0, 0, 0)"
+    assert not seen.page.locator(".river").is_visible() and box.evaluate("one => one === document.activeElement")
+    box.fill(TEXT)
+    seen.page.locator(".river").wait_for()
+    assert seen.wait().problem == "" and seen.complaints == []
 
 
 def test_a_model_that_failed_is_asked_for_again_by_hand_alone(browser: Any, studio: Served) -> None:

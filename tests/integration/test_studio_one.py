@@ -298,6 +298,8 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     target = seen.wait().state["target"]
     expected = atento.load("micro-world-en-pt").translate(TEXT)
     assert target != expected and label in target.replace(" ", "")
+    chose = rf"You chose “{re.escape(label)}” \(.+ %\); it would write “.+” \(\d+\.\d %\), and reads “.+” most\."
+    assert re.fullmatch(chose, str(page.locator(".story").text_content()))
     page.locator("#reset").click()
     assert "target" not in seen.wait().state and "".join(page.locator("#line button").all_text_contents()).startswith(
         " O"

@@ -55,7 +55,7 @@ export class InputStrip {
         }
     this.target.label.hidden = !card?.writes;
     this.fitting = fitting(card);
-    fillMenu(this.examples.querySelector("select"), [["", t("input.choose")], ...this.fitting.map(({ language, text, second, question }, at) =>
+    fillMenu(this.examples.querySelector("select"), [["", t("input.examples")], ...this.fitting.map(({ language, text, second, question }, at) =>
       [at, `${LANGUAGES[language]}: ${[text, second ?? question].filter(Boolean).join(" · ")}`])], "");
     const toggle = (name) => check(t(`input.${name}`), state.on(name), (on) => state.set({ [name]: on }), { id: `toggle-${name}` });
     if (!this.toggles.contains(document.activeElement)) this.toggles.replaceChildren(...["hide", "words", "ids"].map(toggle));

@@ -63,7 +63,7 @@ class Studio {
     this.models = menu(t("bar.model"), [], "", (model) => this.choose(model), { id: "model" });
     this.second = menu(t("bar.second"), [], "", (b) => this.state.set({ b }), { id: "second" });
     this.badge = make("span", { class: "badge", id: "badge" });
-    const languages = menu(t("bar.language"), Object.entries(LANGUAGES), document.documentElement.lang, (language) => this.state.set({ language }), { id: "language" });
+    const languages = menu(t("bar.language"), Object.keys(LANGUAGES).map((one) => [one, one.slice(0, 2).toUpperCase()]), document.documentElement.lang, (language) => this.state.set({ language }), { id: "language" });
     const themes = menu(t("bar.theme"), ["", "light", "dark"].map((theme) => [theme, t(`theme.${theme || "system"}`)]),
       this.state.get("theme"), (theme) => this.state.set({ theme }), { id: "theme" });
     this.files = make("div", { class: "formats", role: "group", "aria-label": t("bar.save") }, make("span", {}, t("bar.save")), ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format))));
@@ -217,6 +217,10 @@ class Studio {
     this.strip.element.hidden = !row.text;
     this.honesty.hidden = !row.weights;
     this.strip.update();
+    if (row.text && row.name !== "tokens" && !this.state.get("text").trim()) {
+      this.strip.show(this.strip.trace = null);
+      throw new Refusal(t("input.empty"), "empty_text", 422);
+    }
     let trace = null;
     if (row.text === "only") this.strip.show(this.strip.trace = null);
     else if (row.text) {
@@ -242,6 +246,7 @@ class Studio {
     this.place.classList.toggle("refused", Boolean(error));
     this.problem.hidden = !error;
     this.problem.classList.toggle("offers", error?.code === "cannot_feed");
+    this.problem.classList.toggle("quiet", error?.code === "empty_text");
     if (!error) return;
     if (!(error instanceof Refusal)) console.error(error);
     const sentence = error instanceof Refusal ? error.message : t("error.page", { what: `${error.name}: ${error.message}` });
@@ -252,7 +257,7 @@ class Studio {
     } else if (error.code === "cannot_feed") {
       if (error.offer) parts.push(make("p", {}, t(`needs.${this.shown}`)), button(t("offer.open", { model: error.offer }), () => this.choose(error.offer, isExample(this.state.get("text")) ? { text: null, second: null, question: null } : {}), { id: "offer" }));
       else if (error.offer === null) parts.push(make("p", {}, t(`needs.${this.shown}`), " ", t("offer.none")));
-    } else {
+    } else if (error.code !== "empty_text") {
       parts.push(button(t("error.again"), () => { this.failed.clear(); this.update(new Set()); }), " ",
         make("small", {}, [error.code, error.number].filter(Boolean).join(" · ")));
     }
