@@ -235,6 +235,8 @@ class Studio {
       this.screen = Object.assign(row.make(this), { row });
       this.place.replaceChildren(this.screen.element);
     }
+    this.place.hidden = false;  // a drawing measures its room
+    this.place.classList.remove("refused");
     await this.screen.update(trace, changed, () => round === this.round);
     this.files.hidden = !this.screen.figure;
   }
