@@ -97,7 +97,7 @@ def test_a_link_is_copied_with_its_sentence_and_says_so(browser: Any, studio: Se
     said.wait_for()
     assert said.text_content() == "The link to this view is copied." and not page.locator("#copy").is_visible()
     box, menu = said.bounding_box(), page.locator(".save summary").bounding_box()
-    assert 0 < box["y"] - menu["y"] < 80 and 0 < box["x"] and box["x"] + box["width"] <= 1280
+    assert 0 < box["y"] - menu["y"] < 80 and box["x"] > 0 and box["x"] + box["width"] <= 1280
     copied = dict(parse_qsl(page.evaluate("copied").partition("#")[2]))
     assert copied == {"screen": "heads", "model": "en-pt", "text": text} and "text" not in seen.state
     said.wait_for(state="detached")
