@@ -8,6 +8,7 @@ import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import numpy as np
@@ -86,6 +87,22 @@ def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, 
     assert other.page.locator("#caption").text_content() == shown
 
 
+def test_a_link_is_copied_with_its_sentence_and_says_so(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="en-pt")
+    page, text = seen.page, seen.page.locator("textarea").first.input_value()
+    page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }")
+    page.locator(".save summary").click()
+    page.locator("#copy").click()
+    said = page.locator("[role=status].toast")
+    said.wait_for()
+    assert said.text_content() == "The link to this view is copied." and not page.locator("#copy").is_visible()
+    box, menu = said.bounding_box(), page.locator(".save summary").bounding_box()
+    assert 0 < box["y"] - menu["y"] < 80 and box["x"] > 0 and box["x"] + box["width"] <= 1280
+    copied = dict(parse_qsl(page.evaluate("copied").partition("#")[2]))
+    assert copied == {"screen": "heads", "model": "en-pt", "text": text} and "text" not in seen.state
+    said.wait_for(state="detached")
+
+
 def test_everything_is_reached_by_keys(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("heads", model="llama")
     keys, page = seen.page.keyboard, seen.page
@@ -159,7 +176,7 @@ def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Serve
     seen = StudioPage(browser, studio)
     wrong: list[tuple[dict[str, str], str]] = [
         ({"text": "a " * 600}, "text 0 has 6"),
-        ({"text": " "}, "give a text to look at: got an empty one"),
+        ({"text": " "}, "Type a sentence."),
         ({"model": "none"}, "there is no model 'none': Studio has lm, en-pt, encoder"),
         ({"layer": "9"}, "`layer` must be from 0 to 0 (-1 is the last): got 9"),
         ({"layer": "-1", "head": "0"}, "layers and heads count from 0: got -1 and 0"),
@@ -173,6 +190,19 @@ def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Serve
         assert said in seen.problem and "\n" not in seen.problem, state
         assert not seen.page.locator("#screen svg, #screen canvas, #screen details").first.is_visible()
         assert seen.go("heads", model="en-pt").problem == ""
+
+
+def test_an_emptied_text_is_asked_for_quietly(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("one", model="en-pt")
+    box, problem = seen.page.locator("textarea").first, seen.page.locator(".problem")
+    box.fill("")
+    problem.wait_for()
+    colour = problem.evaluate("one => getComputedStyle(one).backgroundColor")
+    assert seen.wait().problem == problem.text_content() == "Type a sentence." and colour == "rgba(0, 0, 0, 0)"
+    assert not seen.page.locator(".river").is_visible() and box.evaluate("one => one === document.activeElement")
+    box.fill(TEXT)
+    seen.page.locator(".river").wait_for()
+    assert seen.wait().problem == "" and seen.complaints == []
 
 
 def test_a_model_that_failed_is_asked_for_again_by_hand_alone(browser: Any, studio: Served) -> None:

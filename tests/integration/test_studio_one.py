@@ -298,6 +298,8 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     target = seen.wait().state["target"]
     expected = atento.load("micro-world-en-pt").translate(TEXT)
     assert target != expected and label in target.replace(" ", "")
+    chose = rf"You chose “{re.escape(label)}” \(.+ %\); it would write “.+” \(\d+\.\d %\), and reads “.+” most\."
+    assert re.fullmatch(chose, str(page.locator(".story").text_content()))
     page.locator("#reset").click()
     assert "target" not in seen.wait().state and "".join(page.locator("#line button").all_text_contents()).startswith(
         " O"
@@ -403,6 +405,17 @@ def test_a_screen_that_cannot_be_fed_offers_a_model_that_can(browser: Any, small
     assert "Fill needs a masked model." in str(seen.page.locator(".problem").text_content())
     seen.page.locator("#offer").click()
     assert seen.wait().problem == "" and seen.state == {"model": "micro-world-mlm", "screen": "fill"}
+
+
+def test_an_offer_for_labels_classifies_a_text_that_the_model_reads(browser: Any, small: Served) -> None:
+    for text, expected in ((None, "O gato vê a casa velha."), (TEXT, "O gato vê a casa velha."), ("It rains.", None)):
+        seen = StudioPage(browser, small).go("labels", model="atento-en-pt", **({"text": text} if text else {}))
+        offer = seen.page.locator("#offer")
+        assert offer.text_content() == "Open micro-world-tense"
+        offer.click()
+        assert seen.wait().problem == "" and seen.state["model"] == "micro-world-tense"
+        assert seen.page.locator("textarea").first.input_value() == (expected or text)
+    assert asked(small, "card", model="atento-pt-entities")["languages"] == ["pt"]
 
 
 def test_the_head_finds_screens_models_and_tokens(browser: Any, small: Served) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from atento.base.errors import AtentoError
 from atento.model import Model
+from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, read
 from atento_serve.studio.reasons import Reason
@@ -85,13 +86,15 @@ class _ScreenFields(Fields):
 
 
 def _offer(shelf: Shelf, fields: _ScreenFields) -> Values:
-    """The first model that can feed a screen; null: none can."""
-    screen = SCREENS.get(fields.screen, Screen())
+    """The first model that can feed a screen, for labels rather one that classifies single texts; null: none can."""
+    screen, first = SCREENS.get(fields.screen, Screen()), None
     for name in shelf.settings:
         with suppress(AtentoError, ServiceError):  # one that cannot be loaded is no offer
-            if screen.why_not(shelf.model(name)) is None:
-                return {"model": name}
-    return {"model": None}
+            if screen.why_not(model := shelf.model(name)) is None:
+                if fields.screen != "labels" or (verbs_of(model)[0] == "classify" and not model.config.get("pairs")):
+                    return {"model": name}
+                first = first or name
+    return {"model": first}
 
 
 FUNCTIONS: dict[str, Function] = {

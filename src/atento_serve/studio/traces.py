@@ -63,7 +63,7 @@ class Trace:
     record: AttentionRecord | None
     sides: dict[str, Tokens]
     target: str | None
-    # "encoder" or "decoder" -> the vectors (T,D) before and behind each layer
+    # "encoder" or "decoder" -> the vectors (T,D) before and after each layer
     streams: dict[str, list[Tensor]] = field(default_factory=dict)
 
     @property

@@ -1,7 +1,5 @@
 """The screen Classify and tag: the labels of a text or of two, or those of its words."""
 
-from collections.abc import Sequence
-
 from atento.model import Model
 from atento.tasks.classification import classifications
 from atento.tasks.tagging import Entity, tag_words
@@ -24,10 +22,8 @@ def _labels(shelf: Shelf, fields: TextFields) -> Values:
     shelf.check_text(model, fields.text, fields.second)
     verbs, found = verbs_of(model), dict[str, object]()
     if "classify" in verbs:
-        texts: Sequence[str] | Sequence[tuple[str, str]] = (
-            [(fields.text, fields.second)] if fields.second else [fields.text]
-        )
-        found["labels"] = [[one.name, one.probability] for one in classifications(model, texts)[0]]
+        said = classifications(model, [(fields.text, fields.second)] if fields.second else [fields.text])[0]
+        found["labels"] = [[one.name, one.probability] for one in said]
     if "tag" in verbs:
         entities, words = model.tag(fields.text), tag_words(model, fields.text)
         found |= {"entities": [_span(one) for one in entities], "words": [_span(one) for one in words]}

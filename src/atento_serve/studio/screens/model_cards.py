@@ -59,11 +59,11 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
 
 
 def _languages(model: Model, settings: ModelSettings) -> list[str]:
-    """The languages of the page whose texts the model reads: of a translator the source, by its settings or its name.
+    """The languages of the page whose texts the model reads: by its settings or its name, of a translator the source.
 
     Else those that its tokenizer knows best: with a third more tokens than in the other, a language is a foreign one.
     """
-    named = re.search(r"\b(en|pt)-(?:en|pt)\b", settings.name)
+    named = re.search(r"\b(en|pt)-", settings.name)
     source = settings.languages[0] if settings.languages else named[1] if named else ""
     if model.tokenizer is None or source in _SENTENCES:
         return [source] if source in _SENTENCES else list(_SENTENCES)

@@ -45,7 +45,7 @@ def why_not(model: Model) -> Reason | None:
 
 
 def _flow(shelf: Shelf, fields: TextFields) -> Values:
-    """The trace, and of each stack, by the places of its tokens: norms before and behind each layer, first vectors.
+    """The trace, and of each stack, by the places of its tokens: norms before and after each layer, first vectors.
 
     `ends` are the numbers of the one vector of a model that embeds texts; `pooled` is how tokens become one vector.
     """
@@ -105,7 +105,7 @@ def _vectors(trace: Trace, kind: str, place: int) -> list[Tensor]:
 def _said(shelf: Shelf, fields: PlaceFields) -> Values:
     """The tokens that are most probable at a place, [token, p, what is written with it], with the entropy in nats.
 
-    `layers` have, for the vectors before and behind each layer, the best tokens and the share of the one that follows.
+    `layers` have, for the vectors before and after each layer, the best tokens and the share of the one that follows.
     """
     model, trace = shelf.model(fields.model), trace_of(shelf, fields)
     kind = "decoder" if "decoder" in trace.streams else "encoder"

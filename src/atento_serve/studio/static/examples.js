@@ -18,6 +18,9 @@ const EXAMPLES = [
   { language: "pt-BR", text: "Os maridos entraram no hotel. Ana dormiu.", question: "Quem entrou no hotel?" },
 ];
 
+// Whether a text is one of the examples, which nobody typed.
+export function isExample(text) { return EXAMPLES.some((one) => one.text === text); }
+
 // The examples in the languages that a model reads, of the kind that its task takes; without a model, all sentences.
 export function fitting(card) {
   const asked = beside(card), kind = asked === "optional" ? (card.labels.includes("entailment") ? "second" : "") : asked;

@@ -40,6 +40,7 @@ export class InputStrip {
 
   // As many rows as the text takes, up to four.
   fit(box) {
+    if (!box.clientHeight) return;  // hidden
     box.rows = 1;
     while (box.rows < 4 && box.scrollHeight > box.clientHeight) box.rows += 1;
   }
@@ -48,14 +49,13 @@ export class InputStrip {
   update() {
     const { state, card } = this.studio;
     for (const name of ["text", "target"])
-      if (document.activeElement !== this[name].box || this[name].box.value.trim() === state.get(name).trim())
-        if (this[name].box.value !== state.get(name)) {
-          this[name].box.value = state.get(name);
-          this.fit(this[name].box);
-        }
+      if (document.activeElement !== this[name].box || this[name].box.value.trim() === state.get(name).trim()) {
+        if (this[name].box.value !== state.get(name)) this[name].box.value = state.get(name);
+        this.fit(this[name].box);  // also where it was set while it was hidden
+      }
     this.target.label.hidden = !card?.writes;
     this.fitting = fitting(card);
-    fillMenu(this.examples.querySelector("select"), [["", t("input.choose")], ...this.fitting.map(({ language, text, second, question }, at) =>
+    fillMenu(this.examples.querySelector("select"), [["", t("input.examples")], ...this.fitting.map(({ language, text, second, question }, at) =>
       [at, `${LANGUAGES[language]}: ${[text, second ?? question].filter(Boolean).join(" · ")}`])], "");
     const toggle = (name) => check(t(`input.${name}`), state.on(name), (on) => state.set({ [name]: on }), { id: `toggle-${name}` });
     if (!this.toggles.contains(document.activeElement)) this.toggles.replaceChildren(...["hide", "words", "ids"].map(toggle));

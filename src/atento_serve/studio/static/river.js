@@ -81,7 +81,7 @@ export class River {
   layout() {
     const { narrow, stacks, width } = this, gates = stacks.reduce((sum, { norms }) => sum + norms.length - 1, 0), two = stacks.length > 1;
     this.lane = narrow ? Math.min(40, (width - 12) / this.most) : Math.min(27, 430 / this.most);
-    const cells = narrow ? 20 : 34, out = this.written ? (narrow ? 34 : 64) : 8, end = narrow ? 150 : 264;
+    const cells = narrow ? 20 : 34, out = this.written ? (narrow ? (this.tilts(this.written) ? 60 : 34) : 64) : 8, end = narrow ? 150 : 264;
     const room = ({ labels }) => (narrow ? 56 : this.lane < 11 ? 14 : 20 + 7.4 * Math.min(9, Math.max(4, ...labels.map((one) => clean(one).length))));
     const fixed = stacks.reduce((sum, stack) => sum + room(stack) + cells, 0) + (two ? 134 : 0) + out + end;
     this.gap = narrow ? 0 : Math.max(48, Math.min(280, (width - fixed) / gates));
@@ -115,6 +115,9 @@ export class River {
     this.largest = Math.max(...stacks.flatMap(({ norms }) => norms.flat())) || 1;
   }
 
+  // Whether labels stand slantwise: side by side they have no room.
+  tilts(labels) { return this.narrow && labels.some((label) => label !== null && clean(label).length * 6.5 > this.lane); }
+
   across(place) { return this.from + this.lane * (place + 0.5); }
 
   spot(along, across) { return this.narrow ? `${round(across)},${round(along)}` : `${round(along)},${round(across)}`; }
@@ -132,7 +135,7 @@ export class River {
     return this.narrow ? (a, b) => `M${a},${start}C${a},${middle} ${b},${middle} ${b},${end}` : (a, b) => `M${start},${a}C${middle},${a} ${middle},${b} ${end},${b}`;
   }
 
-  // The outline of a token's band, whose width is the length of its vector before and behind each layer.
+  // The outline of a token's band, whose width is the length of its vector before and after each layer.
   band({ at, norms }, place) {
     const middle = this.across(place), half = (layer) => Math.max(0.3, 0.36 * this.lane * norms[layer][place] / this.largest);
     const side = (sign, layers) => layers.map((layer, n) => {
@@ -209,15 +212,15 @@ export class River {
   }
 
   names(stack) {
-    const shown = this.lane >= 11, tilt = this.narrow && stack.labels.some((label) => clean(label).length * 6.5 > this.lane);
-    const text = (along, place, label, about) => {
+    const shown = this.lane >= 11, leans = this.tilts(stack.labels), slants = this.tilts(this.written || []);
+    const text = (along, place, label, tilt, about) => {
       const [x, y] = this.narrow ? [this.across(place), along] : [along, this.across(place) + 4.5];
       return svg("text", { x, y, "text-anchor": this.narrow ? (tilt ? "start" : "middle") : "end", class: "name", ...(tilt ? { transform: `rotate(-60 ${x} ${y})` } : {}), ...about }, label);
     };
-    const own = stack.labels.map((label, place) => (shown ? text(stack.label, place, short(clean(label), tilt ? 7 : 9), {
+    const own = stack.labels.map((label, place) => (shown ? text(stack.label, place, short(clean(label), leans ? 7 : 9), leans, {
       "data-token": `${stack.side}-${place}`, class: `name ${stack.name}` }) : null));
     const behind = stack === this.stacks.at(-1) && this.written && shown ? this.written.map((label, place) => (label === null ? null :
-      text(this.out + (this.narrow ? 14 : 0), place, short(clean(label), 8), { "text-anchor": this.narrow ? "middle" : "start", transform: null, class: "name written", "data-token": `${stack.side}-${place}` }))) : [];
+      text(this.out + (slants ? 46 : this.narrow ? 14 : 0), place, short(clean(label), slants ? 7 : 8), slants, { ...(this.narrow ? {} : { "text-anchor": "start" }), class: "name written", "data-token": `${stack.side}-${place}` }))) : [];
     const head = stack === this.stacks[0] && !this.narrow ? this.part("pieces", this.texts.pieces, {}, svg("text", { class: "title", x: 4, y: 14 }, this.texts.pieces)) : null;
     return [head, ...own, ...behind].filter(Boolean);
   }
@@ -284,7 +287,7 @@ export class River {
 
   // From a token, or from all (`place` null), to what the model says: [label, share, value, press]; or to one vector of numbers.
   say(place, rows, places = [place], vector = null) {
-    const step = this.narrow ? Math.min(74, (this.width - 10) / Math.max(1, rows.length)) : 31, span = step * (rows.length - 1);
+    const wide = Math.max(74, ...rows.map(([label], at) => clean(label).length * (at ? 9 : 12.5) + 8)), step = this.narrow ? Math.min(wide, (this.width - 10) / Math.max(1, rows.length)) : 31, span = step * (rows.length - 1);
     const middle = places.length > 1 || this.narrow ? (this.narrow ? this.width / 2 : this.from + this.lane * this.most / 2) : this.across(places[0] ?? 0);
     const first = Math.max(this.narrow ? step / 2 + 4 : 36, Math.min(this.room - span - (this.narrow ? step / 2 + 4 : 18), middle - span / 2));
     const knot = this.tip + (places.length > 1 ? 34 : 0), source = places.length > 1 ? middle : this.across(places[0] ?? 0);
@@ -292,9 +295,9 @@ export class River {
     const end = knot + (this.narrow ? 58 : 52);
     const ending = this.part("end", this.texts.end, {}, svg("text", { class: "title", ...(this.narrow ? { x: this.width / 2, y: end + 62, "text-anchor": "middle" } : { x: this.size[0] - 6, y: 14, "text-anchor": "end" }) }, this.texts.end));
     this.fan.replaceChildren(...joined, ending, ...(vector ? this.summed(vector, knot, middle) : []), ...rows.flatMap(([label, share, value, press, about], at) => {
-      const across = first + at * step, big = at === 0 ? "said first" : "said";
+      const across = first + at * step, small = at > 0 || (this.narrow && clean(label).length * 12.5 > step), big = at === 0 ? `said first${small ? " long" : ""}` : "said";
       const [x, y] = this.narrow ? [across, end + 20] : [end + 8, across + (at === 0 ? 6 : 5)];
-      const words = svg("text", { x, y, class: big, "text-anchor": this.narrow ? "middle" : "start" }, short(clean(label), Math.floor((this.narrow ? step : this.size[0] - end - 66) / (at ? 9 : 12.5))));
+      const words = svg("text", { x, y, class: big, "text-anchor": this.narrow ? "middle" : "start" }, short(clean(label), Math.floor((this.narrow ? step : this.size[0] - end - 66) / (small ? 9 : 12.5))));
       const number = svg("text", { x: this.narrow ? x : this.size[0] - 6, y: this.narrow ? y + 17 : y, class: "tick", "text-anchor": this.narrow ? "middle" : "end" }, value);
       const hit = svg("rect", { class: "hit", ...(this.narrow ? { x: x - step / 2 + 2, y: y - 20, width: step - 4, height: 42 } : { x: x - 4, y: across - 14, width: this.size[0] - x, height: 28 }) });
       return [svg("path", { d: this.curve(knot - 2, source, end, across), class: "ray", pathLength: 1, "stroke-width": (1 + Math.max(0, share) * 15).toFixed(2) }),

@@ -2,7 +2,7 @@
 import { Refusal, about, call, remembering, setKey } from "./api.js";
 import { button, drop, fillMenu, make, menu } from "./dom.js";
 import { LANGUAGES, has, setLanguage, t } from "./i18n.js";
-import { firstExample } from "./examples.js";
+import { firstExample, isExample } from "./examples.js";
 import { InputStrip } from "./input_strip.js";
 import { download, saved } from "./save.js";
 import { GROUPS, SCREENS } from "./screens.js";
@@ -63,7 +63,7 @@ class Studio {
     this.models = menu(t("bar.model"), [], "", (model) => this.choose(model), { id: "model" });
     this.second = menu(t("bar.second"), [], "", (b) => this.state.set({ b }), { id: "second" });
     this.badge = make("span", { class: "badge", id: "badge" });
-    const languages = menu(t("bar.language"), Object.entries(LANGUAGES), document.documentElement.lang, (language) => this.state.set({ language }), { id: "language" });
+    const languages = menu(t("bar.language"), Object.keys(LANGUAGES).map((one) => [one, one.slice(0, 2).toUpperCase()]), document.documentElement.lang, (language) => this.state.set({ language }), { id: "language" });
     const themes = menu(t("bar.theme"), ["", "light", "dark"].map((theme) => [theme, t(`theme.${theme || "system"}`)]),
       this.state.get("theme"), (theme) => this.state.set({ theme }), { id: "theme" });
     this.files = make("div", { class: "formats", role: "group", "aria-label": t("bar.save") }, make("span", {}, t("bar.save")), ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format))));
@@ -108,7 +108,7 @@ class Studio {
   }
 
   // Another model, with the screen that is shown.
-  choose(model) { this.state.set({ model, layer: null, head: null, kind: null, pin: null, part: null, at: null, target: null }); }
+  choose(model, more = {}) { this.state.set({ model, ...more, layer: null, head: null, kind: null, pin: null, part: null, at: null, target: null }); }
 
   helpDialog() {
     const keys = [["← →", "token"], ["↑ ↓", "layer"], ["[ ]", "head"], ["␣", "play"], ["/", "search"], ["?", "help"], ["Esc", "release"]];
@@ -217,6 +217,10 @@ class Studio {
     this.strip.element.hidden = !row.text;
     this.honesty.hidden = !row.weights;
     this.strip.update();
+    if (row.text && row.name !== "tokens" && !this.state.get("text").trim()) {
+      this.strip.show(this.strip.trace = null);
+      throw new Refusal(t("input.empty"), "empty_text", 422);
+    }
     let trace = null;
     if (row.text === "only") this.strip.show(this.strip.trace = null);
     else if (row.text) {
@@ -231,6 +235,8 @@ class Studio {
       this.screen = Object.assign(row.make(this), { row });
       this.place.replaceChildren(this.screen.element);
     }
+    this.place.hidden = false;  // a drawing measures its room
+    this.place.classList.remove("refused");
     await this.screen.update(trace, changed, () => round === this.round);
     this.files.hidden = !this.screen.figure;
   }
@@ -242,6 +248,7 @@ class Studio {
     this.place.classList.toggle("refused", Boolean(error));
     this.problem.hidden = !error;
     this.problem.classList.toggle("offers", error?.code === "cannot_feed");
+    this.problem.classList.toggle("quiet", error?.code === "empty_text");
     if (!error) return;
     if (!(error instanceof Refusal)) console.error(error);
     const sentence = error instanceof Refusal ? error.message : t("error.page", { what: `${error.name}: ${error.message}` });
@@ -250,9 +257,9 @@ class Studio {
       const key = make("input", { type: "password", autocomplete: "off", "aria-label": t("error.key") });
       parts.push(make("p", {}, key, " ", button(t("error.send"), () => { setKey(key.value); this.update(new Set()); })));
     } else if (error.code === "cannot_feed") {
-      if (error.offer) parts.push(make("p", {}, t(`needs.${this.shown}`)), button(t("offer.open", { model: error.offer }), () => this.choose(error.offer), { id: "offer" }));
+      if (error.offer) parts.push(make("p", {}, t(`needs.${this.shown}`)), button(t("offer.open", { model: error.offer }), () => this.choose(error.offer, isExample(this.state.get("text")) ? { text: null, second: null, question: null } : {}), { id: "offer" }));
       else if (error.offer === null) parts.push(make("p", {}, t(`needs.${this.shown}`), " ", t("offer.none")));
-    } else {
+    } else if (error.code !== "empty_text") {
       parts.push(button(t("error.again"), () => { this.failed.clear(); this.update(new Set()); }), " ",
         make("small", {}, [error.code, error.number].filter(Boolean).join(" · ")));
     }
@@ -271,7 +278,13 @@ class Studio {
     this.opener.setAttribute("aria-expanded", String(open));
   }
 
-  say(text) { this.live.textContent = text; }
+  // Says something for two seconds, under the menus and to screen readers.
+  say(text) {
+    clearTimeout(this.silence);
+    this.live.textContent = text;
+    this.live.className = text ? "toast" : "unseen";
+    this.silence = setTimeout(() => { this.live.textContent = ""; this.live.className = "unseen"; }, 2000);
+  }
 
   // --- the shared token ---
 
@@ -331,9 +344,16 @@ class Studio {
     return true;
   }
 
+  // A link to what is shown, with its text also where that is the example to begin with, which the address leaves out.
+  get link() {
+    const { state, strip } = this, shown = strip.element.hidden ? [] : ["text", "second", "question"].filter((name) => state.get(name));
+    return `${location.href.split("#")[0]}#${new URLSearchParams({ ...state.values, ...Object.fromEntries(shown.map((name) => [name, state.get(name)])) })}`;
+  }
+
   async copy() {
+    this.close(null);
     try {
-      await navigator.clipboard.writeText(location.href);
+      await navigator.clipboard.writeText(this.link);
       this.say(t("bar.copied"));
     } catch {
       this.say(t("bar.not_copied"));

@@ -207,8 +207,9 @@ export class One {
     const threads = (this.threads[kind]?.at(-1) ?? []).filter(([row, column]) => row === at && !(source.spans[column] === null && source.spans.some(Boolean)) && (writes || column !== at));
     const [, most] = threads.reduce((best, one) => (one[2] > best[2] ? one : best), [0, -1, 0]), word = source.words.find(([, start, end]) => start <= most && most < end)?.[0];
     const joined = side.tokens.slice(0, at + (writes ? 0 : 1)).filter(([,,, special]) => !special).map(([label]) => label).join("").replaceAll(/[▁Ġ]/gu, " ").replaceAll("##", "").trim();
-    const [token, share] = writes ? [found.follows, found.layers.at(-1).share] : found.tokens[0], before = joined.split(" ").slice(-4).join(" ");
-    const values = { token: clean(token), share: percentage(share), before }, key = ends === "fill" ? "fill" : before ? "after" : "begins";
+    const [best, top] = found.tokens[0], [token, share] = writes ? [found.follows, found.layers.at(-1).share] : [best, top], before = joined.split(" ").slice(-4).join(" ");
+    const values = { token: clean(token), share: percentage(share), before, best: clean(best), most: percentage(top) };
+    const key = ends === "fill" ? "fill" : writes && this.studio.state.get("target") && best !== token ? "chose" : before ? "after" : "begins";
     return `${t(`one.story.${key}`, values)}${word ? t("one.story.reads", { word: clean(word) }) : ""}.`;
   }
 
