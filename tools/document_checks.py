@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 from atento.text.documents import Document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.protected_spans import Link
-from atento.text.span_protection import Output, Outputs, Translate, keeping
+from atento.text.span_protection import Output, Outputs, Translate, protected_outputs
 
 Translator = Callable[[Sequence[str]], list[str]]
 KINDS = {".html": "html", ".htm": "html", ".xhtml": "html", ".md": "md", ".markdown": "md", ".po": "po"}
@@ -74,7 +74,7 @@ def kind_of(name: str) -> str:
 
 def capitals(texts: Sequence[str]) -> list[str]:
     """A translator that writes in capitals: it spoils all that is handed to it and should not be."""
-    steps, answer = keeping(texts, None, protect=True), cast(Any, None)
+    steps, answer = protected_outputs(texts, None, protect=True), cast(Any, None)
     while True:
         try:
             asked = steps.send(answer)

@@ -44,7 +44,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "atento.config.presets": (),
     "atento.inference": (),
     "atento.decoding": ("generate.generate",),
-    "atento.metrics": ("confusion.confusion", "perplexity.perplexity", "retrieval.retrieval", "rouge.rouge"),
+    "atento.metrics": (
+        "bleu.bleu",
+        "confusion.confusion",
+        "perplexity.perplexity",
+        "retrieval.retrieval",
+        "rouge.rouge",
+    ),
     "atento.text": (),
     "atento.sklearn": ("_Trained",),  # whose arguments those of three estimators are
     "atento.notes": (),

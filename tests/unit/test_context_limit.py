@@ -53,14 +53,14 @@ def test_an_output_past_the_positions_is_warned_of_once_and_one_within_is_not(pr
 def test_in_the_service_an_output_ends_at_the_positions_and_a_longer_prompt_is_refused(preset: str) -> None:
     made = model(preset)
     job = Job("1", "m", "generate", [PROMPT, "ab"], {"max_new_tokens": 200, "greedy": True})
-    writer, inputs = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
-    assert writer.decoding.max_new_tokens == 200
+    generator, inputs = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
+    assert generator.decoding.max_new_tokens == 200
     for one in inputs:
         assert one is not None and one.max_new_tokens == LIMIT - len(one.ids)
-        assert one.writer.decoding.max_new_tokens == one.max_new_tokens
+        assert one.generator.decoding.max_new_tokens == one.max_new_tokens
     job = Job("2", "m", "generate", ["ab"], {"max_new_tokens": 2, "greedy": True})
-    writer, (short,) = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
-    assert short is not None and short.writer is writer and short.max_new_tokens == 2
+    generator, (short,) = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
+    assert short is not None and short.generator is generator and short.max_new_tokens == 2
     with pytest.raises(TooLong, match=f"at most {LIMIT} are read"):
         fitted(made, "generate", ["ab" * LIMIT], 512, "error")
     assert describe(made, {"input_tokens": 512, "output_tokens": 256}).max_new_tokens == LIMIT

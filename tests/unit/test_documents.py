@@ -19,7 +19,7 @@ from atento.base.errors import AtentoWarning, DataError, UsageError
 from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.protected_spans import Link
-from atento.text.span_protection import Output, Translate, keeping
+from atento.text.span_protection import Output, Translate, protected_outputs
 
 ROOT = Path(__file__).parents[2]
 SRT = "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000 X1:10\r\n- Hello.\r\n- {\\an8}Bye.\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n\r\n"
@@ -718,7 +718,7 @@ CATALOGUE = HEADER.replace('charset=UTF-8\\n"', 'charset=UTF-8\\n"\n"Plural-Form
 
 def stand_in(texts: list[str], *, reverse: bool = False) -> list[str]:
     """Translations in capitals, or with the words in reverse order, each linked with its own."""
-    steps, answer = keeping(texts, None, protect=True), None
+    steps, answer = protected_outputs(texts, None, protect=True), None
     while True:
         try:
             asked = steps.send(answer)

@@ -15,7 +15,7 @@ from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import choosing, filters, mask_predict, mbr, risk, token_loop
 from atento.decoding.beam import groups as beam
-from atento.metrics import answers, correlation, label_counts, text, token_overlap
+from atento.metrics import answers, correlation, label_counts, token_overlap
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
@@ -196,7 +196,7 @@ def three_orders(patch: Patch) -> None:
     def made(right: Any, tokenize: str, lowercase: bool, smooth: str, max_order: int, **named: Any) -> Any:
         return right(tokenize, lowercase, smooth, 3, **named)
 
-    wrapped(patch, text, "_bleu", made)
+    wrapped(patch, import_module("atento.metrics.bleu"), "_bleu", made)
 
 
 def no_penalty_for_brevity(patch: Patch) -> None:
