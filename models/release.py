@@ -62,7 +62,7 @@ ABOUT = {  # name -> licence, languages, what it is, its data, what it does badl
         LEARNED + PHRASES,
         UNSURE + READ,
     ),
-    "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", LEARNED, UNSURE),
+    "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", LEARNED + PHRASES, UNSURE),
     "atento-pt-entities": (
         *("cc-by-sa-3.0", "pt", "Finds people, organisations, places, dates, laws and cases in Portuguese texts."),
         f"LeNER-Br (MIT; courts and laws) and WikiANN (text CC BY-SA 3.0, tags ODC-BY). {PRETRAINED}",
