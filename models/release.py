@@ -42,7 +42,7 @@ BY-SA and CC0, by their packages: whether a model of them falls under their term
 TAUGHT = PAIRS.format(more="", count="680,000")
 LEARNED = PAIRS.format(more="dictionaries and sentences of Atento's own grammar, ", count="850,000")
 PHRASES = """ And 25,000 everyday pairs that a large language model wrote for this purpose without the held-out ones;
-54 of the 200 everyday sentences below share at least 0.6 of their words with one of them, 7 at least 0.8."""
+{near} of the 200 everyday sentences below share at least 0.6 of their words with one of them, {very} at least 0.8."""
 UNSURE = """idioms, slang, names that are also words, long sentences, everyday words that documentation lacks. A pronoun
 without its noun may get the wrong person or gender. It writes what is likely, not what is true: read what matters
 again."""
@@ -59,10 +59,16 @@ ABOUT = {  # name -> licence, languages, what it is, its data, what it does badl
         "apache-2.0",
         "en, pt",
         "Translates English into Brazilian Portuguese.",
-        LEARNED + PHRASES,
+        LEARNED + PHRASES.format(near=54, very=7),
         UNSURE + READ,
     ),
-    "atento-pt-en": ("apache-2.0", "en, pt", "Translates Portuguese into English.", LEARNED + PHRASES, UNSURE),
+    "atento-pt-en": (
+        "apache-2.0",
+        "en, pt",
+        "Translates Portuguese into English.",
+        LEARNED + PHRASES.format(near=45, very=6),
+        UNSURE,
+    ),
     "atento-pt-entities": (
         *("cc-by-sa-3.0", "pt", "Finds people, organisations, places, dates, laws and cases in Portuguese texts."),
         f"LeNER-Br (MIT; courts and laws) and WikiANN (text CC BY-SA 3.0, tags ODC-BY). {PRETRAINED}",
