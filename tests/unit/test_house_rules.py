@@ -229,7 +229,7 @@ def test_the_design_record_has_the_same_rooms_lowest_first() -> None:
     for name, said in rows:
         may = ROOMS[name] & built
         assert may <= above, name
-        assert said == "rooms above" or set(re.findall(r"`(\w+)`", said)) == may, name
+        assert said == "those above" or set(re.findall(r"`(\w+)`", said)) == may, name
         above.add(name)
 
 
