@@ -198,10 +198,6 @@ class DecodingConfig(Section, path="decoding."):
             raise RecipeError(
                 f"`decoding.required_words` takes at most {MOST_REQUIRED} words: got {len(set(self.required_words))}"
             )
-        self._check_together()
-
-    def _check_together(self) -> None:
-        """Raises RecipeError: values that exclude each other."""
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise RecipeError(
                 "`decoding.min_new_tokens` must not exceed `max_new_tokens`: "

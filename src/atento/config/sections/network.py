@@ -140,14 +140,6 @@ class NetworkConfig(Section):
             raise RecipeError(
                 f"`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got {shared} and {self.n_heads}"
             )
-        self._check_positions()
-        self._check_layers()
-        if self.writing is not None:
-            self.writing.check(self.vocab_size)
-
-    def _check_positions(self) -> None:
-        """That position schemes name heads and layers that there are."""
-        shared = self.attention.n_kv_heads
         for scheme in self.schemes:
             _check_numbers("positions.heads", scheme.heads, self.n_heads)
             if scheme.heads is not None and scheme.kind == "rotary" and shared not in (None, self.n_heads):
@@ -156,6 +148,9 @@ class NetworkConfig(Section):
                     "shared"
                 )
             _check_numbers("positions.layers", scheme.layers, max(self.n_layers, self.decoder_layers))
+        self._check_layers()
+        if self.writing is not None:
+            self.writing.check(self.vocab_size)
 
     def _check_layers(self) -> None:
         """That sparsity and the mask name layers that there are, and fit the architecture."""
@@ -185,7 +180,7 @@ class NetworkConfig(Section):
         _check_numbers("mask.layers", self.mask.layers, self.n_layers)
 
     def _check_parts(self) -> None:
-        """What one arrangement has and another has not."""
+        """What one arrangement has and another has not, heads among it."""
         if self.architecture != "encoder":
             for name, value in (
                 ("pooler", self.pooler),
@@ -207,10 +202,6 @@ class NetworkConfig(Section):
         for name, homes in _HOMES.items():
             if getattr(self, name) is not None and self.architecture not in homes:
                 raise RecipeError(f"`{name}` belongs to architecture {homes[0]}: got {self.architecture!r}")
-        self._check_heads()
-
-    def _check_heads(self) -> None:
-        """Check that the architecture supports each head, and the names of heads."""
         names = ["vocabulary"] if self.writes or self.architecture == "elmo" else []
         for head in self.heads:
             if self.architecture == "cbow":

@@ -42,19 +42,9 @@ class StretchConfig(Section):
     """Divisors of each rotation for longer texts. [as `short`]"""
 
     def _check(self) -> None:
-        self._check_by_length()
-        if self.attention_factor is not None and not ((self.yarn or self.long) and self.attention_factor > 0):
-            raise RecipeError(
-                f"`attention_factor` must be above 0 and needs `yarn` or `long`: got {self.attention_factor}"
-            )
-        if not 0 < self.low < self.high:
-            raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
-
-    def _check_by_length(self) -> None:
-        """Check the two kinds whose rotations depend on the length of a text."""
         if (self.short is None) != (self.long is None):
             raise RecipeError("`short` and `long` need one another: got only one of them")
-        kinds = [name for name in ("yarn", "dynamic", "long") if getattr(self, name)]
+        kinds = [name for name in ("yarn", "dynamic", "long") if getattr(self, name)]  # by the length of a text
         if len(kinds) > 1:
             raise RecipeError(f"`stretch` has one kind: got {' and '.join(kinds)}")
         if kinds and self.trained_len is None:
@@ -63,6 +53,12 @@ class StretchConfig(Section):
             for value in getattr(self, name) or ():
                 if not 0 < value < float("inf"):
                     raise RecipeError(f"`{name}` must hold numbers above 0: got {value}")
+        if self.attention_factor is not None and not ((self.yarn or self.long) and self.attention_factor > 0):
+            raise RecipeError(
+                f"`attention_factor` must be above 0 and needs `yarn` or `long`: got {self.attention_factor}"
+            )
+        if not 0 < self.low < self.high:
+            raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
 
 
 @dataclass(frozen=True)
@@ -126,17 +122,11 @@ class PositionConfig(Section, choices="positions."):
         if self.n_buckets < 4 and not (self.n_buckets == 0 and self.kind == "disentangled"):
             raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
         if self.kind == "disentangled":
-            self._check_disentangled()
+            if self.gate or self.heads is not None:
+                raise RecipeError(f"`{'gate' if self.gate else 'heads'}` is not supported for disentangled positions")
+            if self.n_buckets > (most := self.max_distance or 512):
+                rule = f"`n_buckets` of disentangled positions may be `max_distance`, {most}, at most"
+                raise RecipeError(f"{rule}: got {self.n_buckets}")
         # 128: T5's own, where none is written
         if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
             raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
-
-    def _check_disentangled(self) -> None:
-        """Check the keys that disentangled positions do not have, and their number of buckets."""
-        if self.gate or self.heads is not None:
-            raise RecipeError(f"`{'gate' if self.gate else 'heads'}` is not supported for disentangled positions")
-        if self.n_buckets > (self.max_distance or 512):
-            raise RecipeError(
-                f"`n_buckets` of disentangled positions may be `max_distance`, {self.max_distance or 512}, at most: "
-                f"got {self.n_buckets}"
-            )

@@ -217,8 +217,25 @@ class TrainingConfig(Section, path="training."):
             )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise RecipeError(f"`training.betas` must lie in [0, 1): got {list(self.betas)}")
-        if self.parallel.shard > 1:
-            _check_divided(self)
+        for key, used, why in (  # with divided weights
+            ("optimizer", self.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
+            ("minutes", self.minutes, "one process times the first updates, and it has a part of the weights"),
+            ("compile", self.compile, "compiled blocks that gather their weights have not been tested"),
+            (
+                "log_gradient_noise",
+                self.log_gradient_noise,
+                "gradients of single parts are summed over processes at once",
+            ),
+            (
+                "log_update_ratios",
+                self.log_update_ratios,
+                "a process sees the change of some rows of each weight alone",
+            ),
+        ):
+            if used and self.parallel.shard > 1:
+                named = f"`training.{key}`{f' {self.optimizer}' if key == 'optimizer' else ''}"
+                rule = f"cannot be used with `training.parallel.shard` {self.parallel.shard}"
+                raise RecipeError(f"{named} {rule}: {why}")
 
 
 def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> Iterator[str]:
@@ -245,30 +262,6 @@ def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> It
             f"`training.average` {config.average} is more than the {counted(checkpoints, 'checkpoint')} of {run}; "
             f"lower `training.checkpoint_every` {config.checkpoint_every}"
         )
-
-
-def _check_divided(config: TrainingConfig) -> None:
-    """Check what cannot be done with divided weights. Raises RecipeError: says why."""
-    for key, used, why in (
-        ("optimizer", config.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
-        (
-            "minutes",
-            config.minutes is not None,
-            "one process times the first updates, and it has a part of the weights",
-        ),
-        ("compile", config.compile, "compiled blocks that gather their weights have not been tested"),
-        (
-            "log_gradient_noise",
-            config.log_gradient_noise,
-            "gradients of single parts are summed over processes at once",
-        ),
-        ("log_update_ratios", config.log_update_ratios, "a process sees the change of some rows of each weight alone"),
-    ):
-        if used:
-            value = f" {config.optimizer}" if key == "optimizer" else ""
-            raise RecipeError(
-                f"`training.{key}`{value} cannot be used with `training.parallel.shard` {config.parallel.shard}: {why}"
-            )
 
 
 def without_effect(config: TrainingConfig) -> Iterator[tuple[str, str]]:
