@@ -255,12 +255,9 @@ def _of_other_data(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
     for split in SPLITS[1:]:
         if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
-            other_kind = (
-                "in memory" if any(source.memory for source in (*recipe.data.train, *recipe.data.valid)) else "files"
-            )
-            train_kind, split_kind = (
-                ("the micro-world", other_kind) if True in kinds["train"] else (other_kind, "the micro-world")
-            )
+            in_memory = any(source.memory for source in (*recipe.data.train, *recipe.data.valid))
+            named = ("the micro-world", "in memory" if in_memory else "files")
+            train_kind, split_kind = named if True in kinds["train"] else named[::-1]
             position = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
             yield (
                 f"{position}: data.{split} is {split_kind}, and data.train is {train_kind}: its scores do not measure "

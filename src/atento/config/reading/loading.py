@@ -185,9 +185,8 @@ def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tup
             f"; up to {remaining['held_out'].value} training records are held out for validation "
             "(data.held_out=N takes another number, data.valid=... other data)"
         )
-    training_kind, other_kind = (
-        ("files", "the micro-world") if _kinds(train) == {"file"} else ("the micro-world", "files")
-    )
+    kinds = ("files", "the micro-world")
+    training_kind, other_kind = kinds if _kinds(train) == {"file"} else kinds[::-1]
     if any(_has(source, "memory") for source in _maps(train)):
         training_kind = "in memory"
     names = " and ".join(f"data.{name}" for name in foreign)

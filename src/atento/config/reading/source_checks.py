@@ -85,11 +85,8 @@ def _labelled_problem(task: str, source: SourceConfig) -> tuple[str, str] | None
     if source.labels is None:
         return "world", f"is a split of the micro-world without labels, and this task reads {_listed(task)}: {choices}"
     if source.labels not in fitting:
-        return (
-            "labels",
-            f"has the labels {source.labels}, which are of records with {', '.join(LABELLINGS[source.labels])}, and "
-            f"this task reads {_listed(task)}: {choices}",
-        )
+        theirs = f"has the labels {source.labels}, which are of records with {', '.join(LABELLINGS[source.labels])}"
+        return "labels", f"{theirs}, and this task reads {_listed(task)}: {choices}"
     others = ("file", "paragraphs", *(column for column in COLUMNS if column != "text"))
     if combined := _combined(source, _WORLD, "world", others):
         return combined
@@ -128,7 +125,7 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     if kind is None or not holds(kind, fields):
         if source.format is not None:
             return "format", f"is {kind}, which has no `{required[-1]}`: {forms(task)}"
-        return ("file", f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}")
+        return "file", f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}"
     form, columns = FORMATS[kind], columns_of_source(kind, source, fields)
     for name, column in columns.items():
         if column is None:

@@ -45,7 +45,10 @@ _FILLS: HeadName = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 
-# Objectives of encoders that hide tokens, of heads that read whole texts, and of the vectors of texts.
+# Objectives of decoders; of encoders that hide tokens, of heads that read whole texts, and of the vectors of texts.
+_writes = partial(ObjectiveSpec, teacher_forced=True, gives_probabilities=True)
+_continues = partial(_writes, _TEXT, options={}, heads=(_FILLS,), reads_ids=True)
+_restores = partial(_writes, _TEXT, ("encoder-decoder",), "read a source and write")
 _hides = partial(ObjectiveSpec, _TEXT, ("encoder",), "read both ways")
 _reads = partial(ObjectiveSpec, architectures=TEXT_READERS, why="read a text", options={})
 _compares = partial(ObjectiveSpec, architectures=("encoder",), why="read both ways", of_vectors=True, taught="outputs")
@@ -54,55 +57,19 @@ _LABELS = _reads(
 )
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
-    "sequence-to-sequence": ObjectiveSpec(
-        _PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True, gives_probabilities=True, taught="tokens"
+    "sequence-to-sequence": _writes(_PAIR, _SEQ2SEQ, "read a source and write", {}, taught="tokens"),
+    "causal": _continues(
+        ("decoder", "recurrent-lm", "encoder"), "guess each token from those before it", packs=True, taught="tokens"
     ),
-    "causal": ObjectiveSpec(
-        _TEXT,
-        ("decoder", "recurrent-lm", "encoder"),
-        "guess each token from those before it",
-        {},
-        (_FILLS,),
-        teacher_forced=True,
-        packs=True,
-        reads_ids=True,
-        gives_probabilities=True,
-        taught="tokens",
-    ),
-    "prefix": ObjectiveSpec(
-        _TEXT,
-        ("decoder", "encoder"),
-        "continue a text whose prefix they read bidirectionally",
-        {},
-        (_FILLS,),
-        teacher_forced=True,
-        reads_ids=True,
-        gives_probabilities=True,
-    ),
+    "prefix": _continues(("decoder", "encoder"), "continue a text whose prefix they read bidirectionally"),
     "masked": _hides({"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True, gives_probabilities=True, taught="tokens"),
     "next-sentence": _hides({"rate": 0.15}, (_FILLS, "next-sentence"), masks=True, gives_probabilities=True),
     "span-boundary": _hides({"rate": 0.15}, (_FILLS, "span-boundary"), reads_ids=True, gives_probabilities=True),
     "replaced-token": _hides(
         {"rate": 0.15, "detection": 50.0}, ("generator", "replaced-token"), masks=True, reads_ids=True
     ),
-    "span-corruption": ObjectiveSpec(
-        _TEXT,
-        ("encoder-decoder",),
-        "read a source and write",
-        {"rate": 0.15, "mean_span": 3.0},
-        sentinels=SENTINELS,
-        teacher_forced=True,
-        reads_ids=True,
-        gives_probabilities=True,
-    ),
-    "denoising": ObjectiveSpec(
-        _TEXT,
-        ("encoder-decoder",),
-        "read a source and write",
-        {"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0},
-        teacher_forced=True,
-        gives_probabilities=True,
-    ),
+    "span-corruption": _restores({"rate": 0.15, "mean_span": 3.0}, sentinels=SENTINELS, reads_ids=True),
+    "denoising": _restores({"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0}),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
     "labels": _LABELS,
