@@ -133,17 +133,15 @@ class SourceConfig(Section):
         if not self.separator:
             raise RecipeError("`separator` must not be empty: got ''")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
-            raise RecipeError(
-                f"`delimiter` must be one character between columns, no quote and no line end: got {self.delimiter!r}"
-            )
+            rule = "`delimiter` must be one character between columns, no quote and no line end"
+            raise RecipeError(f"{rule}: got {self.delimiter!r}")
         try:
             text = self.encoding is None or codecs.lookup(self.encoding)._is_text_encoding
         except (LookupError, ValueError):
             text = False
         if not text:
-            raise RecipeError(
-                f"`encoding` must be the name of an encoding, such as windows-1252 or utf-16: got {self.encoding!r}"
-            )
+            rule = "`encoding` must be the name of an encoding, such as windows-1252 or utf-16"
+            raise RecipeError(f"{rule}: got {self.encoding!r}")
 
 
 @dataclass(frozen=True)
@@ -210,14 +208,11 @@ class DataConfig(Section, path="data."):
                 f"least 1, got {self.stride}"
             )
         if self.windows is not None and self.truncate != "none":
-            raise RecipeError(
-                f"`data.truncate` {self.truncate} cuts what `data.windows` {self.windows} reads whole: give one of the "
-                "two"
-            )
+            both = f"`data.truncate` {self.truncate} cuts what `data.windows` {self.windows} reads whole"
+            raise RecipeError(f"{both}: give one of the two")
         if self.folds == 1 or not min(1, self.folds) <= self.fold <= max(0, self.folds):  # 0 of 0: no folds
-            raise RecipeError(
-                f"`data.fold` must lie in 1 to `data.folds`, which is at least 2: got {self.fold} of {self.folds}"
-            )
+            rule = "`data.fold` must lie in 1 to `data.folds`, which is at least 2"
+            raise RecipeError(f"{rule}: got {self.fold} of {self.folds}")
         if self.folds and self.test:
             raise RecipeError("`data.folds` takes test records out of data.train: give no data.test beside it")
         if self.held_out and self.valid:

@@ -22,10 +22,8 @@ class ConfidenceConfig(Section, path="confidence."):
 
     def _check(self) -> None:
         if len(self.thresholds) != len(self.precisions):
-            raise RecipeError(
-                f"`confidence.thresholds` and `confidence.precisions` must be as many: got {len(self.thresholds)} and "
-                f"{len(self.precisions)}"
-            )
+            rule = "`confidence.thresholds` and `confidence.precisions` must be as many"
+            raise RecipeError(f"{rule}: got {len(self.thresholds)} and {len(self.precisions)}")
 
     def threshold(self, precision: float) -> float | None:
         """The lowest probability from which on answers were right in this share; None: there is none."""

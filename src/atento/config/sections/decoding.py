@@ -195,18 +195,14 @@ class DecodingConfig(Section, path="decoding."):
         if self.beam > MOST_BEAM:
             raise RecipeError(f"`decoding.beam` must be at most {MOST_BEAM}: got {self.beam}")
         if len(set(self.required_words)) > MOST_REQUIRED:
-            raise RecipeError(
-                f"`decoding.required_words` takes at most {MOST_REQUIRED} words: got {len(set(self.required_words))}"
-            )
+            rule = f"takes at most {MOST_REQUIRED} words"
+            raise RecipeError(f"`decoding.required_words` {rule}: got {len(set(self.required_words))}")
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise RecipeError(
-                "`decoding.min_new_tokens` must not exceed `max_new_tokens`: "
-                f"got {self.min_new_tokens} and {self.max_new_tokens}"
-            )
+            rule = "`decoding.min_new_tokens` must not exceed `max_new_tokens`"
+            raise RecipeError(f"{rule}: got {self.min_new_tokens} and {self.max_new_tokens}")
         if self.mbr is not None and self.n_best > self.candidates:
-            raise RecipeError(
-                f"`decoding.n_best` must not exceed `candidates`: got {self.n_best} and {self.candidates}"
-            )
+            rule = "`decoding.n_best` must not exceed `candidates`"
+            raise RecipeError(f"{rule}: got {self.n_best} and {self.candidates}")
         if len(self.draft) > 1 + (NGRAMS in self.draft) or len(set(self.draft)) < len(self.draft):
             raise RecipeError(f"`decoding.draft` takes `{NGRAMS}`, one model, or both: got {', '.join(self.draft)}")
         for first, second, why in self._excluded():

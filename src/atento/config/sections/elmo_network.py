@@ -36,9 +36,8 @@ class CharacterConfig(Section):
             if len(pair) != 2 or min(pair) < 1:
                 raise RecipeError(f"`filters` must be pairs of width and count, both at least 1: got {tuple(pair)}")
             if pair[0] > self.max_characters:
-                raise RecipeError(
-                    f"the width of `filters` must not exceed `max_characters`: got {pair[0]} and {self.max_characters}"
-                )
+                rule = "the width of `filters` must not exceed `max_characters`"
+                raise RecipeError(f"{rule}: got {pair[0]} and {self.max_characters}")
 
     @property
     def n_filters(self) -> int:
@@ -88,6 +87,5 @@ class CBOWConfig(Section, choices="cbow."):
 
     def _check(self) -> None:
         if self.shared_negatives and not self.negatives:
-            raise RecipeError(
-                f"`shared_negatives` needs `negatives` of at least 1: got {self.shared_negatives} and {self.negatives}"
-            )
+            rule = "`shared_negatives` needs `negatives` of at least 1"
+            raise RecipeError(f"{rule}: got {self.shared_negatives} and {self.negatives}")

@@ -41,14 +41,11 @@ class LoraConfig(Section, path="init.lora."):
         if len(set(self.targets)) < len(self.targets):
             raise RecipeError(f"`init.lora.targets` must differ: got {list(self.targets)}")
         if ALL_LINEAR in self.targets and len(self.targets) > 1:
-            raise RecipeError(
-                f"`init.lora.targets`: all-linear names every map, so it stands alone: got {self.targets}"
-            )
+            rule = "all-linear names every map, so it stands alone"
+            raise RecipeError(f"`init.lora.targets`: {rule}: got {self.targets}")
         if "input" in self.targets and {"query", "key", "value"} & set(self.targets):  # fused in one matrix
-            raise RecipeError(
-                f"`init.lora.targets`: input is query, key and value together, so it stands without them: got "
-                f"{list(self.targets)}"
-            )
+            rule = "input is query, key and value together, so it stands without them"
+            raise RecipeError(f"`init.lora.targets`: {rule}: got {list(self.targets)}")
 
     @property
     def maps(self) -> tuple[str, ...]:
@@ -153,23 +150,18 @@ class InitConfig(Section, path="init."):
                 raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
         if self.tokenizer == "own" and (self.new_decoder or self.new_languages):
             other = "init.new_decoder" if self.new_decoder else "init.new_languages"
-            raise RecipeError(
-                f"`init.tokenizer: own` replaces the vocabulary that `{other}` adds to: write one of them"
-            )
+            rule = f"replaces the vocabulary that `{other}` adds to"
+            raise RecipeError(f"`init.tokenizer: own` {rule}: write one of them")
         if not self.model:
             raise RecipeError("`init.model` must name a model: got ''")
         if self.train not in _TRAIN and not _LAST.fullmatch(self.train):
-            raise RecipeError(
-                "`init.train` must be all, head, last-N with a number of layers such as last-2, decoder, bias or lora: "
-                f"got {self.train!r}"
-            )
+            known = "all, head, last-N with a number of layers such as last-2, decoder, bias or lora"
+            raise RecipeError(f"`init.train` must be {known}: got {self.train!r}")
         if self.unfreeze is not None and self.train == "head":
             raise RecipeError("`init.unfreeze` trains layers below the head, and `init.train` is head: leave it out")
         if self.cache is not None and (self.train != "head" or not self.cache):
-            raise RecipeError(
-                f"`init.cache` names a folder for the vectors of a frozen network, so `train` must be head: got "
-                f"{self.train!r} and {self.cache!r}"
-            )
+            rule = "names a folder for the vectors of a frozen network, so `train` must be head"
+            raise RecipeError(f"`init.cache` {rule}: got {self.train!r} and {self.cache!r}")
         if self.classifier is not None and self.train != "head" and not self.few_shot:
             raise RecipeError(f"`init.classifier` reads a frozen network, so `train` must be head: got {self.train!r}")
         if self.classifier is not None and self.layer_mix:

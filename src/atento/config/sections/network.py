@@ -137,16 +137,13 @@ class NetworkConfig(Section):
             raise RecipeError(f"`n_layers` and `n_decoder_layers` may be {DEEPEST:,} at most: got {deep[0]}, {deep[1]}")
         shared = self.attention.n_kv_heads
         if shared is not None and (shared < 1 or self.n_heads % shared):
-            raise RecipeError(
-                f"`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got {shared} and {self.n_heads}"
-            )
+            rule = "`attention.n_kv_heads` must divide `n_heads`, or be null for as many"
+            raise RecipeError(f"{rule}: got {shared} and {self.n_heads}")
         for scheme in self.schemes:
             _check_numbers("positions.heads", scheme.heads, self.n_heads)
             if scheme.heads is not None and scheme.kind == "rotary" and shared not in (None, self.n_heads):
-                raise RecipeError(
-                    "`positions.heads` of rotary positions need `attention.n_kv_heads` equal to `n_heads`: keys are "
-                    "shared"
-                )
+                rule = "need `attention.n_kv_heads` equal to `n_heads`"
+                raise RecipeError(f"`positions.heads` of rotary positions {rule}: keys are shared")
             _check_numbers("positions.layers", scheme.layers, max(self.n_layers, self.decoder_layers))
         self._check_layers()
         if self.writing is not None:

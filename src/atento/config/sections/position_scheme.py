@@ -54,9 +54,8 @@ class StretchConfig(Section):
                 if not 0 < value < float("inf"):
                     raise RecipeError(f"`{name}` must hold numbers above 0: got {value}")
         if self.attention_factor is not None and not ((self.yarn or self.long) and self.attention_factor > 0):
-            raise RecipeError(
-                f"`attention_factor` must be above 0 and needs `yarn` or `long`: got {self.attention_factor}"
-            )
+            rule = "must be above 0 and needs `yarn` or `long`"
+            raise RecipeError(f"`attention_factor` {rule}: got {self.attention_factor}")
         if not 0 < self.low < self.high:
             raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
 
