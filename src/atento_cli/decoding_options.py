@@ -8,15 +8,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from atento.base.errors import RecipeError, UsageError
+from atento.config.literals import Rule, rules_of
 from atento.config.sections.decoding import FILTERS, DecodingConfig
-from atento.config.sections.decoding_option import PANELS, RANGES, Option, options_of
+from atento.config.sections.decoding_option import PANELS, Option, options_of
 from atento_cli.completion import utilities, words
 from atento_cli.options import with_signature
 
 _GREEDY = Option("Search", "The most probable token at every step.")  # a beam of 1
 
 
-def flags_of(config: type[DecodingConfig]) -> dict[str, object]:
+def flags_of(config: type) -> dict[str, object]:
     """The options of decoding -> the types of their flags, in the order of the help; one not set has the model's value.
 
     Args:
@@ -26,10 +27,10 @@ def flags_of(config: type[DecodingConfig]) -> dict[str, object]:
     shown = [name for name, option in options.items() if option.panel]
     shown.sort(key=lambda name: (PANELS.index(options[name].panel), options[name].rank))
     kinds = {"greedy": bool} | get_type_hints(config)
-    return {name: _flag(name, kinds[name], options[name]) for name in shown}
+    return {name: _flag(name, kinds[name], options[name], rules_of(config).get(name)) for name in shown}
 
 
-def _flag(name: str, kind: Any, option: Option) -> object:
+def _flag(name: str, kind: Any, option: Option, rule: object) -> object:
     """The type of the flag of an option of that type."""
     about: dict[str, Any] = {"help": option.help, "rich_help_panel": option.panel}
     flag = f"--{name.replace('_', '-')}"
@@ -42,9 +43,8 @@ def _flag(name: str, kind: Any, option: Option) -> object:
     if get_origin(kind) is tuple:
         about["help"] += "; may be repeated."
         return Annotated[list[str] | None, typer.Option(metavar=option.metavar, **about)]
-    if option.rule:
-        _, least, most = RANGES[option.rule]
-        return Annotated[kind | None, typer.Option(min=least, max=most, **about)]
+    if isinstance(rule, Rule):
+        return Annotated[kind | None, typer.Option(min=rule.least, max=rule.most, **about)]
     offered = utilities if name == "mbr" else None
     return Annotated[str | None, typer.Option(metavar=option.metavar, autocompletion=offered, **about)]
 

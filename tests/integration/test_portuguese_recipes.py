@@ -27,18 +27,14 @@ ACCENTS = "A avó não pôs açúcar à mão, João."
 SHORT = ("~training.epochs", "training.steps=2", "training.warmup=1", "training.validate_every=2")
 SHORT += ("training.checkpoint_every=2", "training.precision=float32")
 RIGHT = {  # a score that `atento evaluate` prints, and the file that it is given
-    "albertina-assin2": ("report", "assin2-test.xml"),
+    **dict.fromkeys(("albertina-assin2", "bertimbau-assin2-rte", "ptt5-v2-assin2"), ("report", "assin2-test.xml")),
+    **dict.fromkeys(("bertimbau-assin2-sts", "ptt5-assin2"), ("pearson", "assin2-test.xml")),
     "albertina-plue-rte": ("accuracy", "datasets/RTE/dev.tsv"),
-    "bertimbau-assin2-rte": ("report", "assin2-test.xml"),
-    "bertimbau-assin2-sts": ("pearson", "assin2-test.xml"),
     "bertimbau-faquad": ("squad", "data/dev.json"),
     "bertimbau-harem": ("entity-f1", "MiniHAREM-total.conll"),
-    "bertimbau-lener": ("entity-f1", "leNER-Br/test/test.conll"),
+    **dict.fromkeys(("bertimbau-lener", "moberto-lener"), ("entity-f1", "leNER-Br/test/test.conll")),
     "bertimbau-sentiment": ("accuracy", "datasets/SST-2/dev.tsv"),
     "e5-assin2": ("cosine-spearman", "assin2-test.xml"),
-    "moberto-lener": ("entity-f1", "leNER-Br/test/test.conll"),
-    "ptt5-assin2": ("pearson", "assin2-test.xml"),
-    "ptt5-v2-assin2": ("report", "assin2-test.xml"),
     "tucano-machado": ("", "txt/teatro/peca.txt"),  # whose perplexity is measured
 }
 
@@ -115,17 +111,13 @@ def hub(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return folders | {older: place / "bertimbau"}
 
 
-def test_every_recipe_that_names_a_hub_model_is_tried_here() -> None:
-    assert HUB.keys() == RIGHT.keys() and set(HUB.values()) == set(PORTUGUESE)
-
-
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_head_of_a_recipe_says_what_it_needs(name: str) -> None:
-    head = [line for line in shipped_text(name).splitlines() if line.startswith("#")]
-    text = "\n".join(head)
+    assert HUB.keys() == RIGHT.keys() and set(HUB.values()) == set(PORTUGUESE)  # each that names a hub model is here
+    text = "\n".join(line for line in shipped_text(name).splitlines() if line.startswith("#"))
     for part in ("# Model:  ", "# Data:   ", f"# Train:  atento train {name} ", "# Score:  ", "# Again:  atento "):
         assert part in text, part
-    assert f"{HUB[name]}" in text and "data.folder=" in text
+    assert str(HUB[name]) in text and "data.folder=" in text
 
 
 # `test_recipes_cli.py` reads all of them; here each model and each measure has its turn.
@@ -178,9 +170,8 @@ def test_the_models_are_used_as_they_are(server: ForkServer, tmp_path: Path, hub
 def test_both_pages_have_the_same_rows_and_the_recipes_numbers() -> None:
     """The lists of the two languages tell the same, and each score stands in the head of its recipe."""
     pages = [(ROOT / "docs" / f"portuguese{end}.md").read_text("utf-8") for end in ("", ".pt-BR")]
-    assert [len(re.findall(kind, pages[0], flags=re.M)) for kind in KINDS] == [
-        len(re.findall(kind, pages[1], flags=re.M)) for kind in KINDS
-    ]
+    counts = [[len(re.findall(kind, page, flags=re.M)) for kind in KINDS] for page in pages]
+    assert counts[0] == counts[1]
     parts = [re.search(r"^## (?:Published|Resultados).*?(?=^## )", page, flags=re.M | re.S) for page in pages]
     rows = [re.findall(r"^- `(.+?)`: (.+)$", part[0], flags=re.M) for part in parts if part]
     for (recipe, score), (receita, pontos) in zip(*rows, strict=True):

@@ -8,22 +8,11 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.labellings import LABELLINGS
 
-SMALL = {
-    "tokenizer.vocab_size": 400,
-    "network.d_model": 16,
-    "network.d_ff": 32,
-    "network.n_heads": 2,
-    "network.n_layers": 1,
-    "training.steps": 2,
-    "training.warmup": 1,
-    "training.validate_every": 2,
-    "training.checkpoint_every": 2,
-    "training.precision": "float32",
-}
-
-
-def counts(train: int) -> dict[str, object]:
-    return {"data.train.0.count": train, "data.valid.0.count": 6, "data.test.0.count": 6}
+SHORT = {"training.warmup": 1, "training.precision": "float32", "data.train.0.count": 60}
+SHORT |= dict.fromkeys(("training.steps", "training.validate_every", "training.checkpoint_every"), 2)
+SHORT |= {"data.valid.0.count": 6, "data.test.0.count": 6}
+SMALL = SHORT | {"tokenizer.vocab_size": 400, "network.d_model": 16, "network.d_ff": 32}
+SMALL |= {"network.n_heads": 2, "network.n_layers": 1}
 
 
 @pytest.mark.parametrize("labels", LABELLINGS)
@@ -34,11 +23,9 @@ def test_each_recipe_has_its_labels_and_is_tested_on_held_out_combinations(label
 
 
 def test_a_tense_classifier_starts_from_a_masked_language_model(tmp_path: Path) -> None:
-    pretrained = atento.train("micro-world-mlm", SMALL | counts(60), out=tmp_path / "mlm", threads=1)
-    short = {key: value for key, value in SMALL.items() if key.startswith("training.")} | counts(60)
-    fine_tuned = atento.train(
-        "micro-world-tense", short | {"init": str(pretrained.folder)}, out=tmp_path / "tense", threads=1
-    )
+    pretrained = atento.train("micro-world-mlm", SMALL, out=tmp_path / "mlm", threads=1)
+    given = SHORT | {"init": str(pretrained.folder)}
+    fine_tuned = atento.train("micro-world-tense", given, out=tmp_path / "tense", threads=1)
     assert fine_tuned.test is not None and 0 <= fine_tuned.test["accuracy"] <= 1
     label = atento.load(fine_tuned.folder).classify("A menina vai abrir a porta.")
     assert label.name in ("present", "past", "future")

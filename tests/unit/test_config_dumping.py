@@ -13,55 +13,16 @@ from hypothesis import strategies as st
 
 from atento.config.presets import preset
 from atento.config.reading.loading import dump_recipe, load_recipe, recipe_difference, recipe_schema
-from atento.config.recipe import (
-    DataConfig,
-    Recipe,
-    SourceConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    recipe_to_dict,
-)
+from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig, TrainingConfig, recipe_to_dict
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.initial import InitConfig, LoraConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.runs.run_identity import MAY_CHANGE, _difference
 
-TRICKY = [
-    "no",
-    "1e-4",
-    "0o10",
-    "0x1",
-    "010",
-    "1_0",
-    "null",
-    "~",
-    "",
-    " x ",
-    "é",
-    "- a",
-    "#",
-    "a: b",
-    "a\nb",
-    "\x85",
-    "'",
-]
-TRICKY += [
-    "12:30",
-    "2020-01-01",
-    "=",
-    "<<",
-    ".inf",
-    ".nan",
-    "@a",
-    "%",
-    "!x",
-    "*x",
-    "&x",
-    "\u2028",
-    "\ufeff",
-    "\U0001f600",
-]
+TRICKY = ["", " x ", "- a", "a: b", "a\nb", "\x85", "\u2028", "\ufeff", "\U0001f600"]
+TRICKY += ["no", "1e-4", "0o10", "0x1", "010", "1_0", "null", "~", "é", "#", "'", "12:30", "2020-01-01", "=", "<<"]
+TRICKY += [".inf", ".nan", "@a", "%", "!x", "*x", "&x"]
 TEXTS = st.sampled_from(TRICKY) | st.text(max_size=12)
 PATHS = TEXTS.filter(bool)
 POSITIVE = st.integers(1, 2**62)
@@ -139,26 +100,16 @@ def test_readers_of_yaml_1_1_understand_it_too() -> None:
     )
     read = yaml.safe_load(dump_recipe(recipe))
     assert read == json.loads(json.dumps(recipe_to_dict(recipe)))
-
-
-def test_accents_are_written_as_they_are() -> None:
-    recipe = Recipe(task="translation", name="ação", data=DataConfig(train=(SourceConfig(world="train"),)))
-    assert "\nname: ação\n" in dump_recipe(recipe)
+    assert "\nname: ação\n" in dump_recipe(replace(recipe, name="ação"))
 
 
 def test_difference() -> None:
     a = load_recipe("micro-world-en-pt", environment={}).recipe
-    b = replace(
-        a,
-        training=replace(a.training, learning_rate=5e-4),
-        data=replace(a.data, valid=(), skip_bad=True),
-        metrics=("bleu",),
-    )
+    a = replace(a, training=replace(a.training, learning_rate=2e-3))
+    training, data = replace(a.training, learning_rate=5e-4), replace(a.data, valid=(), skip_bad=True)
     assert recipe_difference(a, a) == []
-    found = recipe_difference(a, b)
-    assert "training.learning_rate: 0.002 -> 0.0005" in recipe_difference(
-        replace(a, training=replace(a.training, learning_rate=2e-3)), b
-    )
+    found = recipe_difference(a, replace(a, training=training, data=data, metrics=("bleu",)))
+    assert "training.learning_rate: 0.002 -> 0.0005" in found
     assert "metrics: [bleu, chrf] -> [bleu]" in found and "data.skip_bad: false -> true" in found
     assert "data.valid.0.world: valid -> (absent)" in found and "data.valid: (absent) -> []" in found
     keys = [line.split(":")[0] for line in found]
@@ -180,10 +131,8 @@ def test_a_resumed_run_names_another_test_file_and_pages_the_keys_that_may_chang
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
     other = replace(recipe.data, test=(replace(recipe.data.test[0], file="c.txt"),))
     training = replace(recipe.training, checkpoint_every=7)
-    for data, found in (
-        (recipe.data, []),
-        (other, ["warning: data.test.0.file: b.txt -> c.txt: test records are not"]),
-    ):
+    warned = "warning: data.test.0.file: b.txt -> c.txt: test records are not"
+    for data, found in (recipe.data, []), (other, [warned]):
         resumed = replace(recipe, data=data, training=training)
         assert _difference({"data": "x"}, resumed, SimpleNamespace(fingerprint="x"), tmp_path, lines.append) is None  # type: ignore[arg-type]
         assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found

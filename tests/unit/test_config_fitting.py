@@ -26,20 +26,15 @@ WRITING = NETWORK | RATE | {DROPOUT}
 OPEN = [
     ([], WRITING | {STEPS, VOCABULARY}),
     (["network.dropout=0.3", "network.positions=rotary"], NETWORK | RATE | {STEPS, VOCABULARY}),  # not sizes
-    (["training.learning_rate=1e-4"], NETWORK | {DROPOUT, STEPS, VOCABULARY}),
-    (["training.schedule=constant"], NETWORK | {DROPOUT, STEPS, VOCABULARY}),
-    (["training.optimizer=adafactor"], NETWORK | {DROPOUT, STEPS, VOCABULARY}),
-    (["training.steps=5"], WRITING | {VOCABULARY}),
-    (["training.epochs=5"], WRITING | {VOCABULARY}),
-    (["training.minutes=5"], WRITING | {VOCABULARY}),
-    (["tokenizer.vocab_size=9"], WRITING | {STEPS}),
-    (["tokenizer.path=x"], WRITING | {STEPS}),
-    (["network=transformer-base"], {STEPS}),
-    (["network.n_layers=3"], {STEPS}),
-    (["network.architecture=recurrent-seq2seq"], {STEPS}),
-    (["network.positions={kind: shaw, layers: [4]}"], {STEPS}),  # there must be a layer 4
+    *(([f"training.{key}"], NETWORK | {DROPOUT, STEPS, VOCABULARY}) for key in (
+        "learning_rate=1e-4", "schedule=constant", "optimizer=adafactor")),
+    *(([f"training.{key}=5"], WRITING | {VOCABULARY}) for key in ("steps", "epochs", "minutes")),
+    *(([f"tokenizer.{key}"], WRITING | {STEPS}) for key in ("vocab_size=9", "path=x")),
+    *(([f"network{key}"], {STEPS}) for key in (
+        "=transformer-base", ".n_layers=3", ".architecture=recurrent-seq2seq",
+        ".positions={kind: shaw, layers: [4]}")),  # there must be a layer 4
     (["init=some/model"], set()),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("overrides", "wanted"), OPEN, ids=[" ".join(row[0]) for row in OPEN])
@@ -47,17 +42,10 @@ def test_what_is_written_is_never_fitted(tmp_path: Path, overrides: list[str], w
     assert keys(load(tmp_path, *overrides)) == wanted
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        "translation",
-        "summarization",
-        "language-modeling",
-        "masked-language-modeling",
-        "bidirectional-language-modeling",
-        "cbow",
-    ],
-)
+MODELING = ("language-modeling", "masked-language-modeling", "bidirectional-language-modeling")
+
+
+@pytest.mark.parametrize("task", ["translation", "summarization", *MODELING, "cbow"])
 def test_every_task_gets_more_with_more_data_and_a_recipe_that_holds(tmp_path: Path, task: str) -> None:
     """The resolved recipe reads back equal, with nothing left open and no warning."""
     loaded = load(tmp_path, task=task)

@@ -48,14 +48,12 @@ def wrong(hint: Any, *, from_end: bool = False) -> list[Any]:
     kinds = alternatives(hint)
     plain = [kind for kind in kinds if isinstance(kind, type)]
     bad: list[Any] = [{"a": 1}, {}, math.nan, math.inf, -math.inf, [[1]], [{}]]
-    if not any(get_origin(kind) is tuple for kind in kinds):
-        bad += [[], [1], ["a"]]
-    else:
-        bad += [5, 0.5, True]
+    listed = any(get_origin(kind) is tuple for kind in kinds)
+    bad += [5, 0.5, True] if listed else [[], [1], ["a"]]
     if any(get_origin(kind) is Mapping for kind in kinds):
         bad.remove({})  # nothing named
-    if str not in plain:
-        bad += ["", "no such thing", "1e-4x", "NaN"] if not any(get_origin(kind) is tuple for kind in kinds) else []
+    if str not in plain and not listed:
+        bad += ["", "no such thing", "1e-4x", "NaN"]
     if bool not in plain:
         bad += [True, False]
     if int not in plain and float not in plain:
@@ -92,14 +90,13 @@ def _beside(key: str) -> dict[str, Any]:
     if key.endswith(_POINT):
         of_task = key.removesuffix(_POINT)
         return {f"{of_task}data.mixing.points.0.at": 0.0, f"{of_task}data.mixing.kind": "weights"}
-    if key == "network.projections.0.inputs":
-        return {"network.projections.0.width": 8}
-    if key == "objective.0.sampled":
-        return {"objective.0.kind": "bidirectional"}
-    if key == "objective.0.matryoshka":
-        return {"objective.0.kind": "multiple-negatives"}
     section = "network.features" if key.startswith("network.features.") else key.partition(".")[0]
-    return {f"{section}.model": "runs/base"} if section in ("init", "teacher", "network.features") else {}
+    model = {f"{section}.model": "runs/base"} if section in ("init", "teacher", "network.features") else {}
+    return {
+        "network.projections.0.inputs": {"network.projections.0.width": 8},
+        "objective.0.sampled": {"objective.0.kind": "bidirectional"},
+        "objective.0.matryoshka": {"objective.0.kind": "multiple-negatives"},
+    }.get(key, model)
 
 
 DEPTH = {"network.n_layers": 2}  # numbers of layers are held against it

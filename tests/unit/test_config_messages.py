@@ -2,8 +2,10 @@
 
 # ruff: noqa: E501 (a table of whole messages is read line by line)
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,34 +71,15 @@ IN_THE_FILE = [
     ("tokenizer: word", "my.yaml:3:12: 'word' reads as the path of a tokenizer; write {kind: word} for the kind, ./word for a folder of that name"),
     ("init: 5", "my.yaml:3:7: init must be a mapping or null: got 5"),
     ("init: {train: lora}", "my.yaml:3:7: init.model is missing: text"),
-    (
-        "init: {model: m, train: last}",
-        "my.yaml:3:25: `init.train` must be all, head, last-N with a number of layers such as last-2, decoder, "
-        "bias or lora: got "
-        "'last'",
-    ),
-    (
-        "init: {model: m, train: lora, lora: {targets: [querry]}}",
-        "my.yaml:3:47: `init.lora.targets`: unknown linear map 'querry'; did you mean 'query'? Known: all-linear, "
-        "inner, input, key, outer, output, query, value",
-    ),
-    (
-        "init: {model: m, train: head, unfreeze: gradual}",
-        "my.yaml:3:41: `init.unfreeze` trains layers below the head, and `init.train` is head: leave it out",
-    ),
+    ("init: {model: m, train: last}", "my.yaml:3:25: `init.train` must be all, head, last-N with a number of layers such as last-2, decoder, bias or lora: got 'last'"),
+    ("init: {model: m, train: lora, lora: {targets: [querry]}}", "my.yaml:3:47: `init.lora.targets`: unknown linear map 'querry'; did you mean 'query'? Known: all-linear, inner, input, key, outer, output, query, value"),
+    ("init: {model: m, train: head, unfreeze: gradual}", "my.yaml:3:41: `init.unfreeze` trains layers below the head, and `init.train` is head: leave it out"),
     ("init: {model: m, layer_decay: 1.5}", "my.yaml:3:31: `init.layer_decay` must lie above 0 and be at most 1: got 1.5"),
-    (
-        "init: {model: m, unfreeze: {steps: 9, epochs: 2}}",
-        "my.yaml:3:36: `init.unfreeze.steps` stands instead of `epochs`: got 9 and 2.0; give one",
-    ),
+    ("init: {model: m, unfreeze: {steps: 9, epochs: 2}}", "my.yaml:3:36: `init.unfreeze.steps` stands instead of `epochs`: got 9 and 2.0; give one"),
     ("name: 5", "my.yaml:3:7: name must be text: got 5 (put it in quotes if it is text)"),
     ("name: a/b", "my.yaml:3:7: name must be the name of a folder, without slashes: got 'a/b'"),
     ("name: ..", "my.yaml:3:7: name must be the name of a folder, without slashes: got '..'"),
-    (
-        "network: {architecture: decoder}",
-        "my.yaml:3:25: task translation needs network.architecture encoder-decoder or recurrent-seq2seq, which read a "
-        "source and write: got 'decoder'",
-    ),
+    ("network: {architecture: decoder}", "my.yaml:3:25: task translation needs network.architecture encoder-decoder or recurrent-seq2seq, which read a source and write: got 'decoder'"),
     ("metrics: blue", "my.yaml:3:10: unknown metric 'blue'; did you mean 'bleu'? Known: bleu, chrf, exact-match, f1-bleu-rouge, rouge, rouge1, rouge2, ter, token-f1"),
     ("metrics: [bleu, bleu]", "my.yaml:3:10: metrics names 'bleu' twice"),
     ("metrics: [bleu, 1]", "my.yaml:3:17: metrics.1 must be text or a mapping: got 1 (put it in quotes if it is text)"),
@@ -151,14 +134,8 @@ SOURCES = [
     ("[]", "data.train is missing: give `source` and `target` paths"),
 ]  # fmt: skip
 
-
-@pytest.mark.parametrize(("written", "sentence"), SOURCES)
-def test_sources(written: str, sentence: str) -> None:
-    got = message(f"task: translation\ndata:\n  train: {written}\n")
-    assert got.startswith("my.yaml:3:") and sentence in got
-
-
 FORMATS = [
+    *(("translation", *row) for row in SOURCES),
     ("tagging", "{file: a.xml}", "must end in one of .tsv, .csv, .xlsx, .jsonl, .json, .conll, .bio, .iob, .iob2, .conllu (or that and .gz or .zst): `file` is 'a.xml'"),
     ("tagging", "{file: a.conll, tokens: w}", "is in the format conll, whose columns have numbers: `tokens` is 'w'"),
     ("tagging", "{file: a.conll, tags: 0}", "must have a column for each field: 0 appears twice"),
@@ -177,9 +154,6 @@ FORMATS = [
     ("question-answering", "{file: a.conll}", "must end in one of .tsv, .csv, .xlsx, .jsonl, .json (or that and .gz or .zst): `file` is 'a.conll'"),
     ("question-answering", "{file: a.csv}", "is one file with columns, so `question` is missing"),
     ("language-modeling", "{file: a.txt, format: conll}", "is conll, and this task reads texts: give `file` (one text per line"),
-]  # fmt: skip
-
-FORMATS += [
     ("classification", "{world: train}", "is a split of the micro-world without labels, and this task reads text, pair, label: use `labels: tense`, `negation`, `number`, `question`, `entailment`"),
     ("tagging", "{world: train, labels: tense}", "has the labels tense, which are of records with text, label, and this task reads tokens, tags: use `labels: pos`, `entities`"),
     ("tagging", "{world: train, labels: po}", "labels must be one of tense, negation, number, question, similarity, entailment, pos, entities, answers or null: got 'po'"),
@@ -199,31 +173,24 @@ def test_formats_of_sources(task: str, written: str, sentence: str) -> None:
     assert got.startswith("my.yaml:3:") and sentence in got
 
 
-@pytest.mark.parametrize(
-    ("task", "written"),
-    [
-        ("tagging", "{file: a.conll}"),
-        ("tagging", "{file: esp.train.gz, tags: -2}"),
-        ("tagging", "{file: a.tsv, format: conll, tokens: 1}"),
-        ("tagging", "{file: a.conllu}"),
-        ("tagging", "{dataset: a, split: train, tags: ner_tags}"),
-        ("question-answering", "{file: a.json.gz}"),
-        ("question-answering", "{file: a.jsonl, question: q}"),
-        ("classification", "{file: a.xml}"),
-        ("classification", "{file: a.txt, format: tsv, text: 0, label: 1}"),
-        ("language-modeling", "{file: a.xml}"),
-        ("translation", "{dataset: a, source: translation.en, target: translation.pt}"),
-    ],
-)
-def test_sources_that_say_enough(task: str, written: str, here: None) -> None:
+ENOUGH = [
+    ("tagging", "{file: a.conll}"), ("tagging", "{file: esp.train.gz, tags: -2}"), ("tagging", "{file: a.conllu}"),
+    ("tagging", "{file: a.tsv, format: conll, tokens: 1}"), ("tagging", "{dataset: a, split: train, tags: ner_tags}"),
+    ("question-answering", "{file: a.json.gz}"), ("question-answering", "{file: a.jsonl, question: q}"),
+    ("classification", "{file: a.xml}"), ("classification", "{file: a.txt, format: tsv, text: 0, label: 1}"),
+    ("language-modeling", "{file: a.xml}"),
+    ("translation", "{dataset: a, source: translation.en, target: translation.pt}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "written"), ENOUGH)
+def test_sources_that_say_enough(task: str, written: str) -> None:
     Path("my.yaml").write_text(f"task: {task}\ndata:\n  train: {written}\n")
     assert load_recipe("my.yaml").recipe.data.train
 
 
 def test_what_has_no_default() -> None:
-    assert message("data: {train: {world: train}}") == (
-        f"my.yaml:1:1: task is missing; this version trains: {BUILT}"
-    )  # fmt: skip
+    assert message("data: {train: {world: train}}") == f"my.yaml:1:1: task is missing; this version trains: {BUILT}"
     assert message("task: translation\n").startswith("my.yaml:1:1: data is missing: data.train is required; give ")
     assert message("task: translation\ndata:\n").startswith("my.yaml:2:6: data.train is missing: give ")
     assert message("task: translation\ndata: {valid: {world: valid}}").startswith("my.yaml:2:7: data.train is missing")
@@ -232,10 +199,9 @@ def test_what_has_no_default() -> None:
 
 def test_tasks() -> None:
     rest = "\ndata: {train: {world: train}}"
-    trains = f"his version trains: {BUILT}"
-    wanted = f"my.yaml:1:7: unknown task 'translatoin'; did you mean 'translation'? T{trains}"
-    assert message("task: translatoin" + rest) == wanted
-    assert message("task: xyz" + rest) == f"my.yaml:1:7: unknown task 'xyz'. T{trains}"
+    for name, end in ("translatoin", "'; did you mean 'translation'?"), ("xyz", "'."):
+        wanted = f"my.yaml:1:7: unknown task '{name}{end} This version trains: {BUILT}"
+        assert message(f"task: {name}{rest}") == wanted
     assert message("task: 5" + rest).startswith(f"my.yaml:1:7: task must be one of {BUILT}: got 5")
 
 
@@ -264,6 +230,10 @@ OVERRIDES = [
     ("data.test=null", "data.test must be a list of mappings: got null or nothing (~data.test goes back to the default)"),
     ("network.preset=", "network.preset must be text: got null or nothing (~network.preset goes back to the default)"),
     ("training.steps=0", "`training.steps` must be at least 1: got 0"),
+    ("training.betas=[1, 2]", "`training.betas` must lie in [0, 1): got [1.0, 2.0]"),
+    ("data.max_len=0", "`data.max_len` must be at least 1: got 0"),
+    ("network.d_model=10000000", "`d_model` and `d_ff` may be 262,144 at most: got 10000000 and 2048"),
+    ("network.attention.n_kv_heads=3", "`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got 3 and 8"),
 ]  # fmt: skip
 
 
@@ -273,25 +243,23 @@ def test_on_the_command_line(override: str, sentence: str) -> None:
 
 
 def test_in_the_environment() -> None:
-    assert message(HEAD, ATENTO_TRAINING__STEPS="x") == (
-        "ATENTO_TRAINING__STEPS: training.steps must be an integer: got 'x'"
-    )
-    got = message(HEAD, ATENTO_TRAINING__STEP="5")
-    assert got.startswith("ATENTO_TRAINING__STEP: unknown key 'step' in training; did you mean 'steps'?")
+    wrong = message(HEAD, ATENTO_TRAINING__STEPS="x")
+    assert wrong == "ATENTO_TRAINING__STEPS: training.steps must be an integer: got 'x'"
+    wrong = message(HEAD, ATENTO_TRAINING__STEP="5")
+    assert wrong.startswith("ATENTO_TRAINING__STEP: unknown key 'step' in training; did you mean 'steps'?")
 
 
 def test_overrides_of_the_wrong_kind() -> None:
     Path("my.yaml").write_text(HEAD, encoding="utf-8", newline="\n")
-    with pytest.raises(RecipeError, match=r"overrides are a list of key=value: got the one text 'a=b'"):
-        load_recipe("my.yaml", "a=b")
-    with pytest.raises(RecipeError, match=r"an override's key is dotted text such as 'training.steps': got 5"):
-        load_recipe("my.yaml", {5: 1})  # type: ignore[dict-item]
-    with pytest.raises(
-        RecipeError, match=r"command line: training.steps must be an integer: got a value of type object"
-    ):
-        load_recipe("my.yaml", {"training.steps": object()})
-    with pytest.raises(RecipeError, match=r"training.steps must be an integer: got '5'"):
-        load_recipe("my.yaml", {"training.steps": "5"})
+    cases: list[tuple[Any, str]] = [
+        ("a=b", "overrides are a list of key=value: got the one text 'a=b'"),
+        ({5: 1}, "an override's key is dotted text such as 'training.steps': got 5"),
+        ({"training.steps": object()}, "command line: training.steps must be an integer: got a value of type object"),
+        ({"training.steps": "5"}, "training.steps must be an integer: got '5'"),
+    ]
+    for overrides, said in cases:
+        with pytest.raises(RecipeError, match=said):
+            load_recipe("my.yaml", overrides)
 
 
 def test_a_value_that_has_no_parts_under_a_dotted_override() -> None:
@@ -321,26 +289,20 @@ def test_recipes_that_are_not_there() -> None:
         "a\0b.yaml": "there is no recipe file",
         "a" * 300 + ".yaml": "a" * 300 + ".yaml cannot be read: ",
     }.items():
-        with pytest.raises(RecipeError) as caught:
+        with pytest.raises(RecipeError, match=f"^{re.escape(start)}"):
             load_recipe(name)
-        if name == "folder":
-            start = "folder is a folder"
-        assert str(caught.value).startswith(start)
 
 
 def test_files_that_are_no_recipes() -> None:
     path = Path("my.yaml")
-    path.write_bytes(b"task: translation\nname: caf\xe9\n")
-    with pytest.raises(RecipeError, match=r"my.yaml:2: not UTF-8 at byte 27"):
-        load_recipe(path)
-    path.write_bytes("task: translation\n".encode("utf-16"))
-    with pytest.raises(
-        RecipeError, match=r"at byte 0; it looks like UTF-16: save it as UTF-8, or `iconv -f UTF-16 -t "
+    for content, said in (
+        (b"task: translation\nname: caf\xe9\n", "my.yaml:2: not UTF-8 at byte 27"),
+        ("task: translation\n".encode("utf-16"), "at byte 0; it looks like UTF-16: .* UTF-8, or `iconv -f UTF-16 -t "),
+        (b"#" * (2**20 + 1), "my.yaml: a recipe may hold at most 1048576 bytes"),
     ):
-        load_recipe(path)
-    path.write_bytes(b"#" * (2**20 + 1))
-    with pytest.raises(RecipeError, match=r"my.yaml: a recipe may hold at most 1048576 bytes"):
-        load_recipe(path)
+        path.write_bytes(content)
+        with pytest.raises(RecipeError, match=said):
+            load_recipe(path)
     for text in ("- a\n", "text\n", "5\n"):
         assert message(text).startswith("my.yaml:1:1: a recipe must be a mapping of keys: got ")
     for name in ("a.tsv", "a.jsonl.gz", "a.parquet", "a.txt"):  # in place of the recipe that names it
@@ -349,40 +311,15 @@ def test_files_that_are_no_recipes() -> None:
             load_recipe(path.with_name(name))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: PositionConfig("alibbi"),
-            r"`positions.kind` cannot be 'alibbi'; did you mean 'alibi'\? Known: alibi, ",
-        ),  # type: ignore[arg-type]
-        (lambda: NetworkConfig(norm_kind="rmsnrm"), "`norm_kind` cannot be 'rmsnrm'"),  # type: ignore[arg-type]
-        (
-            lambda: NetworkConfig(feed_forward=FeedForwardConfig(activation="gleu")),
-            "`feed_forward.activation` cannot be 'gleu'; did you mean 'gelu'",
-        ),  # type: ignore[arg-type]
-        (
-            lambda: NetworkConfig(architecture="decoder", attention=AttentionConfig(sparse=SparseConfig(blocks=2))),
-            "`attention.sparse.blocks` is for encoders: got architecture 'decoder'",
-        ),
-    ],
-)
+MISSPELT: list[tuple[Callable[[], object], str]] = [
+    (lambda: PositionConfig("alibbi"), r"`positions.kind` cannot be 'alibbi'; did you mean 'alibi'\? Known: alibi, "),  # type: ignore[arg-type]
+    (lambda: NetworkConfig(norm_kind="rmsnrm"), "`norm_kind` cannot be 'rmsnrm'"),  # type: ignore[arg-type]
+    (lambda: FeedForwardConfig(activation="gleu"), "`feed_forward.activation` cannot be 'gleu'; did you mean 'gelu'"),  # type: ignore[arg-type]
+    (lambda: NetworkConfig(architecture="decoder", attention=AttentionConfig(sparse=SparseConfig(blocks=2))), "`attention.sparse.blocks` is for encoders: got architecture 'decoder'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), MISSPELT)
 def test_what_python_misspells_is_refused_as_in_a_recipe(make: Callable[[], object], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         make()
-
-
-@pytest.mark.parametrize(
-    ("override", "found"),
-    [
-        ("training.betas=[1, 2]", "`training.betas` must lie in [0, 1): got [1.0, 2.0]"),
-        ("data.max_len=0", "`data.max_len` must be at least 1: got 0"),
-        ("network.d_model=10000000", "`d_model` and `d_ff` may be 262,144 at most: got 10000000 and 2048"),
-        (
-            "network.attention.n_kv_heads=3",
-            "`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got 3 and 8",
-        ),
-    ],
-)
-def test_numbers_that_cannot_be(override: str, found: str) -> None:
-    assert found in message(HEAD, override)

@@ -24,27 +24,13 @@ REVIEWS = [
     ("Adorei o serviço, é rápido", "ótimo", 4.5),
     ("Nem bom, nem mau, às vezes", "médio", 3.0),
 ]
-SQUAD = {
-    "data": [
-        {
-            "title": "a",
-            "paragraphs": [
-                {"context": "O gato dorme.", "qas": [{"id": "1", "question": "Quem dorme?", "answers": [
-                    {"text": "O gato", "answer_start": 0}]}]}
-            ] * 3,
-        }
-    ]
-}  # fmt: skip
+QUESTION = {"id": "1", "question": "Quem dorme?", "answers": [{"text": "O gato", "answer_start": 0}]}
+SQUAD = {"data": [{"title": "a", "paragraphs": [{"context": "O gato dorme.", "qas": [QUESTION]}] * 3}]}
 
 
 def _table(header: str | None, *rows: str, sign: str = ";") -> str:
-    lines = [row.replace("|", sign) for row in rows] * 12
-    return "\n".join(
-        [
-            *([header.replace("|", sign)] if header else []),
-            *(line.replace("{}", str(n)) for n, line in enumerate(lines)),
-        ]
-    )
+    lines = [line.replace("{}", str(n)) for n, line in enumerate([*rows] * 12)]
+    return "\n".join([*([header] if header else []), *lines]).replace("|", sign)
 
 
 def _lines(*records: object) -> str:
@@ -53,8 +39,13 @@ def _lines(*records: object) -> str:
 
 
 _REVIEW_ROWS = [f'"{text} {{}}"|{label}|{str(score).replace(".", ",")}' for text, label, score in REVIEWS]
+_SCORES = [f"{row.split('|')[0]}|{row.split('|')[2]}" for row in _REVIEW_ROWS]
 _SENTENCES = ("{} The cat sleeps here.|{} O gato dorme aqui.", "{} A dog ran away.|{} Um cão fugiu.")
-CLASSES, TAGS, TEXTS = ({"task": task} for task in ("classification", "tagging", "language-modeling"))
+CLASSES, TAGS, TEXTS, SCORES, PAIRS, ANSWERS = (
+    {"task": task}
+    for task in ("classification", "tagging", "language-modeling", "regression", "translation", "question-answering")
+)
+_COMMA = SCORES | {"decimal": ",", "delimiter": ";"}
 NEW: dict[str, tuple[str, str | bytes, str | None, dict[str, Any]]] = {
     # file, content, --task, and what the recipe says
     "sentiment of a Brazilian spreadsheet": (
@@ -64,79 +55,62 @@ NEW: dict[str, tuple[str, str | bytes, str | None, dict[str, Any]]] = {
         CLASSES | {"text": "avaliação", "label": "classe", "encoding": "windows-1252", "delimiter": ";"},
     ),
     "scores with decimal commas": (
-        "a.csv",
-        _table("Texto|Nota", *(f'{row.split("|")[0]}|{row.split("|")[2]}' for row in _REVIEW_ROWS)),
-        None,
-        {"task": "regression", "text": "Texto", "score": "Nota", "decimal": ",", "delimiter": ";"},
+        "a.csv", _table("Texto|Nota", *_SCORES), None, _COMMA | {"text": "Texto", "score": "Nota"}
     ),
-    "scores without a header": (
-        "a.csv",
-        _table(None, *(f'{row.split("|")[0]}|{row.split("|")[2]}' for row in _REVIEW_ROWS)),
-        None,
-        {"task": "regression", "text": 0, "score": 1, "decimal": ",", "delimiter": ";"},
-    ),
+    "scores without a header": ("a.csv", _table(None, *_SCORES), None, _COMMA | {"text": 0, "score": 1}),
     "one of two tasks": (
-        "a.csv",
-        _table("avaliação|classe|nota", *_REVIEW_ROWS),
-        "regression",
-        {"task": "regression", "text": "avaliação", "score": "nota", "decimal": ",", "delimiter": ";"},
+        "a.csv", _table("avaliação|classe|nota", *_REVIEW_ROWS), "regression",
+        _COMMA | {"text": "avaliação", "score": "nota"},
     ),
     "ids and dates": (
         "a.tsv",
         _table("id|data|texto|rótulo", "{}|2024-01-02|um gato {}|sim", "{}|03/02/2024|um cão {}|não", sign="\t"),
-        None,
-        {"task": "classification", "text": "texto", "label": "rótulo"},
+        None, CLASSES | {"text": "texto", "label": "rótulo"},
     ),
     "numbers as labels": (
-        "a.csv",
-        _table("sentence|label", "um gato dorme {}|0", "um cão ladra {}|1", sign=","),
-        None,
-        {"task": "classification", "text": "sentence", "label": "label"},
+        "a.csv", _table("sentence|label", "um gato dorme {}|0", "um cão ladra {}|1", sign=","), None,
+        CLASSES | {"text": "sentence", "label": "label"},
     ),
     "stars of reviews": (
         "a.jsonl",
         _lines(*({"id": "r{}", "review": f"{text} {{}}", "stars": n + 1} for n, (text, _, _) in enumerate(REVIEWS))),
-        None,
-        {"task": "classification", "text": "review", "label": "stars"},
+        None, CLASSES | {"text": "review", "label": "stars"},
     ),
     "objects in objects": (
         "a.jsonl",
         _lines(*({"meta": {"classe": label}, "dados": {"texto": f"{text} {{}}"}} for text, label, _ in REVIEWS)),
-        None,
-        {"task": "classification", "text": "dados.texto", "label": "meta.classe"},
+        None, CLASSES | {"text": "dados.texto", "label": "meta.classe"},
     ),
     "pairs with a header": (
-        "a.tsv", _table("en|pt", *_SENTENCES, sign="\t"), None, {"task": "translation", "source": "en", "target": "pt"}
+        "a.tsv", _table("en|pt", *_SENTENCES, sign="\t"), None, PAIRS | {"source": "en", "target": "pt"}
     ),
     "pairs without a header": (
-        "a.tsv", _table(None, *_SENTENCES, sign="\t"), None, {"task": "translation", "source": 0, "target": 1}
+        "a.tsv", _table(None, *_SENTENCES, sign="\t"), None, PAIRS | {"source": 0, "target": 1}
     ),
     "summaries": (
         "a.jsonl",
         _lines({"dialogue": "Um gato dorme {}, e um cão ladra sem parar, todos os dias.", "summary": "Gato {} e cão."}),
-        None,
-        {"task": "summarization", "source": "dialogue", "target": "summary"},
+        None, {"task": "summarization", "source": "dialogue", "target": "summary"},
     ),
     "pairs with scores": (
         "a.csv", _table(None, *(f"{row}|{n}.5" for n, row in enumerate(_SENTENCES)), sign=","), None,
-        {"task": "regression", "text": 0, "pair": 1, "score": 2},
+        SCORES | {"text": 0, "pair": 1, "score": 2},
     ),
     "sentences of two columns": (
         "a.tsv",
         _table("pair_ID|sentence_A|sentence_B|a_label", *(f"{{}}|{row}|{len(row)}x" for row in _SENTENCES), sign="\t"),
-        None,
-        CLASSES | {"text": "sentence_A", "pair": "sentence_B", "label": "a_label"},
+        None, CLASSES | {"text": "sentence_A", "pair": "sentence_B", "label": "a_label"},
     ),
     "words and tags": ("a.txt", "Ana B-PER\nvive O\n\nbom O\ndia O\n\n" * 9, None, TAGS | {"format": "conll"}),
     "lists of words and tags": (
         "a.jsonl", _lines({"tokens": ["Ana", "vive"], "ner_tags": ["B-PER", "O"]}), None,
         TAGS | {"tokens": "tokens", "tags": "ner_tags"},
     ),
-    "SQuAD": ("a.json", json.dumps(SQUAD), None, {"task": "question-answering"}),
+    "SQuAD": ("a.json", json.dumps(SQUAD), None, ANSWERS),
     "questions": (
         "a.jsonl",
         _lines({"pergunta": "Quem?", "contexto": "O gato.", "respostas": {"text": ["O gato"], "answer_start": [0]}}),
-        None, {"task": "question-answering", "question": "pergunta", "context": "contexto", "answers": "respostas"},
+        None, ANSWERS | {"question": "pergunta", "context": "contexto", "answers": "respostas"},
     ),
     "one column": (
         "a.csv", _table("texto", "um gato dorme {}", '"um cão, ladra {}"'), None, TEXTS | {"text": "texto"}
@@ -179,10 +153,8 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
         ({"a.csv": "id,data\n1,2024-01-02\n2,2024-01-03\n"}, r"no column of texts; its columns are 'id' \(says"),
         ({"a.txt": "um gato\n", "b.txt": "a cat\nanother\n"}, "has 1 lines and"),
         ({"a.tmx": "x"}, "not XML"),
-        (
-            {"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
-            "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 ",
-        ),
+        ({"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
+         "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 "),
         ({"a.csv": _table("id,b;c;d", "{}, bom, e longo|Positivo")}, "a.csv:2: 3 columns, and line 1 has 2; 12 of 13"),
         ({"a.csv": _table("texto", "Bom, e longo; nº {}")}, "a.csv:2: 2 columns, and line 1 has 1; 12 of 13 records"),
         ({"a.csv": _table("texto|rótulo", '"Um "gato" {}"|sim')}, "a.csv:2: .*; 12 of 13 records are bad"),
@@ -220,11 +192,8 @@ def test_on_a_terminal_a_new_recipe_asks(monkeypatch: pytest.MonkeyPatch) -> Non
     Path("a.csv").write_text(_table("avaliação|classe|nota", *_REVIEW_ROWS), encoding="utf-8")
     monkeypatch.setattr("atento_cli.commands.recipes._asks", lambda: True)
     done = run("recipes", "new", "a.csv", stdin="7\n2\n")
-    assert (
-        done.exit_code == 0
-        and "task: regression" in done.stdout
-        and "which task? 1 classification; 2 regression" in done.stderr
-    )
+    assert done.exit_code == 0 and "task: regression" in done.stdout
+    assert "which task? 1 classification; 2 regression" in done.stderr
 
 
 def test_paths_of_a_new_recipe_begin_at_its_folder() -> None:
@@ -233,9 +202,8 @@ def test_paths_of_a_new_recipe_begin_at_its_folder() -> None:
     Path("recipes").mkdir()
     assert run("recipes", "new", "a.en", "a.pt", "--out", "recipes/r.yaml").exit_code == 0
     loaded = load_recipe(Path("recipes/r.yaml"))
-    assert (
-        loaded.recipe.data.train[0].source == "../a.en"
-        and len(read_records(loaded.recipe.data.train[0], TASKS["translation"].fields, loaded.folder)) == 12
-    )
+    (source,) = loaded.recipe.data.train
+    assert source.source == "../a.en"
+    assert len(read_records(source, TASKS["translation"].fields, loaded.folder)) == 12
     assert "exists; --force" in str(refused("recipes", "new", "a.en", "a.pt", "--out", "recipes/r.yaml"))
     assert "unknown task 'sentiment'" in str(refused("recipes", "new", "a.en", "--task", "sentiment"))

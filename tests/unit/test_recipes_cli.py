@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -44,15 +43,11 @@ def refused(*arguments: str) -> UsageError:
 
 def test_recipes_list() -> None:
     lines = run("recipes", "list").stdout.splitlines()
-    assert len(lines) == len(shipped()) and any(
-        line.startswith(NAME) and "  English to Portuguese" in line for line in lines
-    )
+    assert len(lines) == len(shipped())
+    assert any(line.startswith(NAME) and "  English to Portuguese" in line for line in lines)
     records = json.loads(run("recipes", "list", "--json").stdout)
     assert [record["name"] for record in records] == sorted(shipped())
     assert all(record["description"] for record in records)
-
-
-def test_description_is_the_first_comment_line() -> None:
     assert recipe_summary("\n#\n#  For a lecture. \n# more\ntask: x\n") == "For a lecture."
     assert recipe_summary("task: x\n") == ""
 
@@ -67,6 +62,8 @@ def test_recipes_copy(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (0, "my.yaml\n", "next: atento config check my.yaml\n")
     copied = Path("my.yaml").read_bytes()
     assert copied == shipped_text(NAME).encode()
+    mine = load_recipe("my.yaml", {"name": NAME}, environment={}).recipe
+    assert mine == load_recipe(NAME, environment={}).recipe
     Path("my.yaml").write_text("mine", encoding="utf-8")
     assert str(refused("recipes", "copy", NAME, "my.yaml")) == "my.yaml exists; --force replaces it"
     assert Path("my.yaml").read_text(encoding="utf-8") == "mine"
@@ -76,12 +73,6 @@ def test_recipes_copy(tmp_path: Path) -> None:
     assert run("recipes", "copy", NAME, "folder").stdout == f"folder/{NAME}.yaml\n"
     assert str(refused("recipes", "copy", NAME, "no/folder.yaml")).startswith("no/folder.yaml cannot be written: ")
     assert isinstance(refused("recipes", "copy", "nothing", "x.yaml"), RecipeError) and not Path("x.yaml").exists()
-
-
-def test_a_copied_recipe_is_the_shipped_one() -> None:
-    run("recipes", "copy", NAME, "my.yaml")
-    mine = load_recipe("my.yaml", {"name": NAME}, environment={}).recipe
-    assert mine == load_recipe(NAME, environment={}).recipe
 
 
 def test_config_check() -> None:
@@ -97,9 +88,6 @@ def test_config_check() -> None:
     assert said[0].startswith("warning: init: no model at micro-world-en-p: give ") and "did you mean" in said[0]
     record = json.loads(run("config", "check", NAME, "training.epochs=2", "--json").stdout)
     assert record["ok"] is True and record["name"] == NAME and len(record["warnings"]) == 1
-
-
-def test_config_check_refuses() -> None:
     assert str(refused("config", "check", NAME, "training.steps=many")).startswith("command line: training.steps must")
     Path("my.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
     assert str(refused("config", "check", "my.yaml")).startswith("my.yaml:3:1: unknown key 'traning'; did you mean")
@@ -113,9 +101,6 @@ def test_config_show() -> None:
     assert load_recipe("shown.yaml", environment={}).recipe == wanted
     annotated = run("config", "show", NAME, "training.steps=7", "--origins").stdout
     assert any(line.split() == ["steps:", "7", "#", "command", "line"] for line in annotated.splitlines())
-
-
-def test_config_show_json() -> None:
     record = json.loads(run("config", "show", NAME, "training.steps=7", "--json").stdout)
     wanted = load_recipe(NAME, ["training.steps=7"], environment={})
     assert record["recipe"] == json.loads(json.dumps(recipe_to_dict(wanted.recipe)))
@@ -128,9 +113,6 @@ def test_config_reads_standard_input() -> None:
     assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
     error = run("config", "check", "-", stdin="task: 5\n").exception
     assert str(error).startswith("standard input:1:1: data is missing")
-
-
-def test_config_schema() -> None:
     assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
 
 
@@ -155,10 +137,8 @@ def test_what_show_prints_leaves_open_what_the_data_decide(tmp_path: Path) -> No
     for task, preset in [*((task, None) for task in TASKS), *((None, preset) for preset in PRESETS)]:
         for owner in [task] if task else TASKS:
             for columns in fields if task else fields[:2]:
-                recipe: dict[str, Any] = {"task": owner, "data": f"{{train: {{file: a.jsonl, {columns}}}}}"}
-                text = f"task: {owner}\ndata: {recipe['data']}\n" + (
-                    f"network: {{preset: {preset}}}\n" if preset else ""
-                )
+                text = f"task: {owner}\ndata: {{train: {{file: a.jsonl, {columns}}}}}\n"
+                text += f"network: {{preset: {preset}}}\n" if preset else ""
                 (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
                 try:
                     load_recipe(str(tmp_path / "x.yaml"))

@@ -1,10 +1,11 @@
 """The configuration of a recipe: task or tasks, data, tokenizer, network, training, decoding and metrics."""
 
+import codecs
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError
-from atento.config.literals import OneOf, check_choices, check_encoding, check_numbers
+from atento.config.literals import AT_LEAST_0, Count, OneOf, Positive, Rule, Section
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import InitConfig
@@ -32,7 +33,7 @@ Format = Literal[
 
 
 @dataclass(frozen=True)
-class SourceConfig:
+class SourceConfig(Section):
     """One data source: two parallel files, one file with columns, a text file, or the embedded micro-world.
 
     Parallel files: `source` and `target` are paths. One file of pairs: `file` is the path, `source` and `target` are
@@ -119,7 +120,7 @@ class SourceConfig:
     """
     memory: str | None = None
     """Name of records passed in Python, also to resume: `atento.train(recipe, data={name: records})`."""
-    count: int | None = None
+    count: Count | None = None
     """First records of a file to read, or sentences to generate. [at least 1; null: the whole file]"""
     seed: int = 1
     """Seed of the sentences of the micro-world."""
@@ -128,21 +129,23 @@ class SourceConfig:
     documents: Literal["lines", "blank-lines", "file"] = "lines"
     """One text of a text file: each of its `lines`, the lines between `blank-lines`, or the whole `file`."""
 
-    def __post_init__(self) -> None:
-        check_numbers(self, count="be at least 1")
-        check_choices(self)
+    def _check(self) -> None:
         if not self.separator:
             raise RecipeError("`separator` must not be empty: got ''")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
-            raise RecipeError(
-                f"`delimiter` must be one character between columns, no quote and no line end: got {self.delimiter!r}"
-            )
-        if self.encoding is not None:
-            check_encoding(self.encoding)
+            rule = "`delimiter` must be one character between columns, no quote and no line end"
+            raise RecipeError(f"{rule}: got {self.delimiter!r}")
+        try:
+            text = self.encoding is None or codecs.lookup(self.encoding)._is_text_encoding
+        except (LookupError, ValueError):
+            text = False
+        if not text:
+            rule = "`encoding` must be the name of an encoding, such as windows-1252 or utf-16"
+            raise RecipeError(f"{rule}: got {self.encoding!r}")
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section, path="data."):
     """Training, validation and test data; relative paths start at `folder` (default: the recipe's own)."""
 
     train: tuple[SourceConfig, ...] = ()
@@ -153,7 +156,7 @@ class DataConfig:
     """Test data, scored once at the end, with the best checkpoint."""
     mixing: MixingConfig = field(default_factory=MixingConfig)
     """How several sources of `train` share the updates. [proportional: they are read as one]"""
-    held_out: int = 0
+    held_out: Annotated[int, AT_LEAST_0] = 0
     """Training records held out for validation in place of `valid`, at most a tenth. [at least 0]"""
     folds: int = 0
     """Parts of the training data for cross-validation; `atento train --folds` sets it. [0, or at least 2]"""
@@ -161,7 +164,7 @@ class DataConfig:
     """The part that a run tests on; `--folds` sets it. [1 to `folds`]"""
     folder: str | None = None
     """Folder that relative data paths start at. [null: that of the recipe]"""
-    max_len: int = 256
+    max_len: Count = 256
     """Maximum tokens of a training example; the task decides about longer ones. [at least 1] Memory grows with it."""
     source_language: str | None = None
     """Language of the sources of a multilingual translator or teacher, as its tokenizer names it (por_Latn, pt_XX, pt);
@@ -183,11 +186,11 @@ class DataConfig:
     """Texts in a row of `max_len` tokens in language modelling: `none`, one; `isolated`, several that do not see each
     other; `stream`, several, each token attending to all before it (for books).
     """
-    stride: int = 128
+    stride: Annotated[int, AT_LEAST_0] = 128
     """Tokens that neighbouring windows share, at most half of a window. [at least 0; at least 1 with `windows`] Raise
     it for long answers.
     """
-    max_answer: int = 30
+    max_answer: Count = 30
     """Maximum length of answers in tokens. [at least 1] Raise it for tokens of characters or bytes."""
     store: Literal["auto", "memory", "disk"] = "auto"
     """Where token ids of training texts are: on `disk`, memory-mapped; in `memory`, encoded at each start; `auto`: disk
@@ -198,27 +201,18 @@ class DataConfig:
     skip_bad: bool = False
     """Leave out broken records with a warning."""
 
-    def __post_init__(self) -> None:
-        check_numbers(self, "data.", max_len="be at least 1")
-        if self.stride < 0:
-            raise RecipeError(f"`data.stride` must be at least 0: got {self.stride}")
+    def _check(self) -> None:
         if self.windows is not None and self.stride < 1:
             raise RecipeError(
                 f"`data.stride` is the tokens that neighbouring windows share: `data.windows` {self.windows} needs at "
                 f"least 1, got {self.stride}"
             )
         if self.windows is not None and self.truncate != "none":
-            raise RecipeError(
-                f"`data.truncate` {self.truncate} cuts what `data.windows` {self.windows} reads whole: give one of the "
-                "two"
-            )
-        check_numbers(self, "data.", max_answer="be at least 1")
-        if self.held_out < 0:
-            raise RecipeError(f"`data.held_out` must be at least 0: got {self.held_out}")
+            both = f"`data.truncate` {self.truncate} cuts what `data.windows` {self.windows} reads whole"
+            raise RecipeError(f"{both}: give one of the two")
         if self.folds == 1 or not min(1, self.folds) <= self.fold <= max(0, self.folds):  # 0 of 0: no folds
-            raise RecipeError(
-                f"`data.fold` must lie in 1 to `data.folds`, which is at least 2: got {self.fold} of {self.folds}"
-            )
+            rule = "`data.fold` must lie in 1 to `data.folds`, which is at least 2"
+            raise RecipeError(f"{rule}: got {self.fold} of {self.folds}")
         if self.folds and self.test:
             raise RecipeError("`data.folds` takes test records out of data.train: give no data.test beside it")
         if self.held_out and self.valid:
@@ -232,14 +226,14 @@ TokenizerKind = Literal["unigram", "bpe", "wordpiece", "word", "character", "byt
 
 
 @dataclass(frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Section, path="tokenizer."):
     """A tokenizer to train, or the `path` of a trained one."""
 
     kind: TokenizerKind = "unigram"
     """Lossless subwords (`bpe`, `unigram`), those of BERT (`wordpiece`), whole words (`word`, for word vectors and
     ELMo), or untrained `character` or `byte`.
     """
-    vocab_size: int = 8000
+    vocab_size: Annotated[int, Rule("lie in 1 to 1,000,000", lambda size: 1 <= size <= MAX_VOCABULARY)] = 8000
     """Tokens: about 2,000 for tens of thousands of short sentences, 8,000 to 32,000 for more. [1 to 1,000,000] By the
     amount of data if neither it nor a network is set.
     """
@@ -254,13 +248,9 @@ class TokenizerConfig:
     "<num>".
     """
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.vocab_size <= MAX_VOCABULARY:
-            raise RecipeError(f"`tokenizer.vocab_size` must lie in 1 to {MAX_VOCABULARY:,}: got {self.vocab_size}")
-
 
 @dataclass(frozen=True)
-class TaskConfig:
+class TaskConfig(Section):
     """One of several tasks, each with a head of its own, that share one encoder (MT-DNN, Liu et al. 2019)."""
 
     name: str
@@ -271,19 +261,18 @@ class TaskConfig:
     """Its data; keys that it lacks are those of the recipe's `data`. Records with a blank label are left out here
     alone.
     """
-    share: float = 1.0
+    share: Positive = 1.0
     """Its share of the updates, relative to the others. [above 0]"""
-    weight: float = 1.0
+    weight: Positive = 1.0
     """Factor of its loss. [above 0]"""
-    batch_tokens: int = 32
+    batch_tokens: Count = 32
     """Texts of one of its updates, or words of tagging. [at least 1; left out: that of `training`, else 32, or 512]"""
     metrics: tuple[str | dict[str, dict[str, str]], ...] = ()
     """Metrics of its validation and test. [empty: none; left out: those of the task]"""
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if not self.name.replace("-", "_").isidentifier():
             raise RecipeError(f"`name` of a task must have letters, digits, - and _, a letter first: got {self.name!r}")
-        check_numbers(self, share="be finite and above 0", weight="be finite and above 0", batch_tokens="be at least 1")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from atento.config.reading.yaml12 import Node
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.embedding import NO_PROMPT, untrainable
-from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import without_dropout, without_effect
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
@@ -86,9 +85,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"got {recipe.tokenizer.kind!r}"
         )
     _check_sides(recipe, reader)
-    _check_sampling(recipe, reader)
-    _check_teacher(recipe, reader)
-    _check_r_drop(recipe, reader)
+    _check_objectives(recipe, reader)
     _check_long_texts(recipe, reader)
     _check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
@@ -185,26 +182,18 @@ def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
 
 def doubtful(recipe: Recipe, reader: Reader) -> list[str]:
     """Return a warning for each option that has no effect or an unlikely value."""
-    return [*_warnings(recipe, reader.origins), *_of_mask(recipe.network, reader.origins)]
-
-
-def _of_mask(network: NetworkConfig, written: dict[str, str]) -> Iterator[str]:
-    """Yield a warning for the side of a window that a decoder does not see."""
-    key = "network.mask.right"
-    if key in written and network.architecture == "decoder" and network.mask is not None and network.mask.right:
-        yield f"{written[key]}: {key} has no effect: a decoder attends to no later tokens"
-
-
-def _defaults(task: str) -> dict[str, object]:
-    """Return the default values of a recipe of this task by dotted key; the recipe in a run folder has these too."""
-    tree = schema.as_node({"task": task, "data": {split: [{"world": "train"}] for split in SPLITS}}, "")
-    return schema.flatten(schema.Reader().build(Recipe, with_defaults(tree), ""))
+    warnings, network, key = [*_warnings(recipe, reader.origins)], recipe.network, "network.mask.right"
+    if key in reader.origins and network.architecture == "decoder" and network.mask is not None and network.mask.right:
+        warnings.append(f"{reader.origins[key]}: {key} has no effect: a decoder attends to no later tokens")
+    return warnings
 
 
 def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     """Yield the warnings; `written` has the position of each key that is not a default."""
     training = recipe.training
-    values, default = schema.flatten(recipe), _defaults(recipe.task)
+    # the defaults of the task, which the recipe in a run folder has too
+    tree = schema.as_node({"task": recipe.task, "data": {split: [{"world": "train"}] for split in SPLITS}}, "")
+    values, default = map(schema.flatten, (recipe, schema.Reader().build(Recipe, with_defaults(tree), "")))
 
     def no_effect(key: str, why: str) -> Iterator[str]:  # a key without default is compared with `values`: never equal
         is_default = key in values and values[key] == default.get(re.sub(r"^(data\.\w+)\.\d+", r"\1.0", key), values)
@@ -266,12 +255,9 @@ def _of_other_data(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
     for split in SPLITS[1:]:
         if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
-            other_kind = (
-                "in memory" if any(source.memory for source in (*recipe.data.train, *recipe.data.valid)) else "files"
-            )
-            train_kind, split_kind = (
-                ("the micro-world", other_kind) if True in kinds["train"] else (other_kind, "the micro-world")
-            )
+            in_memory = any(source.memory for source in (*recipe.data.train, *recipe.data.valid))
+            named = ("the micro-world", "in memory" if in_memory else "files")
+            train_kind, split_kind = named if True in kinds["train"] else named[::-1]
             position = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
             yield (
                 f"{position}: data.{split} is {split_kind}, and data.train is {train_kind}: its scores do not measure "
@@ -358,41 +344,30 @@ def _check_long_texts(recipe: Recipe, reader: Reader) -> None:
         raise RecipeError(f"{position}: {NO_PROMPT}")
 
 
-def _check_sampling(recipe: Recipe, reader: Reader) -> None:
-    """Refuse scheduled sampling for an objective without a decoder that is taught."""
-    share = recipe.training.scheduled_sampling.share
-    for objective in objectives_of(recipe.task, recipe.objective) if share else ():
-        if not OBJECTIVES[objective.kind].teacher_forced:
+def _check_objectives(recipe: Recipe, reader: Reader) -> None:
+    """Refuse scheduled sampling, a teacher or R-Drop beside an objective that has no place for it, or a network."""
+    share, weight, init = recipe.training.scheduled_sampling.share, recipe.training.r_drop, recipe.init
+    dropped = reader.origins.get("training.r_drop", "training.r_drop")
+    for kind in (objective.kind for objective in objectives_of(recipe.task, recipe.objective)):
+        row, got = OBJECTIVES[kind], f"got task {recipe.task} with {kind}"
+        if share and not row.teacher_forced:
             position = reader.origins.get("training.scheduled_sampling.share", "training.scheduled_sampling")
             raise RecipeError(
                 f"{position}: training.scheduled_sampling is for objectives whose decoder reads the tokens that it "
-                f"learns to predict, and {objective.kind} has none: got share {share:g}"
+                f"learns to predict, and {kind} has none: got share {share:g}"
             )
-
-
-def _check_r_drop(recipe: Recipe, reader: Reader) -> None:
-    """Refuse R-Drop for an objective whose heads do not all give probabilities of what they learn, or no dropout."""
-    known = [kind for kind, row in OBJECTIVES.items() if row.gives_probabilities]
-    position = reader.origins.get("training.r_drop", "training.r_drop")
-    for objective in objectives_of(recipe.task, recipe.objective) if recipe.training.r_drop else ():
-        if objective.kind not in known:
-            raise RecipeError(
-                f"{position}: training.r_drop compares probabilities, and is for the objectives {', '.join(known)}: "
-                f"got task {recipe.task} with {objective.kind}"
-            )
+        if recipe.teacher is not None:
+            teacher = f"{reader.origins.get('teacher.model')}: teacher is for"
+            if not row.taught:
+                known = ", ".join(kind for kind, row in OBJECTIVES.items() if row.taught)
+                raise RecipeError(f"{teacher} the objectives {known}: {got}")
+            if init is not None and (init.classifier is not None or init.few_shot):
+                given = "few_shot" if init.few_shot else "classifier"
+                raise RecipeError(f"{teacher} a head that is trained by steps: leave init.{given} out")
+        if weight and not row.gives_probabilities:
+            known = ", ".join(kind for kind, row in OBJECTIVES.items() if row.gives_probabilities)
+            rule = f"training.r_drop compares probabilities, and is for the objectives {known}"
+            raise RecipeError(f"{dropped}: {rule}: {got}")
     network = recipe.network
-    rates = (network.dropout, network.attention.dropout, network.feed_forward.dropout)
-    if recipe.training.r_drop and recipe.init is None and not any(rates):
-        raise RecipeError(f"{position}: {without_dropout(recipe.training.r_drop)}")
-
-
-def _check_teacher(recipe: Recipe, reader: Reader) -> None:
-    """Refuse a teacher of an objective that has none, and beside a head that is fitted at once."""
-    position, taught = reader.origins.get("teacher.model"), [kind for kind, row in OBJECTIVES.items() if row.taught]
-    for objective in objectives_of(recipe.task, recipe.objective) if recipe.teacher is not None else ():
-        if objective.kind not in taught:
-            known = f"teacher is for the objectives {', '.join(taught)}"
-            raise RecipeError(f"{position}: {known}: got task {recipe.task} with {objective.kind}")
-        if recipe.init is not None and (recipe.init.classifier is not None or recipe.init.few_shot):
-            given = "few_shot" if recipe.init.few_shot else "classifier"
-            raise RecipeError(f"{position}: teacher is for a head that is trained by steps: leave init.{given} out")
+    if weight and init is None and not (network.dropout or network.attention.dropout or network.feed_forward.dropout):
+        raise RecipeError(f"{dropped}: {without_dropout(weight)}")

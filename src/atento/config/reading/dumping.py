@@ -59,21 +59,17 @@ def recipe_schema() -> dict[str, object]:
     adapter = TypeAdapter(list[Recipe], config=ConfigDict(extra="forbid"))
     definitions = adapter.json_schema()["$defs"]
     top = definitions.pop("Recipe")
+    named = {"TokenizerConfig": "folder of a trained tokenizer", "InitConfig": "model to fine-tune"}
+    named |= {"SourceConfig": "path of a text file", "TeacherConfig": "model to learn from"}
     presets = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # the values of a section that is a plain text
 
     def short_form(part: dict[str, object]) -> list[dict[str, Any]]:
         """Return the schemas of a section's short form."""
         target = str(part.get("$ref", "")).removeprefix("#/$defs/")
         kinds = definitions.get(target, {}).get("properties", {}).get("kind")
-        if target == "TokenizerConfig":
-            return [{"type": "string", "description": "the folder of a trained tokenizer"}]
-        if target == "InitConfig":
-            return [{"type": "string", "description": "the model to fine-tune"}]
-        if target == "SourceConfig":
-            return [{"type": "string", "description": "the path of a text file"}]
-        if target == "TeacherConfig":
-            text: dict[str, Any] = {"type": "string", "description": "the model to learn from"}
-            return [text, {"type": "array", "items": text}]
+        if target in named:
+            text: dict[str, Any] = {"type": "string", "description": f"the {named[target]}"}
+            return [text, {"type": "array", "items": text}] if target == "TeacherConfig" else [text]
         if target in presets or kinds is None:
             return [presets[target]] if target in presets else []
         return [{word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"}]
@@ -95,10 +91,8 @@ def recipe_schema() -> dict[str, object]:
                 definition["properties"][key] = {"anyOf": [*short, *arms], **default}
             definition["properties"][key]["description"] = texts[name][key]
         if name == NetworkConfig.__name__:
-            definition["properties"]["preset"] = {
-                "enum": sorted(PRESETS),
-                "description": explain("network.preset").meaning,
-            }
+            meaning = explain("network.preset").meaning
+            definition["properties"]["preset"] = {"enum": sorted(PRESETS), "description": meaning}
     top["properties"]["extends"] = {"type": "string", "description": explain("extends").meaning}
     top["required"] = []  # `extends` may supply them
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}

@@ -18,10 +18,7 @@ from atento.config.tables.renamed_keys import elsewhere, renamed
 # Keys that are no fields: their section, type and meaning.
 _OTHER = {
     (Recipe, "extends"): ("text", "Path or name of a recipe whose keys this one changes."),
-    (NetworkConfig, "preset"): (
-        f"one of {', '.join(sorted(PRESETS))}",
-        "A known network, which other keys change.",
-    ),
+    (NetworkConfig, "preset"): (f"one of {', '.join(sorted(PRESETS))}", "A known network, which other keys change."),
 }
 _SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
 _RANGE = re.compile(r" *(?<!\")\[(?!@|\.\.\.)([^\[\]]+)\]")  # not the text "[NUM]", nor a list [...]

@@ -170,7 +170,9 @@ def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tup
     foreign = [
         name
         for name in ("valid", "test")
-        if name in data.value and layer(train) < layer(data.value[name]) and _differ(train, data.value[name])
+        if name in data.value
+        and layer(train) < layer(data.value[name])
+        and [_kinds(train), _kinds(data.value[name])] in ([{"world"}, {"file"}], [{"file"}, {"world"}])
     ]
     if not foreign:
         return tree, []
@@ -183,9 +185,8 @@ def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tup
             f"; up to {remaining['held_out'].value} training records are held out for validation "
             "(data.held_out=N takes another number, data.valid=... other data)"
         )
-    training_kind, other_kind = (
-        ("files", "the micro-world") if _kinds(train) == {"file"} else ("the micro-world", "files")
-    )
+    kinds = ("files", "the micro-world")
+    training_kind, other_kind = kinds if _kinds(train) == {"file"} else kinds[::-1]
     if any(_has(source, "memory") for source in _maps(train)):
         training_kind = "in memory"
     names = " and ".join(f"data.{name}" for name in foreign)
@@ -194,12 +195,6 @@ def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tup
         f"{'are' if len(foreign) > 1 else 'is'} left out{instead}"
     )
     return replace(tree, value={**tree.value, "data": replace(data, value=remaining)}), [warning]
-
-
-def _differ(train: Node, held_out: Node) -> bool:
-    """Return whether one reads only the micro-world, and the other only files."""
-    kinds = _kinds(train), _kinds(held_out)
-    return all(len(kind) == 1 for kind in kinds) and kinds[0] != kinds[1]
 
 
 def _kinds(sources: Node) -> set[str]:

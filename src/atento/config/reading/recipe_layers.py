@@ -137,27 +137,22 @@ def read_files(first: RecipeFile) -> tuple[Node, dict[str, Path]]:
 def read_mapping(recipe: Mapping[str, object]) -> tuple[RecipeFile, Node, dict[str, Path]]:
     """A recipe given as a mapping in Python, and all that it extends: as `open_recipe` and `read_files` of a file.
 
-    Its relative paths start at the current directory; messages call it "recipe".
+    Its relative paths start at the current directory; messages call it "recipe". Raises RecipeError: it holds records.
     """
     file = RecipeFile("recipe", "", None, Path.cwd(), "run")
     root = schema.as_node(recipe, file.label)
-    _refuse_records(root)
-    base = root.value.pop("extends", None)
-    if base is None or base.value is None:
-        return file, root, {file.label: file.home}
-    under, homes = read_files(_extended(base, Path(), []))
-    return file, replace(merge(under, root, Recipe), position=file.label), {file.label: file.home} | homes
-
-
-def _refuse_records(recipe: Node) -> None:
-    """Check that no split of the recipe contains records. Raises RecipeError otherwise."""
-    data = recipe.value.get("data")
+    data = root.value.get("data")
     for split, sources in data.value.items() if data is not None and isinstance(data.value, dict) else ():
         if isinstance(sources.value, list) and any(isinstance(item.value, str | list) for item in sources.value[:1]):
             raise RecipeError(
                 f"{sources.position}: data.{split} holds records, and a recipe only names files; pass the records as "
                 f"`data`: atento.train(recipe, data={{{split!r}: records}})"
             )
+    base = root.value.pop("extends", None)
+    if base is None or base.value is None:
+        return file, root, {file.label: file.home}
+    under, homes = read_files(_extended(base, Path(), []))
+    return file, replace(merge(under, root, Recipe), position=file.label), {file.label: file.home} | homes
 
 
 def _extended(base: Node, beside: Path, identities: list[str]) -> RecipeFile:

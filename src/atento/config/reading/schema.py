@@ -89,8 +89,9 @@ def element(hint: object) -> object:
 @cache
 def keys_of(cls: type) -> dict[str, object]:
     """The fields of a section and their types."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {part.name: hints[part.name] for part in fields(cls) if part.init}
+    plain, marked = get_type_hints(cls), get_type_hints(cls, include_extras=True)
+    one_of = {name: hint for name, hint in marked.items() if isinstance(getattr(hint, "__metadata__", (0,))[0], OneOf)}
+    return {part.name: (plain | one_of)[part.name] for part in fields(cls) if part.init}
 
 
 def below(hint: object, key: str) -> object:
@@ -283,30 +284,25 @@ def _adapter(hint: Any) -> TypeAdapter[object]:
     return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def _whole_number(value: object, hint: object, plain: str) -> object:
-    """Convert whole numbers written as `30_000` or `4e3`, if the type is a number and not text."""
-    kinds = members_of(hint)
-    if plain and isinstance(value, str) and str not in kinds and (int in kinds or float in kinds):
-        return int(value) if _WHOLE.fullmatch(value) else value
-    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
-        return int(value)
-    return value
-
-
 def _plain_value(node: Node, hint: object) -> object:
-    """Convert a node for pydantic's strict mode: lists to tuples if the type is a tuple, whole numbers to int."""
+    """Convert a node for pydantic's strict mode: lists to tuples if the type is a tuple, `30_000` and `4e3` to int."""
+    kinds = members_of(hint)
     if isinstance(node.value, list):
-        parts = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) is tuple), None)
+        parts = next((get_args(arm) for arm in kinds if get_origin(arm) is tuple), None)
         if parts is None:
-            inside = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) is list), (Any,))
+            inside = next((get_args(arm) for arm in kinds if get_origin(arm) is list), (Any,))
             return [_plain_value(child, inside[0]) for child in node.value]
         # a list of another length than that of the type is left to pydantic, which counts
         element_types = [parts[0]] * len(node.value) if Ellipsis in parts else [*parts, *[Any] * len(node.value)]
         return tuple(_plain_value(child, kind) for child, kind in zip(node.value, element_types, strict=False))
     if isinstance(node.value, dict):
-        inside = next((get_args(arm) for arm in members_of(hint) if get_origin(arm) in (dict, Mapping)), (Any, Any))
+        inside = next((get_args(arm) for arm in kinds if get_origin(arm) in (dict, Mapping)), (Any, Any))
         return {key: _plain_value(child, inside[1]) for key, child in node.value.items()}
-    return _whole_number(node.value, hint, node.plain)
+    written = node.plain and isinstance(node.value, str) and _WHOLE.fullmatch(node.value)
+    if written and str not in kinds and (int in kinds or float in kinds):
+        return int(node.value)
+    whole = isinstance(node.value, float) and node.value.is_integer() and int in kinds and float not in kinds
+    return int(node.value) if whole else node.value
 
 
 def _leaf(node: Node, hint: object, path: str) -> Any:

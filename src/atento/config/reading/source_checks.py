@@ -1,5 +1,7 @@
 """The form of a source of data in a recipe: which keys it may have, by the records that the task reads."""
 
+from collections.abc import Iterable
+
 from atento.config.recipe import COLUMNS, SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, endings_for, format_of, holds, rule_of_endings
 from atento.config.tables.labellings import LABELLINGS, labellings_for
@@ -13,6 +15,7 @@ _FORMS = {
     "examples": "give `file` and the column of each field: {}{}{}",
 }
 _TABLES = tuple(ending for form in FORMATS.values() if form.table for ending in form.endings)
+_WORLD = "is a split of the micro-world"
 _LANGUAGES = ("pt", "en")  # of the micro-world
 
 
@@ -68,6 +71,8 @@ def _records_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
             return key, f"has a `{key}`, and this task reads {', '.join(spec.columns)}: {forms(task)}"
         if key not in ("source", "target", "text", *spec.columns) and getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads {spec.records}: {forms(task)}"
+    if source.memory is not None or source.dataset is not None:
+        return None
     if spec.records == "pairs":
         return _pairs_problem(source)
     return _text_problem(source) if spec.records == "texts" else _columns_problem(task, source)
@@ -80,17 +85,22 @@ def _labelled_problem(task: str, source: SourceConfig) -> tuple[str, str] | None
     if source.labels is None:
         return "world", f"is a split of the micro-world without labels, and this task reads {_listed(task)}: {choices}"
     if source.labels not in fitting:
-        return (
-            "labels",
-            f"has the labels {source.labels}, which are of records with {', '.join(LABELLINGS[source.labels])}, and "
-            f"this task reads {_listed(task)}: {choices}",
-        )
-    for key in ("file", "paragraphs", *(column for column in COLUMNS if column != "text")):
-        if (value := getattr(source, key)) is not None and value is not False:
-            return key, f"is a split of the micro-world, so `{key}` cannot be combined with `world`: got {value!r}"
+        theirs = f"has the labels {source.labels}, which are of records with {', '.join(LABELLINGS[source.labels])}"
+        return "labels", f"{theirs}, and this task reads {_listed(task)}: {choices}"
+    others = ("file", "paragraphs", *(column for column in COLUMNS if column != "text"))
+    if combined := _combined(source, _WORLD, "world", others):
+        return combined
     if source.labels == "question" and source.world == "structures":
         return "labels", "is the split structures, which has no questions: use another split or other labels"
     return _language_problem(source)
+
+
+def _combined(source: SourceConfig, what: str, own: str, others: Iterable[str]) -> tuple[str, str] | None:
+    """As `source_problem`, for the first of `others` that the source has beside its `own` key."""
+    for key in others:
+        if (value := getattr(source, key)) is not None and value is not False:
+            return key, f"{what}, so `{key}` cannot be combined with `{own}`: got {value!r}"
+    return None
 
 
 def _listed(task: str) -> str:
@@ -105,8 +115,6 @@ def _language_problem(source: SourceConfig) -> tuple[str, str] | None:
 
 def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     """As `source_problem`, for a task with one file with a column per field."""
-    if source.memory is not None or source.dataset is not None:
-        return None
     if not source.file:
         return "", f"names no data: {forms(task)}"
     if source.paragraphs:
@@ -117,7 +125,7 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     if kind is None or not holds(kind, fields):
         if source.format is not None:
             return "format", f"is {kind}, which has no `{required[-1]}`: {forms(task)}"
-        return ("file", f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}")
+        return "file", f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}"
     form, columns = FORMATS[kind], columns_of_source(kind, source, fields)
     for name, column in columns.items():
         if column is None:
@@ -141,20 +149,17 @@ def _memory_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `source_problem`, for a source that names records in memory and something else."""
     if source.memory is None:
         return None
-    for key in ("world", "labels", "file", "dataset", "source", "target", "text"):
-        if getattr(source, key) is not None:
-            value = getattr(source, key)
-            return key, f"names records in memory, so `{key}` cannot be combined with `memory`: got {value!r}"
-    return None if source.memory else ("memory", "must name the records: `memory` is ''")
+    others = ("world", "labels", "file", "dataset", "source", "target", "text")
+    unnamed = None if source.memory else ("memory", "must name the records: `memory` is ''")
+    return _combined(source, "names records in memory", "memory", others) or unnamed
 
 
 def _dataset_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `source_problem`, for a data set of the library `datasets`."""
     if source.dataset is None:
         return None if source.split is None else ("split", "has a `split`, which needs `dataset`")
-    for key in ("world", "labels", "file", "format"):
-        if (value := getattr(source, key)) is not None:
-            return key, f"is a data set, so `{key}` cannot be combined with `dataset`: got {value!r}"
+    if combined := _combined(source, "is a data set", "dataset", ("world", "labels", "file", "format")):
+        return combined
     for key in COLUMNS:
         if isinstance(column := getattr(source, key), int):
             return key, f"is a data set, whose columns have names: `{key}` is {column}"
@@ -163,18 +168,13 @@ def _dataset_problem(source: SourceConfig) -> tuple[str, str] | None:
 
 def _pairs_problem(source: SourceConfig) -> tuple[str, str] | None:
     """Return the key at fault and the message, or None if the source has exactly one form."""
-    if source.memory is not None or source.dataset is not None:
-        return None
     columns = {"source": source.source, "target": source.target}
     if source.paragraphs:
         return "paragraphs", "has `paragraphs`, and line N of one side must correspond to line N of the other"
     if source.text is not None:
         return "text", f"has a `text`, and this task reads pairs: {_FORMS['pairs']}"
     if source.world is not None:
-        for key, value in {"file": source.file, **columns}.items():
-            if value is not None:
-                return key, f"is a split of the micro-world, so `{key}` cannot be combined with `world`: got {value!r}"
-        return None
+        return _combined(source, _WORLD, "world", ("file", *columns))
     missing = [key for key, value in columns.items() if value is None]
     if source.file is None and len(missing) == 2:
         return "", f"names no data: {_FORMS['pairs']}"
@@ -200,8 +200,6 @@ def _pairs_problem(source: SourceConfig) -> tuple[str, str] | None:
 
 def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
     """As `source_problem`, for a task that reads texts."""
-    if source.memory is not None or source.dataset is not None:
-        return None
     for key in ("source", "target"):
         if getattr(source, key) is not None:
             return key, f"has a `{key}`, and this task reads texts: {_FORMS['texts']}"
@@ -213,12 +211,7 @@ def _text_problem(source: SourceConfig) -> tuple[str, str] | None:
         data = "the micro-world" if source.world is not None else "a file with columns"
         return "paragraphs", f"is {data}: `paragraphs` joins the lines of a text file"
     if source.world is not None:
-        if source.file is not None:
-            return (
-                "file",
-                f"is a split of the micro-world, so `file` cannot be combined with `world`: got {source.file!r}",
-            )
-        return _language_problem(source)
+        return _combined(source, _WORLD, "world", ("file",)) or _language_problem(source)
     if not source.file:
         return "", f"names no data: {_FORMS['texts']}"
     if not table and kind != "text":

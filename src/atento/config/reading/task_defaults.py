@@ -22,12 +22,8 @@ def with_defaults(tree: Node) -> Node:
         network_defaults = defaults.pop("network", {})  # a named network is used as it is ...
         name = network if isinstance(network.value, str) else network.value.get("preset")
         preset = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
-        if (
-            preset
-            and not preset.heads
-            and preset.architecture in TASKS[task].architectures
-            and "heads" in network_defaults
-        ):
+        fits = preset and not preset.heads and preset.architecture in TASKS[task].architectures
+        if fits and "heads" in network_defaults:
             defaults["network"] = {"heads": network_defaults["heads"]}  # ... with the heads that the task needs
             if name is network:
                 tree = replace(tree, value=tree.value | {"network": replace(network, value={"preset": network})})

@@ -1,15 +1,17 @@
 """What a classifier knows of its own probabilities: a temperature, and the precision above each of them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from atento.base.errors import RecipeError
+from atento.config.literals import ABOVE_0, Section
 
 
 @dataclass(frozen=True)
-class ConfidenceConfig:
+class ConfidenceConfig(Section, path="confidence."):
     """Fitted to labelled data that the model was not trained on; kept with it."""
 
-    temperature: float = 1.0
+    temperature: Annotated[float, ABOVE_0] = 1.0
     """Number by which scores are divided before they become probabilities. [above 0]"""
     records: int = 0
     """Number of records it was fitted to."""
@@ -18,14 +20,10 @@ class ConfidenceConfig:
     precisions: tuple[float, ...] = ()
     """Share of right answers among those from each threshold on, rising."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise RecipeError(f"`confidence.temperature` must be above 0: got {self.temperature}")
+    def _check(self) -> None:
         if len(self.thresholds) != len(self.precisions):
-            raise RecipeError(
-                f"`confidence.thresholds` and `confidence.precisions` must be as many: got {len(self.thresholds)} and "
-                f"{len(self.precisions)}"
-            )
+            rule = "`confidence.thresholds` and `confidence.precisions` must be as many"
+            raise RecipeError(f"{rule}: got {len(self.thresholds)} and {len(self.precisions)}")
 
     def threshold(self, precision: float) -> float | None:
         """The lowest probability from which on answers were right in this share; None: there is none."""

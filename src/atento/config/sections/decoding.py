@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from atento.base.errors import RecipeError
-from atento.config.literals import check_choices
+from atento.config.literals import ABOVE_0, ABOVE_0_TO_1, AT_LEAST_1, FINITE, FROM_0_TO_1, NOT_NEGATIVE, Rule, Section
 from atento.config.sections import decoding_option as of
 
 MOST_REQUIRED = 10  # required words: the states of their automaton double with each
@@ -15,27 +15,28 @@ UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as 
 CONTINUATION_TOKENS = 128  # default of `max_new_tokens` after a prompt: a paragraph
 FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them implies sampling
 
+_PENALTY = Rule("lie in [-2, 2]", lambda logits: -2 <= logits <= 2, -2, 2)
+
 
 @dataclass(frozen=True)
-class DecodingConfig:
+class DecodingConfig(Section, path="decoding."):
     """The search or sampling of outputs, in validation and by default afterwards.
 
     Beam search (a beam of 1 is greedy search), unless `sample` or a filter of the distribution selects sampling, or
     `mbr` names a utility.
     """
 
-    beam: int = of.search(4, "Beam width; the model's own if not given.", "be at least 1", http="num_beams")
+    beam: Annotated[int, AT_LEAST_1] = of.search(4, "Beam width; the model's own if not given.", http="num_beams")
     """Hypotheses; 1 is greedy search. [1 to 1,024] 4 or 5 is better in translation, and slower."""
-    length_penalty: float = of.search(
-        1.0, "Exponent of the length: score = log-probability / length ** this.", "lie in [-50, 50]", http=True
+    length_penalty: Annotated[float, Rule("lie in [-50, 50]", lambda power: -50 <= power <= 50)] = of.search(
+        1.0, "Exponent of the length: score = log-probability / length ** this.", http=True
     )
     """Hypotheses rank by log-probability / length ** this: above 1 favours long outputs, 0 short ones, below 0 the
     shortest. [-50 to 50]
     """
-    n_best: int = of.search(
+    n_best: Annotated[int, AT_LEAST_1] = of.search(
         1,
         "Number of outputs per line, separated by TAB; distinct, except with --sample.",
-        "be at least 1",
         http="num_return_sequences",
         rank=1,
     )
@@ -50,13 +51,11 @@ class DecodingConfig:
     """A search ends when `beam` hypotheses have (`filled`), when no unfinished one ranks above them at its length
     (`likely`), or none could up to `max_new_tokens` (`sure`); each takes longer.
     """
-    groups: int = of.search(1, "Diverse beam search: groups that the beam is divided into.", "be at least 1")
+    groups: Annotated[int, AT_LEAST_1] = of.search(1, "Diverse beam search: groups that the beam is divided into.")
     """Diverse beam search: groups of the beam, each of which avoids the tokens of earlier ones, by `diversity`. [at
     least 1; must divide `beam`]
     """
-    diversity: float = of.search(
-        0.0, "Penalty of --groups for a token that an earlier group chose.", "be finite and not negative"
-    )
+    diversity: Annotated[float, FINITE] = of.search(0.0, "Penalty of --groups for a token that an earlier group chose.")
     """Penalty on a token's log-probability for each earlier group that chose it in this step; 0.5 to 1 is usual. [0 or
     more]
     """
@@ -64,28 +63,28 @@ class DecodingConfig:
     """The output with the highest score, by branch and bound, for short ones; at `exact_limit` that of the beam, with a
     warning.
     """
-    exact_limit: int = of.search(
-        1_000, "Maximum number of unfinished hypotheses that --exact reads for a text.", "be at least 1"
+    exact_limit: Annotated[int, AT_LEAST_1] = of.search(
+        1_000, "Maximum number of unfinished hypotheses that --exact reads for a text."
     )
     """Maximum unfinished hypotheses that `exact` reads for a text. [at least 1]"""
     sample: bool = of.sampling(False, "Sample tokens; the options below imply it.", http="do_sample")
     """Sample instead of searching; `temperature`, `top_k`, `top_p`, `min_p` and `typical_p` imply it."""
-    temperature: float = of.sampling(1.0, "Divisor of the logits; 0 is greedy.", "be finite and not negative")
+    temperature: Annotated[float, FINITE] = of.sampling(1.0, "Divisor of the logits; 0 is greedy.")
     """Divisor of the logits: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
-    top_k: int = of.sampling(0, "Sample from the k most probable tokens.", "not be negative")
+    top_k: Annotated[int, NOT_NEGATIVE] = of.sampling(0, "Sample from the k most probable tokens.")
     """Sample from the k most probable tokens. [0 or more; 0: all]"""
-    top_p: float = of.sampling(
-        1.0, "Sample from the smallest set of tokens with this total probability.", "lie in (0, 1]", http=True
+    top_p: Annotated[float, ABOVE_0_TO_1] = of.sampling(
+        1.0, "Sample from the smallest set of tokens with this total probability.", http=True
     )
     """Nucleus sampling: from the smallest set of tokens with this total probability. [above 0, up to 1; 1: all] 0.9 to
     0.95 for open-ended text.
     """
-    min_p: float = of.sampling(
-        0.0, "Sample from tokens with at least this share of the highest probability.", "lie in [0, 1]"
+    min_p: Annotated[float, FROM_0_TO_1] = of.sampling(
+        0.0, "Sample from tokens with at least this share of the highest probability."
     )
     """From the tokens with at least this share of the highest probability. [0 to 1; 0: all]"""
-    typical_p: float = of.sampling(
-        1.0, "Sample from tokens with information near the entropy, up to this probability.", "lie in (0, 1]", http=True
+    typical_p: Annotated[float, ABOVE_0_TO_1] = of.sampling(
+        1.0, "Sample from tokens with information near the entropy, up to this probability.", http=True
     )
     """Locally typical sampling: from the tokens whose information is nearest to the entropy, up to this total
     probability. [above 0, up to 1; 1: all]
@@ -96,13 +95,15 @@ class DecodingConfig:
     """Choose the one of `candidates` with the highest mean utility: bleu, chrf, rouge, rouge1, rouge2, f1, or, not in
     recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or bertscore:FOLDER. [null: off]
     """
-    candidates: int = of.mbr(32, "Number of outputs that --mbr chooses from.", "be at least 1")
+    candidates: Annotated[int, AT_LEAST_1] = of.mbr(32, "Number of outputs that --mbr chooses from.")
     """Outputs that `mbr` chooses from. [at least 1]"""
     candidates_from: Literal["sample", "beam", "both"] = of.mbr(
         "sample", "Source of the candidates: sample, beam or both."
     )
     """A `sample` of outputs, a `beam` as wide as `candidates`, or `both`, half of each."""
-    evidence: int = of.mbr(0, "Number of samples to compare candidates with; 0: the candidates.", "not be negative")
+    evidence: Annotated[int, NOT_NEGATIVE] = of.mbr(
+        0, "Number of samples to compare candidates with; 0: the candidates."
+    )
     """Samples that the candidates are compared with. [0 or more; 0: the candidates themselves]"""
     evidence_weights: Literal["uniform", "model"] = of.mbr("uniform", "Weights of the evidence: uniform or model.")
     """Weight of evidence: `uniform`, by occurrences, or its probability under the `model`."""
@@ -115,27 +116,31 @@ class DecodingConfig:
     `mbr_keep` of those (`coarse`), or without unlikely candidates (`pruned`). The last three are faster from about 100
     candidates on.
     """
-    mbr_keep: int = of.mbr(16, "Minimum number of candidates that coarse and pruned compare in full.", "be at least 1")
+    mbr_keep: Annotated[int, AT_LEAST_1] = of.mbr(
+        16, "Minimum number of candidates that coarse and pruned compare in full."
+    )
     """Fewest candidates that coarse and pruned compare with all evidence. [at least 1]"""
-    mbr_confidence: float = of.mbr(0.999, "Confidence at which pruned removes a candidate.", "lie between 0 and 1")
+    mbr_confidence: Annotated[float, Rule("lie between 0 and 1", lambda share: 0 < share < 1)] = of.mbr(
+        0.999, "Confidence at which pruned removes a candidate."
+    )
     """Confidence at which pruned removes a candidate. [above 0, below 1]"""
-    repetition_penalty: float = of.words(
-        1.0, "Above 1: tokens that were written before are less likely.", "be above 0", http=True
+    repetition_penalty: Annotated[float, ABOVE_0] = of.words(
+        1.0, "Above 1: tokens that were written before are less likely.", http=True
     )
     """Above 1, lowers the logits of tokens written before. [above 0; 1: off] 1.1 to 1.3 against loops."""
-    no_repeat_ngrams: int = of.words(
-        0, "Length of n-grams that must not repeat.", "not be negative", http="no_repeat_ngram_size"
+    no_repeat_ngrams: Annotated[int, NOT_NEGATIVE] = of.words(
+        0, "Length of n-grams that must not repeat.", http="no_repeat_ngram_size"
     )
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarization."""
     count_prompt: bool = of.words(False, "These two also count the source or prompt.")
     """`repetition_penalty` and `no_repeat_ngrams` count the source or prompt."""
-    presence_penalty: float = of.words(
-        0.0, "Subtracted from the logits of tokens that the output has (-2 to 2).", "lie in [-2, 2]"
+    presence_penalty: Annotated[float, _PENALTY] = of.words(
+        0.0, "Subtracted from the logits of tokens that the output has (-2 to 2)."
     )
     """Subtracted from the logits of tokens in the output, however often; below 0 favours repetition. [-2 to 2; 0: off]
     """
-    frequency_penalty: float = of.words(
-        0.0, "Subtracted from the logit of a token for each time that the output has it (-2 to 2).", "lie in [-2, 2]"
+    frequency_penalty: Annotated[float, _PENALTY] = of.words(
+        0.0, "Subtracted from the logit of a token for each time that the output has it (-2 to 2)."
     )
     """Subtracted from a token's logit for each occurrence in the output. [-2 to 2; 0: off]"""
     banned_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must not contain")
@@ -154,12 +159,11 @@ class DecodingConfig:
     """EOS does not end an output."""
     stop_tokens: tuple[str, ...] = of.length((), "Token of the vocabulary that ends an output", metavar="TOKEN", rank=2)
     """Tokens that end an output beside EOS, by name; removed from it. [in the vocabulary]"""
-    min_new_tokens: int = of.length(0, "Minimum number of new tokens.", "not be negative", http=True)
+    min_new_tokens: Annotated[int, NOT_NEGATIVE] = of.length(0, "Minimum number of new tokens.", http=True)
     """Minimum tokens of an output. [0 or more]"""
-    max_new_tokens: int | None = of.length(
+    max_new_tokens: Annotated[int, AT_LEAST_1] | None = of.length(
         None,
         "Maximum number of new tokens; 2 x source + 16, or 128 after a prompt, if not given.",
-        "be at least 1",
         http=True,
     )
     """Maximum tokens of an output. [at least 1; null: 2 × source + 16 for a model with sources, 128 for a language
@@ -173,47 +177,32 @@ class DecodingConfig:
     """Proposes tokens in greedy search and sampling, faster with the same outputs: `ngrams` copies source, prompt and
     output; else the folder of a small model with the same tokenizer. [empty: off]
     """
-    draft_tokens: int = of.draft(
-        8, "Maximum number of tokens that --draft proposes at a time.", "be at least 1", "prompt_lookup_num_tokens"
+    draft_tokens: Annotated[int, AT_LEAST_1] = of.draft(
+        8, "Maximum number of tokens that --draft proposes at a time.", http="prompt_lookup_num_tokens"
     )
     """Maximum tokens that `draft` proposes at a time. [at least 1]"""
     seed: int = of.option("", 1, http=True)
     """Random seed; each text has its own numbers."""
-    batch_tokens: int = of.length(4096, "Source tokens times outputs of a batch.", "be at least 1", rank=2)
+    batch_tokens: Annotated[int, AT_LEAST_1] = of.length(4096, "Source tokens times outputs of a batch.", rank=2)
     """Source tokens times outputs of a batch. [at least 1]"""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "decoding.")
-        self._check_values()
-        self._check_together()
-
-    def _check_values(self) -> None:
+    def _check(self) -> None:
         for field in fields(self):
-            name, rule, value = field.name, field.metadata["option"].rule, getattr(self, field.name)
-            # a default is right whatever it is: None says off
-            if rule and value is not field.default and not of.RANGES[rule][0](value):
-                raise RecipeError(f"`decoding.{name}` must {rule}: got {value}")
             # a stop may be blank, such as a line break
-            if field.default == () and not all(text if name == "stop" else text.strip() for text in value):
-                raise RecipeError(f"`decoding.{name}` must hold strings that are not empty")
+            texts = getattr(self, field.name) if field.default == () else ()
+            if not all(text if field.name == "stop" else text.strip() for text in texts):
+                raise RecipeError(f"`decoding.{field.name}` must hold strings that are not empty")
         if self.beam > MOST_BEAM:
             raise RecipeError(f"`decoding.beam` must be at most {MOST_BEAM}: got {self.beam}")
         if len(set(self.required_words)) > MOST_REQUIRED:
-            raise RecipeError(
-                f"`decoding.required_words` takes at most {MOST_REQUIRED} words: got {len(set(self.required_words))}"
-            )
-
-    def _check_together(self) -> None:
-        """Raises RecipeError: values that exclude each other."""
+            rule = f"takes at most {MOST_REQUIRED} words"
+            raise RecipeError(f"`decoding.required_words` {rule}: got {len(set(self.required_words))}")
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise RecipeError(
-                "`decoding.min_new_tokens` must not exceed `max_new_tokens`: "
-                f"got {self.min_new_tokens} and {self.max_new_tokens}"
-            )
+            rule = "`decoding.min_new_tokens` must not exceed `max_new_tokens`"
+            raise RecipeError(f"{rule}: got {self.min_new_tokens} and {self.max_new_tokens}")
         if self.mbr is not None and self.n_best > self.candidates:
-            raise RecipeError(
-                f"`decoding.n_best` must not exceed `candidates`: got {self.n_best} and {self.candidates}"
-            )
+            rule = "`decoding.n_best` must not exceed `candidates`"
+            raise RecipeError(f"{rule}: got {self.n_best} and {self.candidates}")
         if len(self.draft) > 1 + (NGRAMS in self.draft) or len(set(self.draft)) < len(self.draft):
             raise RecipeError(f"`decoding.draft` takes `{NGRAMS}`, one model, or both: got {', '.join(self.draft)}")
         for first, second, why in self._excluded():

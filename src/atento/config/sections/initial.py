@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import SHARE, Count, Dropout, Positive, Section
 
 ALL_LINEAR = "all-linear"
 TARGETS = ("query", "key", "value", "input", "output", "inner", "outer")  # linear maps of a block, by our names
@@ -16,22 +16,21 @@ _LAST = re.compile(r"last-([1-9][0-9]{0,3})")
 
 
 @dataclass(frozen=True)
-class LoraConfig:
+class LoraConfig(Section, path="init.lora."):
     """Low-rank adapters: W x + alpha/rank · B A x, with W frozen (LoRA, Hu et al. 2022)."""
 
-    rank: int = 8
+    rank: Count = 8
     """Rank of the adapters. [at least 1] 4 to 16 is usual; raise it when the training loss stays high."""
-    alpha: float = 16.0
+    alpha: Positive = 16.0
     """The adapter's output is multiplied by `alpha` / `rank`; twice the rank is usual. [above 0]"""
-    dropout: float = 0.0
+    dropout: Dropout = 0.0
     """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
     targets: tuple[str, ...] = ("query", "value")
     """Maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward network;
     all-linear is all of these, input one for query, key and value together. [at least one]
     """
 
-    def __post_init__(self) -> None:
-        check_numbers(self, "init.lora.", rank="be at least 1", alpha="be finite and above 0", dropout="lie in [0, 1)")
+    def _check(self) -> None:
         if not self.targets:
             raise RecipeError("`init.lora.targets` must name at least one linear map: got []")
         for target in self.targets:
@@ -42,14 +41,11 @@ class LoraConfig:
         if len(set(self.targets)) < len(self.targets):
             raise RecipeError(f"`init.lora.targets` must differ: got {list(self.targets)}")
         if ALL_LINEAR in self.targets and len(self.targets) > 1:
-            raise RecipeError(
-                f"`init.lora.targets`: all-linear names every map, so it stands alone: got {self.targets}"
-            )
+            rule = "all-linear names every map, so it stands alone"
+            raise RecipeError(f"`init.lora.targets`: {rule}: got {self.targets}")
         if "input" in self.targets and {"query", "key", "value"} & set(self.targets):  # fused in one matrix
-            raise RecipeError(
-                f"`init.lora.targets`: input is query, key and value together, so it stands without them: got "
-                f"{list(self.targets)}"
-            )
+            rule = "input is query, key and value together, so it stands without them"
+            raise RecipeError(f"`init.lora.targets`: {rule}: got {list(self.targets)}")
 
     @property
     def maps(self) -> tuple[str, ...]:
@@ -63,19 +59,17 @@ class LoraConfig:
 
 
 @dataclass(frozen=True)
-class UnfreezeConfig:
+class UnfreezeConfig(Section, path="init.unfreeze."):
     """Train the head first and the layers below it later; the same updates whether or not a run is resumed."""
 
     kind: Literal["gradual", "head-first"] = "gradual"
     """After the head one more layer at each stage (`gradual`, ULMFiT), or all that `train` names (`head-first`)."""
-    epochs: float | None = None
+    epochs: Positive | None = None
     """Epochs of each stage. [above 0; null: 1, or as `steps` says]"""
-    steps: int | None = None
+    steps: Count | None = None
     """Updates of each stage. [at least 1; null: as `epochs` says]"""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "init.unfreeze.")
-        check_numbers(self, "init.unfreeze.", epochs="be finite and above 0", steps="be at least 1")
+    def _check(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise RecipeError(
                 f"`init.unfreeze.steps` stands instead of `epochs`: got {self.steps} and {self.epochs}; give one"
@@ -89,29 +83,21 @@ class UnfreezeConfig:
 
 
 @dataclass(frozen=True)
-class ClassifierConfig:
+class ClassifierConfig(Section, path="init.classifier."):
     """A linear classifier on the frozen vectors of texts, or of words for tagging, fitted by scikit-learn instead of
     training by steps.
     """
 
     kind: Literal["logistic", "svm"] = "logistic"
     """`logistic` regression, or a linear support vector machine (`svm`), whose probabilities cannot be trusted."""
-    inverse_regularization: float = 1.0
+    inverse_regularization: Positive = 1.0
     """The C of scikit-learn: higher values fit more closely. [above 0]"""
     pooling: Literal["mean", "first", "last"] = "mean"
     """The vector of a text: the `mean` of its tokens, its `first`, or its `last` (decoders)."""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "init.classifier.")
-        if not 0 < self.inverse_regularization < float("inf"):
-            raise RecipeError(
-                f"`init.classifier.inverse_regularization` must be finite and above 0: got "
-                f"{self.inverse_regularization}"
-            )
-
 
 @dataclass(frozen=True)
-class InitConfig:
+class InitConfig(Section, path="init."):
     """A trained model to fine-tune, and which of its weights are trained."""
 
     model: str
@@ -122,13 +108,13 @@ class InitConfig:
     """
     lora: LoraConfig | None = None
     """The adapters of `train` lora. [null: their defaults]"""
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, SHARE] = 1.0
     """Factor of the learning rate from each layer to the one below (ELECTRA, BEiT). [above 0 to 1] 0.8 to 0.95 helps a
     large model with little data.
     """
     unfreeze: UnfreezeConfig | None = None
     """Train the head first, layers below later. [null: everything from the first update]"""
-    layers: int | None = None
+    layers: Count | None = None
     """Use only the lowest layers; of an encoder-decoder, those of its decoder. [at least 1; null: all] Inner layers
     hold grammar better than meaning.
     """
@@ -158,35 +144,24 @@ class InitConfig:
     by `classifier`. Of `training` seed and precision alone count.
     """
 
-    def __post_init__(self) -> None:
-        if self.few_shot:
-            usual = {"train": "all", "layer_decay": 1.0, "layer_mix": False, "tokenizer": "model"}
-            for name in ("train", "layer_decay", "layers", "layer_mix", "lora", "unfreeze", "cache", "tokenizer"):
-                if getattr(self, name) != usual.get(name):
-                    raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
-        check_choices(self, "init.")
+    def _check(self) -> None:
+        for name in ("train", "layer_decay", "layers", "layer_mix", "lora", "unfreeze", "cache", "tokenizer"):
+            if self.few_shot and getattr(self, name) != getattr(InitConfig, name):
+                raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
         if self.tokenizer == "own" and (self.new_decoder or self.new_languages):
             other = "init.new_decoder" if self.new_decoder else "init.new_languages"
-            raise RecipeError(
-                f"`init.tokenizer: own` replaces the vocabulary that `{other}` adds to: write one of them"
-            )
+            rule = f"replaces the vocabulary that `{other}` adds to"
+            raise RecipeError(f"`init.tokenizer: own` {rule}: write one of them")
         if not self.model:
             raise RecipeError("`init.model` must name a model: got ''")
         if self.train not in _TRAIN and not _LAST.fullmatch(self.train):
-            raise RecipeError(
-                "`init.train` must be all, head, last-N with a number of layers such as last-2, decoder, bias or lora: "
-                f"got {self.train!r}"
-            )
-        if not 0 < self.layer_decay <= 1:
-            raise RecipeError(f"`init.layer_decay` must lie above 0 and be at most 1: got {self.layer_decay}")
+            known = "all, head, last-N with a number of layers such as last-2, decoder, bias or lora"
+            raise RecipeError(f"`init.train` must be {known}: got {self.train!r}")
         if self.unfreeze is not None and self.train == "head":
             raise RecipeError("`init.unfreeze` trains layers below the head, and `init.train` is head: leave it out")
-        check_numbers(self, "init.", layers="be at least 1")
         if self.cache is not None and (self.train != "head" or not self.cache):
-            raise RecipeError(
-                f"`init.cache` names a folder for the vectors of a frozen network, so `train` must be head: got "
-                f"{self.train!r} and {self.cache!r}"
-            )
+            rule = "names a folder for the vectors of a frozen network, so `train` must be head"
+            raise RecipeError(f"`init.cache` {rule}: got {self.train!r} and {self.cache!r}")
         if self.classifier is not None and self.train != "head" and not self.few_shot:
             raise RecipeError(f"`init.classifier` reads a frozen network, so `train` must be head: got {self.train!r}")
         if self.classifier is not None and self.layer_mix:

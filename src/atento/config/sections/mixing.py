@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Literal
 
 from atento.base.errors import RecipeError
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import Count, Positive, Section
 
 _USUAL_TEMPERATURE = 2.0
 
@@ -26,16 +26,16 @@ class MixingPoint:
 
 
 @dataclass(frozen=True)
-class MixingConfig:
+class MixingConfig(Section, path="data.mixing."):
     """Shares of the sources of `data.train` in the target tokens of an update; n is the target tokens of a source."""
 
     kind: Literal["proportional", "temperature", "equal", "weights"] = "proportional"
     """Share of each source by its size n: `proportional`; `temperature`, n^(1/T) (T5); `equal`; or as `weights` or
     `points` say.
     """
-    temperature: float | None = None
+    temperature: Positive | None = None
     """T of the kind temperature: 1 is proportional; the higher, the more equal. [above 0; null: 2]"""
-    cap: int | None = None
+    cap: Count | None = None
     """Largest n, in target tokens, for proportional and temperature. [at least 1; null: no limit]"""
     weights: tuple[float, ...] = ()
     """Weights of the kind weights, in the order of `data.train`. [each 0 or more, not all 0]"""
@@ -43,7 +43,6 @@ class MixingConfig:
     """Weights that change during training, in rising order of `at`, linear between points."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "data.mixing.")
         for name, kinds in (
             ("temperature", ("temperature",)),
             ("cap", ("proportional", "temperature")),
@@ -52,7 +51,9 @@ class MixingConfig:
         ):
             if getattr(self, name) not in (None, ()) and self.kind not in kinds:
                 raise RecipeError(f"`data.mixing.{name}` is for the kind {' or '.join(kinds)}: got {self.kind}")
-        check_numbers(self, "data.mixing.", temperature="be finite and above 0", cap="be at least 1")
+        super().__post_init__()
+
+    def _check(self) -> None:
         if self.kind == "weights" and bool(self.weights) == bool(self.points):
             both = "both" if self.weights else "neither"
             raise RecipeError(f"`data.mixing` of the kind weights needs either `weights` or `points`: got {both}")

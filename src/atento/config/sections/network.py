@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import Count, Dropout, Rule, Section
 from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network_parts import (
     PARTS,
@@ -36,7 +36,7 @@ _OF_ENCODERS = ("masked-language-model", "replaced-token", *OF_TRAINING)  # kind
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
+class NetworkConfig(Section):
     """A network as numbers and choices: which of the stacks it has, and what their one block is made of."""
 
     architecture: Literal[
@@ -49,21 +49,21 @@ class NetworkConfig:
     """Family of released models, for saving; presets set it. [empty: none]"""
     vocab_size: int = 0
     """Size of the embedding table. [0: the tokenizer's]"""
-    d_model: int = 512
+    d_model: Count = 512
     """Width between layers. [1 to 262,144; a multiple of `n_heads`] Without size, preset or architecture, width, depth
     and heads follow from the amount of data.
     """
-    d_ff: int = 2048
+    d_ff: Count = 2048
     """Width inside the feed-forward sublayers; 4 × `d_model` is usual. [1 to 262,144]"""
     n_heads: int = 8
     """Attention heads of a layer. [at least 1]"""
-    n_layers: int = 6
+    n_layers: Count = 6
     """Layers of the stack, or of the encoder. [1 to 1,000]"""
-    n_decoder_layers: int | None = None
+    n_decoder_layers: Count | None = None
     """Layers of an encoder-decoder's decoder; fewer decode faster. [1 to 1,000; null: `n_layers`]"""
     shared_layers: bool = False
     """All layers of a stack have the same weights (ALBERT)."""
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
     """Share of each sublayer's output set to 0 in training: 0.1 with much data, 0.3 with little (a translator's without
     sizes). [0 to below 1] With `init`, this, `attention.dropout` and `feed_forward.dropout` are the initial model's.
     """
@@ -75,11 +75,11 @@ class NetworkConfig:
     """Give LayerNorm a bias (ModernBERT: no)."""
     first_norm: bool = True
     """Pre-norm: also before the first self-attention (ModernBERT: no)."""
-    norm_eps: float = 1e-5
+    norm_eps: Annotated[float, Rule("be above 0", lambda eps: eps > 0)] = 1e-5
     """Added to the variance before the square root. [above 0]"""
     positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
     """Position scheme, or schemes that add up."""
-    max_len: int = 512
+    max_len: Count = 512
     """Maximum number of tokens for learned positions. [at least 1]"""
     mask: MaskConfig | None = None
     """Tokens that self-attention (or the encoder's) may attend to. [null: all in an encoder, those before in a decoder]
@@ -121,20 +121,15 @@ class NetworkConfig:
     tokenizer_fingerprint: str | None = None
     """Written by training."""
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for name, kind in PARTS.items():
             value = getattr(self, name)
             if isinstance(value, Mapping):
                 object.__setattr__(self, name, part_of(name, kind, value))
-        check_choices(self)
-        sizes = ("d_model", "d_ff", "n_layers", "n_decoder_layers", "max_len")
-        check_numbers(self, **dict.fromkeys(sizes, "be at least 1"))
         # with a `d_head` of their own the heads need not add up to `d_model`
         if self.n_heads < 1 or (self.attention.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
         self._check_parts()
-        if not self.norm_eps > 0:
-            raise RecipeError(f"`norm_eps` must be above 0: got {self.norm_eps}")
         if max(self.d_model, self.d_ff) > WIDEST:
             raise RecipeError(f"`d_model` and `d_ff` may be {WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
         deep = self.n_layers, self.decoder_layers
@@ -142,26 +137,17 @@ class NetworkConfig:
             raise RecipeError(f"`n_layers` and `n_decoder_layers` may be {DEEPEST:,} at most: got {deep[0]}, {deep[1]}")
         shared = self.attention.n_kv_heads
         if shared is not None and (shared < 1 or self.n_heads % shared):
-            raise RecipeError(
-                f"`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got {shared} and {self.n_heads}"
-            )
-        self._check_positions()
-        self._check_layers()
-        if self.writing is not None:
-            self.writing.check(self.vocab_size)
-        check_numbers(self, dropout="lie in [0, 1)")
-
-    def _check_positions(self) -> None:
-        """That position schemes name heads and layers that there are."""
-        shared = self.attention.n_kv_heads
+            rule = "`attention.n_kv_heads` must divide `n_heads`, or be null for as many"
+            raise RecipeError(f"{rule}: got {shared} and {self.n_heads}")
         for scheme in self.schemes:
             _check_numbers("positions.heads", scheme.heads, self.n_heads)
             if scheme.heads is not None and scheme.kind == "rotary" and shared not in (None, self.n_heads):
-                raise RecipeError(
-                    "`positions.heads` of rotary positions need `attention.n_kv_heads` equal to `n_heads`: keys are "
-                    "shared"
-                )
+                rule = "need `attention.n_kv_heads` equal to `n_heads`"
+                raise RecipeError(f"`positions.heads` of rotary positions {rule}: keys are shared")
             _check_numbers("positions.layers", scheme.layers, max(self.n_layers, self.decoder_layers))
+        self._check_layers()
+        if self.writing is not None:
+            self.writing.check(self.vocab_size)
 
     def _check_layers(self) -> None:
         """That sparsity and the mask name layers that there are, and fit the architecture."""
@@ -191,7 +177,7 @@ class NetworkConfig:
         _check_numbers("mask.layers", self.mask.layers, self.n_layers)
 
     def _check_parts(self) -> None:
-        """What one arrangement has and another has not."""
+        """What one arrangement has and another has not, heads among it."""
         if self.architecture != "encoder":
             for name, value in (
                 ("pooler", self.pooler),
@@ -213,10 +199,6 @@ class NetworkConfig:
         for name, homes in _HOMES.items():
             if getattr(self, name) is not None and self.architecture not in homes:
                 raise RecipeError(f"`{name}` belongs to architecture {homes[0]}: got {self.architecture!r}")
-        self._check_heads()
-
-    def _check_heads(self) -> None:
-        """Check that the architecture supports each head, and the names of heads."""
         names = ["vocabulary"] if self.writes or self.architecture == "elmo" else []
         for head in self.heads:
             if self.architecture == "cbow":

@@ -3,60 +3,57 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import NOT_NEGATIVE, Count, Dropout, Natural, Rule, Section
 
 
 @dataclass(frozen=True)
-class SparseConfig:
+class SparseConfig(Section):
     """Sparse self-attention: the heads learn which links to keep (docs/notes.md#a17)."""
 
-    top_k: int | None = None
+    top_k: Count | None = None
     """Keep the k highest scores of each query. [at least 1; null: all]"""
-    alpha: float | None = None
+    alpha: Annotated[float, Rule("lie in [1, 2]", lambda alpha: 1 <= alpha <= 2)] | None = None
     """α of α-entmax: 1 is softmax, 2 sparsemax. [1 to 2; null: softmax]"""
     learn_alpha: bool = False
     """Let each head learn its α, starting at `alpha`."""
-    span: int | None = None
+    span: Count | None = None
     """Maximum span of a head, which learns its own. [at least 1; null: all]"""
     look_ahead: bool = True
     """Later positions have a learned span too."""
-    ramp: int = 32
+    ramp: Count = 32
     """Positions of the soft end of a span. [at least 1]"""
-    span_cost: float = 0.0
+    span_cost: Annotated[float, NOT_NEGATIVE] = 0.0
     """Loss for each position of the mean span, in nats per target. [0 or more]"""
-    blocks: int | None = None
+    blocks: Count | None = None
     """Blocks of keys that each block of queries selects; in encoders, alone in this section. [at least 1; null: off]"""
-    block_size: int = 64
+    block_size: Count = 64
     """Positions of a block. [at least 1]"""
     layers: tuple[int, ...] | None = None
     """Sparse layers, from 0. [null: all]"""
 
-    def __post_init__(self) -> None:
-        check_numbers(self, **dict.fromkeys(("top_k", "span", "ramp", "blocks", "block_size"), "be at least 1"))
-        check_numbers(self, alpha="lie in [1, 2]")
+    def _check(self) -> None:
         if min(self.layers or (0,)) < 0:
             raise RecipeError(f"`layers` must not be negative: got {self.layers}")
         if self.blocks is not None and (self.top_k, self.alpha, self.span) != (None, None, None):
             raise RecipeError("`blocks` excludes `top_k`, `alpha` and `span`")
-        check_numbers(self, span_cost="not be negative")
         if self.learn_alpha and (self.alpha is None or not 1.0 < self.alpha < 2.0):
             raise RecipeError(f"`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got {self.alpha}")
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
+class AttentionConfig(Section, path="attention."):
     """Options of all attention of a network, except `d_model` and `n_heads`."""
 
     n_kv_heads: int | None = None
     """Heads of keys and values, each shared by several query heads (grouped-query attention, Ainslie et al. 2023).
     [divides `n_heads`; null: `n_heads`]
     """
-    d_head: int | None = None
+    d_head: Count | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
-    dropout: float = 0.0
+    dropout: Dropout = 0.0
     """Share of attention weights set to 0 in training. [0 to below 1]"""
     bias: bool = True
     """Bias of the projections of queries, keys and values."""
@@ -69,30 +66,21 @@ class AttentionConfig:
     sparse: SparseConfig | None = None
     """Sparse self-attention with learned links. [null: dense attention]"""
 
-    def __post_init__(self) -> None:
-        check_numbers(self, "attention.", d_head="be at least 1", dropout="lie in [0, 1)")
-
 
 @dataclass(frozen=True)
-class ConvolutionConfig:
+class ConvolutionConfig(Section, path="convolution."):
     """A convolution over the input of an encoder, whose output is added to that of the first layer (He et al. 2021)."""
 
-    width: int = 3
+    width: Annotated[int, Rule("be odd and at least 1", lambda width: width >= 1 and width % 2 == 1)] = 3
     """Number of tokens that it reads. [odd, at least 1]"""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] = "tanh"
     """Activation of its output."""
-    groups: int = 1
+    groups: Count = 1
     """Groups of dimensions that are convolved apart. [divides `d_model`]"""
-
-    def __post_init__(self) -> None:
-        check_choices(self, "convolution.")
-        if self.width < 1 or self.width % 2 == 0:
-            raise RecipeError(f"`convolution.width` must be odd and at least 1: got {self.width}")
-        check_numbers(self, "convolution.", groups="be at least 1")
 
 
 @dataclass(frozen=True)
-class ProjectionConfig:
+class ProjectionConfig(Section, path="projections."):
     """A linear map of the vector of a text, behind the pooling (Dense of sentence-transformers)."""
 
     width: int
@@ -104,16 +92,14 @@ class ProjectionConfig:
     inputs: int | None = None
     """Dimensions that it reads; `d_model` for each pooling. [at least 1; null: those of the part before it]"""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "projections.")
-        if self.width < 1:
-            raise RecipeError(f"`width` of `network.projections` must be at least 1: got {self.width}")
-        if self.inputs is not None and self.inputs < 1:
-            raise RecipeError(f"`inputs` of `network.projections` must be at least 1: got {self.inputs}")
+    def _check(self) -> None:
+        for name in ("width", "inputs"):
+            if (width := getattr(self, name)) is not None and width < 1:
+                raise RecipeError(f"`{name}` of `network.projections` must be at least 1: got {width}")
 
 
 @dataclass(frozen=True)
-class MaskConfig:
+class MaskConfig(Section, path="mask."):
     """Which tokens self-attention may attend to, where that is not all of them (encoders) or those before (decoders).
 
     See docs/notes.md#a6.
@@ -123,31 +109,27 @@ class MaskConfig:
     """All tokens (`bidirectional`), those up to a token (`causal`), also the first `length` (`prefix`) or `ahead` more
     (`lookahead`), or `left` and `right` neighbours (`window`). A decoder takes causal and window, and stays causal.
     """
-    length: int = 0
+    length: Natural = 0
     """Tokens of the prefix. [0 or more; prefix]"""
-    ahead: int = 0
+    ahead: Natural = 0
     """Following tokens that a token may attend to. [0 or more; lookahead]"""
-    left: int | None = None
+    left: Natural | None = None
     """Neighbours before a token (Mistral: 4,095). [0 or more; null: all; window]"""
-    right: int | None = None
+    right: Natural | None = None
     """Neighbours after a token, in encoders. [0 or more; null: all; window]"""
     layers: tuple[int, ...] | None = None
     """Layers with this mask, from 0; others have the default. [null: all]"""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "mask.")
+    def _check(self) -> None:
         for name, kind in (("length", "prefix"), ("ahead", "lookahead"), ("left", "window"), ("right", "window")):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise RecipeError(f"`mask.{name}` must not be negative: got {value}")
-            if value and self.kind != kind:
+            if getattr(self, name) and self.kind != kind:
                 raise RecipeError(f"`mask.{name}` has no meaning for a mask of kind {self.kind}: it is for {kind}")
         if min(self.layers or (0,)) < 0:
             raise RecipeError(f"`layers` must not be negative: got {self.layers}")
 
 
 @dataclass(frozen=True)
-class FeedForwardConfig:
+class FeedForwardConfig(Section, path="feed_forward."):
     """Options of the feed-forward sublayers, except their width `d_ff`."""
 
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
@@ -156,16 +138,12 @@ class FeedForwardConfig:
     """Multiply the activation by a second product (GLU variants)."""
     bias: bool = True
     """Bias of the products."""
-    dropout: float = 0.0
+    dropout: Dropout = 0.0
     """Share of the inner values set to 0 in training. [0 to below 1]"""
-
-    def __post_init__(self) -> None:
-        check_choices(self, "feed_forward.")
-        check_numbers(self, "feed_forward.", dropout="lie in [0, 1)")
 
 
 @dataclass(frozen=True)
-class InputConfig:
+class InputConfig(Section, path="embedding."):
     """Options of the embedding of token ids, except `positions`."""
 
     scaled: bool = True
@@ -176,23 +154,21 @@ class InputConfig:
     """Number of target tokens, if sources have others (Marian). [at least 1, with `shared` false; null: the
     vocabulary's size; encoder-decoders]
     """
-    segments: int = 0
+    segments: Natural = 0
     """Kinds of segments (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
     """Normalise the input of the first layer (BERT)."""
-    width: int | None = None
+    width: Count | None = None
     """Width of the added vectors, which a linear map takes to `d_model` (ALBERT, ELECTRA). [at least 1; null:
     `d_model`, without a map; encoders]
     """
 
-    def __post_init__(self) -> None:
-        check_numbers(self, "embedding.", segments="not be negative")
+    def _check(self) -> None:
         if self.target_vocab_size is not None and (self.target_vocab_size < 1 or self.shared):
             raise RecipeError(
                 "`embedding.target_vocab_size` must be at least 1 and needs `embedding.shared` false: got "
                 f"{self.target_vocab_size} and {'true' if self.shared else 'false'}"
             )
-        check_numbers(self, "embedding.", width="be at least 1")
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,25 @@
 """How order enters a network: position schemes, and rotations slowed down for longer texts."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import ABOVE_0, ABOVE_0_TO_1, AT_LEAST_1, Count, Natural, Section
 
 ADDED = ("sinusoidal", "learned")  # schemes that add to the input; the others act inside self-attention
 
 
 @dataclass(frozen=True)
-class StretchConfig:
+class StretchConfig(Section):
     """Rotations made `factor` times slower for texts longer than those of the training (`attention.positions.Stretch`).
 
     With `trained_len`, only those that turn fewer than `low` times in that many positions; up to `high` times in part.
     `{factor: 4, trained_len: 32768, high: 32, yarn: true}` is YaRN (Peng et al. 2024).
     """
 
-    factor: float = 1.0
+    factor: Annotated[float, AT_LEAST_1] = 1.0
     """Factor by which rotations are slower. [at least 1]"""
-    trained_len: int | None = None
+    trained_len: Count | None = None
     """Length in training: only rotations with few turns in it are slowed down. [at least 1; null: all alike]"""
     low: float = 1.0
     """Rotations with fewer turns in `trained_len` are slowed down fully. [above 0, below `high`]"""
@@ -41,21 +41,10 @@ class StretchConfig:
     long: tuple[float, ...] | None = None
     """Divisors of each rotation for longer texts. [as `short`]"""
 
-    def __post_init__(self) -> None:
-        self._check_by_length()
-        if self.attention_factor is not None and not ((self.yarn or self.long) and self.attention_factor > 0):
-            raise RecipeError(
-                f"`attention_factor` must be above 0 and needs `yarn` or `long`: got {self.attention_factor}"
-            )
-        check_numbers(self, factor="be at least 1", trained_len="be at least 1")
-        if not 0 < self.low < self.high:
-            raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
-
-    def _check_by_length(self) -> None:
-        """Check the two kinds whose rotations depend on the length of a text."""
+    def _check(self) -> None:
         if (self.short is None) != (self.long is None):
             raise RecipeError("`short` and `long` need one another: got only one of them")
-        kinds = [name for name in ("yarn", "dynamic", "long") if getattr(self, name)]
+        kinds = [name for name in ("yarn", "dynamic", "long") if getattr(self, name)]  # by the length of a text
         if len(kinds) > 1:
             raise RecipeError(f"`stretch` has one kind: got {' and '.join(kinds)}")
         if kinds and self.trained_len is None:
@@ -64,10 +53,15 @@ class StretchConfig:
             for value in getattr(self, name) or ():
                 if not 0 < value < float("inf"):
                     raise RecipeError(f"`{name}` must hold numbers above 0: got {value}")
+        if self.attention_factor is not None and not ((self.yarn or self.long) and self.attention_factor > 0):
+            rule = "must be above 0 and needs `yarn` or `long`"
+            raise RecipeError(f"`attention_factor` {rule}: got {self.attention_factor}")
+        if not 0 < self.low < self.high:
+            raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
 
 
 @dataclass(frozen=True)
-class PositionConfig:
+class PositionConfig(Section, choices="positions."):
     """One way in which order enters the network; several of them add up (docs/notes.md#b1, #b2, #b4, #b5, #b7)."""
 
     kind: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled", "none"] = (
@@ -84,13 +78,13 @@ class PositionConfig:
     """Multiply the scheme by a learned weight; not for rotary."""
     shared: bool | None = None
     """One table for all layers. [null: t5 and disentangled yes, others no]"""
-    base: float = 10000.0
+    base: Annotated[float, ABOVE_0] = 10000.0
     """Base of the wavelengths of sinusoids and rotations; larger for long texts (Llama 3: 500,000). [above 0]"""
-    fraction: float = 1.0
+    fraction: Annotated[float, ABOVE_0_TO_1] = 1.0
     """Part of each head that is rotated. [above 0, up to 1]"""
     interleaved: bool | None = None
     """Pair neighbouring dimensions instead of the two halves. [null: sinusoids yes, rotations no]"""
-    max_distance: int | None = None
+    max_distance: Count | None = None
     """Maximum distance; larger ones equal it. [at least 1; null: 16 for shaw, 512 for disentangled, 128 for others]"""
     n_buckets: int = 32
     """Buckets of distances of t5, or of a side of disentangled (DeBERTa v2: 256). [at least 4; disentangled: 0 for a
@@ -102,7 +96,7 @@ class PositionConfig:
     """Normalise the vectors of disentangled positions (DeBERTa v2 and v3)."""
     scaled: bool = True
     """For matrix: divide it by √d_head like the scores."""
-    shift: int = 0
+    shift: Natural = 0
     """Unused rows at the start of a learned table: 2 in models of fairseq. [0 or more]"""
     real_only: bool = False
     """Padding on the left does not shift positions (RoBERTa)."""
@@ -111,8 +105,7 @@ class PositionConfig:
     longer: Literal["grown", "interpolated"] = "grown"
     """How a learned table of a shorter model becomes longer: `grown` by new rows, or `interpolated`."""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "positions.")
+    def _check(self) -> None:
         if self.heads is not None and self.kind in ADDED:
             raise RecipeError(f"`heads` has no meaning for {self.kind} positions, which are added before there are any")
         if self.real_only and self.kind not in ADDED:
@@ -125,25 +118,14 @@ class PositionConfig:
             for number in getattr(self, name) or ():
                 if number < 0:
                     raise RecipeError(f"`{name}` must not be negative: got {number}")
-        check_numbers(self, max_distance="be at least 1")
-        if not 0.0 < self.base < float("inf"):
-            raise RecipeError(f"`base` must be above 0: got {self.base}")
-        check_numbers(self, fraction="lie in (0, 1]")
         if self.n_buckets < 4 and not (self.n_buckets == 0 and self.kind == "disentangled"):
             raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
         if self.kind == "disentangled":
-            self._check_disentangled()
+            if self.gate or self.heads is not None:
+                raise RecipeError(f"`{'gate' if self.gate else 'heads'}` is not supported for disentangled positions")
+            if self.n_buckets > (most := self.max_distance or 512):
+                rule = f"`n_buckets` of disentangled positions may be `max_distance`, {most}, at most"
+                raise RecipeError(f"{rule}: got {self.n_buckets}")
         # 128: T5's own, where none is written
         if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
             raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
-        check_numbers(self, shift="not be negative")
-
-    def _check_disentangled(self) -> None:
-        """Check the keys that disentangled positions do not have, and their number of buckets."""
-        if self.gate or self.heads is not None:
-            raise RecipeError(f"`{'gate' if self.gate else 'heads'}` is not supported for disentangled positions")
-        if self.n_buckets > (self.max_distance or 512):
-            raise RecipeError(
-                f"`n_buckets` of disentangled positions may be `max_distance`, {self.max_distance or 512}, at most: "
-                f"got {self.n_buckets}"
-            )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from atento.base.errors import RecipeError
-from atento.config.literals import check_choices
+from atento.config.literals import Section
 
 CellName = Literal["lstm", "gru", "rnn"]
 ScoreName = Literal["none", "additive", "bilinear", "dot"]
@@ -12,7 +12,7 @@ ASKED_BEFORE = ("none", "additive")  # the context enters the cell; with the oth
 
 
 @dataclass(frozen=True)
-class RecurrentConfig:
+class RecurrentConfig(Section, path="recurrent."):
     """Recurrent encoder-decoders and language models (docs/notes.md#a5); width and depth are the network's."""
 
     cell: CellName = "lstm"
@@ -28,8 +28,7 @@ class RecurrentConfig:
     input_feeding: bool = False
     """Pass the result of bilinear or dot attention to the next step (Luong)."""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "recurrent.")
+    def _check(self) -> None:
         if self.values == "projected" and self.attention == "none":
             raise RecipeError("`recurrent.values` 'projected' needs attention: got `recurrent.attention` 'none'")
         if self.input_feeding and self.attention in ASKED_BEFORE:

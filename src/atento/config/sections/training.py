@@ -2,24 +2,27 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError, counted, nearest
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import ABOVE_0, FINITE, FROM_0_TO_1, Count, Dropout, Positive, Rule, Section
 
 _RULES = {"linear": "above 0", "exponential": "above 0 and below 1", "inverse-sigmoid": "at least 1"}  # of k
+_Size = Annotated[float, FINITE]
+_Number = Annotated[int, FINITE]
+_Span = Annotated[float, ABOVE_0]
 Schedule = Literal["linear", "exponential", "inverse-sigmoid"]
 
 
 @dataclass(frozen=True)
-class ScheduledSamplingConfig:
+class ScheduledSamplingConfig(Section, path="training.scheduled_sampling."):
     """Inputs of the decoder that are the model's own tokens instead of the target's (Bengio et al. 2015).
 
     Recurrent decoders take them step by step. Transformers take them from a first pass over the target, and learn from
     a second pass (Mihaylova & Martins 2019).
     """
 
-    share: float = 0.0
+    share: Annotated[float, FROM_0_TO_1] = 0.0
     """Largest share of replaced tokens. [0 to 1; 0: teacher forcing] 0.1 to 0.5 is usual; a Transformer takes up to
     twice as long.
     """
@@ -31,15 +34,13 @@ class ScheduledSamplingConfig:
     """Constant k; of linear, above 1 delays the start. [linear: above 0; exponential: above 0, below 1;
     inverse-sigmoid: at least 1; null: linear 1, others such that `share`, at most 0.99, is reached at the end]
     """
-    c: float | None = None
+    c: Positive | None = None
     """Slope of the linear schedule, an update. [above 0; null: such that `share` is reached at the end]"""
     tokens: Literal["argmax", "sample"] = "argmax"
     """The most probable token (`argmax`), or a `sample`."""
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         section = "training.scheduled_sampling"
-        check_choices(self, f"{section}.")
-        check_numbers(self, f"{section}.", share="lie in [0, 1]")
         lowest = 1.0 if self.schedule == "inverse-sigmoid" else 0.0  # below 1, k / (k + exp(i / k)) falls at once
         limit = 1.0 if self.schedule == "exponential" else float("inf")
         if self.k is not None and not (0 < self.k < limit and lowest <= self.k):
@@ -48,11 +49,10 @@ class ScheduledSamplingConfig:
             )
         if self.c is not None and self.schedule != "linear":
             raise RecipeError(f"`{section}.c` is a constant of the linear schedule: got {self.c} for {self.schedule}")
-        check_numbers(self, f"{section}.", c="be finite and above 0")
 
 
 @dataclass(frozen=True)
-class ParallelConfig:
+class ParallelConfig(Section, path="training.parallel."):
     """How several processes (`atento train --nproc`, torchrun) train one network together.
 
     Each process has a copy of the network, or a shard of one, and computes its share of the parts of every update.
@@ -62,26 +62,24 @@ class ParallelConfig:
 
     replicate: Literal["auto"] | int = "auto"
     """Copies of the network; a number must be reached. [at least 1; auto: as many as the processes allow]"""
-    shard: int = 1
+    shard: Count = 1
     """Processes that share weights, gradients and optimizer state of a copy, where one device cannot hold it. [at least
     1; 1: each has a whole copy]
     """
     exact: bool = False
     """Any number of processes gives the same bits, one CPU thread a process; slower."""
-    timeout: float = 300.0
+    timeout: Positive = 300.0
     """Seconds that a process waits for the others before an error. [above 0] Raise it where updates take minutes."""
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         section = "training.parallel"
         if self.replicate != "auto" and (not isinstance(self.replicate, int) or self.replicate < 1):
             raise RecipeError(f"`{section}.replicate` must be auto or at least 1: got {self.replicate}")
-        check_numbers(self, f"{section}.", shard="be at least 1")
         if self.shard > 1 and self.exact:
             raise RecipeError(
                 f"`{section}.exact` fixes the order of sums, and with `{section}.shard` {self.shard} they are summed "
                 "where each shard is: use one of the two"
             )
-        check_numbers(self, f"{section}.", timeout="be finite and above 0")
 
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
@@ -89,22 +87,22 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")  # also the names of their package
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Section, path="training."):
     """Length of training, batches, optimizer, validation and checkpoints."""
 
-    steps: int = 2000
+    steps: Count = 2000
     """Updates; chosen by the amount of data if neither it nor `epochs` is set. [at least 1] Raise it while the
     validation score improves.
     """
-    epochs: float | None = None
+    epochs: _Span | None = None
     """Passes over the training data. [above 0; null: use `steps`]"""
-    minutes: float | None = None
+    minutes: _Span | None = None
     """Minutes without validations; the first reached of it, `steps` and `epochs` counts. [above 0; null: no limit]"""
-    batch_tokens: int = 4096
+    batch_tokens: Count = 4096
     """Target tokens of an update without padding; of masks and span corruption, those predicted. [at least 1] Lower it
     when memory runs out.
     """
-    micro_batches: int = 1
+    micro_batches: Count = 1
     """Pieces of each part of an update (about 2,048 tokens, 16,384 on a GPU): less memory, the same update. [at least
     1]
     """
@@ -112,29 +110,29 @@ class TrainingConfig:
     """`adamw`; `adafactor`, with half its memory and a learning rate relative to a weight's size (about 1e-2); or
     `muon`, orthogonal steps for matrices at the rate of adamw: slower, often fewer.
     """
-    learning_rate: float = 1e-3
+    learning_rate: _Size = 1e-3
     """Peak learning rate: 1e-3 to 2e-3 for small networks, 3e-4 or less for large ones, 2e-5 to 5e-5 for fine-tuning.
     [0 to 10] Lower it when the loss rises or becomes NaN. A translator of little text has 2e-3, along a cosine, without
     size, rate and schedule.
     """
-    warmup: int | None = None
+    warmup: _Number | None = None
     """Updates in which the learning rate rises from 0. [0 or more; null: a fifth of the run, at most 200]"""
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "wsd"] = "inverse-sqrt"
     """Fall of the learning rate: with 1/√step (`inverse-sqrt`), along half a `cosine`, `linear`, not at all
     (`constant`), or linear in the last steps (`wsd`). cosine, linear and wsd depend on `steps`: not for runs that may
     be extended.
     """
-    decay: float = 0.1
+    decay: Annotated[float, Rule("be above 0 and at most 1", lambda share: 0 < share <= 1)] = 0.1
     """Share of the steps in which wsd lowers the rate. [above 0 to 1]"""
-    weight_decay: float = 0.01
+    weight_decay: _Size = 0.01
     """Weight decay of matrices (AdamW): an update multiplies them by 1 - `learning_rate` · `weight_decay`. [0 or more]
     Raise it to 0.1 against overfitting.
     """
     betas: tuple[float, float] = (0.9, 0.98)
     """Decay rates of Adam's means of gradients and squares. [each 0 to below 1]"""
-    clip: float = 1.0
+    clip: _Size = 1.0
     """Maximum norm of the gradient. [0 or more; 0: never] Lower it when the loss jumps."""
-    ema: float = 0.0
+    ema: Dropout = 0.0
     """Decay rate of a moving average of the weights, used instead of them; checkpoints take a third more. [0 to below
     1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
     """
@@ -142,9 +140,9 @@ class TrainingConfig:
     """After a loss or gradient that is NaN or infinite: `stop` with an error, `skip` the update, or `rewind` to the
     last checkpoint and go on with later data.
     """
-    label_smoothing: float = 0.1
+    label_smoothing: Dropout = 0.1
     """Probability spread evenly over the vocabulary. [0 to below 1] 0.1 helps translation, 0 perplexity."""
-    r_drop: float = 0.0
+    r_drop: _Size = 0.0
     """R-Drop: weight of the divergence between two passes with other dropout. [0 or more; 0: one pass] 5 for
     translation, 0.1 to 1 for labels; up to twice the time.
     """
@@ -160,27 +158,27 @@ class TrainingConfig:
     """Run Transformer blocks with `torch.compile`, for runs of many minutes on a GPU; needs a C++ compiler. Losses
     differ in rounding.
     """
-    subword_dropout: float = 0.0
+    subword_dropout: Dropout = 0.0
     """Share of merges dropped while encoding training texts (BPE dropout, Unigram sampling). [0 to below 1] 0.1 helps
     with little data.
     """
-    validate_every: int = 500
+    validate_every: Count = 500
     """Updates between validations. [at least 1]"""
-    samples: int = 0
+    samples: _Number = 0
     """Validation records whose output is shown, in the log and `metrics.jsonl`. [0 or more; 0: none]"""
-    checkpoint_every: int = 500
+    checkpoint_every: Count = 500
     """Updates between checkpoints. [at least 1]"""
     async_checkpoints: bool = True
     """Write checkpoints in a thread where they take over a hundredth of the time; needs memory for a copy."""
-    keep: int = 3
+    keep: Count = 3
     """Latest checkpoints to keep beside the best, each three times the weights' size. [at least 1]"""
-    average: int = 0
+    average: _Number = 0
     """Last checkpoints to average at the end, used if better than the best one. [0 or more; 0: none] 4 or 5 often gain
     some tenths of BLEU.
     """
-    early_stop: int = 0
+    early_stop: _Number = 0
     """Validations without a better score before the end. [0 or more; 0: never]"""
-    log_every: int = 50
+    log_every: Count = 50
     """Updates between lines of the log. [at least 1]"""
     report_to: tuple[str, ...] = ()
     """Experiment trackers that get the events of `metrics.jsonl` too, each an extra. [any of tensorboard, wandb and
@@ -201,12 +199,7 @@ class TrainingConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     """Several processes (`atento train --nproc`)."""
 
-    def __post_init__(self) -> None:
-        check_choices(self, "training.")
-        counts = ("steps", "batch_tokens", "micro_batches", "validate_every", "checkpoint_every", "keep", "log_every")
-        check_numbers(self, "training.", **dict.fromkeys(counts, "be at least 1"))
-        sizes = ("warmup", "average", "early_stop", "samples", "weight_decay", "clip", "learning_rate", "r_drop")
-        check_numbers(self, "training.", **dict.fromkeys(sizes, "be finite and not negative"))
+    def _check(self) -> None:
         for number, name in enumerate(self.report_to):
             if name not in TRACKERS:
                 raise RecipeError(f"`training.report_to`: unknown tracker {name!r}{nearest(name, list(TRACKERS))}")
@@ -222,18 +215,27 @@ class TrainingConfig:
                 "`training.weight_decay` times `training.learning_rate` must be below 1, for every update multiplies "
                 f"the weights by 1 minus it: got {self.weight_decay} and {self.learning_rate} (0 to 0.3 is usual)"
             )
-        shares = ("label_smoothing", "subword_dropout", "ema")
-        check_numbers(self, "training.", **dict.fromkeys(shares, "lie in [0, 1)"))
         if not all(0 <= beta < 1 for beta in self.betas):
             raise RecipeError(f"`training.betas` must lie in [0, 1): got {list(self.betas)}")
-        if not 0 < self.decay <= 1:
-            raise RecipeError(f"`training.decay` must be above 0 and at most 1: got {self.decay}")
-        if self.epochs is not None and not 0 < self.epochs < float("inf"):
-            raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
-        if self.minutes is not None and not 0 < self.minutes < float("inf"):
-            raise RecipeError(f"`training.minutes` must be above 0: got {self.minutes}")
-        if self.parallel.shard > 1:
-            _check_divided(self)
+        for key, used, why in (  # with divided weights
+            ("optimizer", self.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
+            ("minutes", self.minutes, "one process times the first updates, and it has a part of the weights"),
+            ("compile", self.compile, "compiled blocks that gather their weights have not been tested"),
+            (
+                "log_gradient_noise",
+                self.log_gradient_noise,
+                "gradients of single parts are summed over processes at once",
+            ),
+            (
+                "log_update_ratios",
+                self.log_update_ratios,
+                "a process sees the change of some rows of each weight alone",
+            ),
+        ):
+            if used and self.parallel.shard > 1:
+                named = f"`training.{key}`{f' {self.optimizer}' if key == 'optimizer' else ''}"
+                rule = f"cannot be used with `training.parallel.shard` {self.parallel.shard}"
+                raise RecipeError(f"{named} {rule}: {why}")
 
 
 def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> Iterator[str]:
@@ -260,30 +262,6 @@ def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> It
             f"`training.average` {config.average} is more than the {counted(checkpoints, 'checkpoint')} of {run}; "
             f"lower `training.checkpoint_every` {config.checkpoint_every}"
         )
-
-
-def _check_divided(config: TrainingConfig) -> None:
-    """Check what cannot be done with divided weights. Raises RecipeError: says why."""
-    for key, used, why in (
-        ("optimizer", config.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
-        (
-            "minutes",
-            config.minutes is not None,
-            "one process times the first updates, and it has a part of the weights",
-        ),
-        ("compile", config.compile, "compiled blocks that gather their weights have not been tested"),
-        (
-            "log_gradient_noise",
-            config.log_gradient_noise,
-            "gradients of single parts are summed over processes at once",
-        ),
-        ("log_update_ratios", config.log_update_ratios, "a process sees the change of some rows of each weight alone"),
-    ):
-        if used:
-            value = f" {config.optimizer}" if key == "optimizer" else ""
-            raise RecipeError(
-                f"`training.{key}`{value} cannot be used with `training.parallel.shard` {config.parallel.shard}: {why}"
-            )
 
 
 def without_effect(config: TrainingConfig) -> Iterator[tuple[str, str]]:

@@ -1,102 +1,90 @@
 """What users of other tools type, and what it is called here; only for messages."""
 
-KEYS = {
-    "num_train_epochs": "training.epochs",
-    "max_epochs": "training.epochs",
-    "max_steps": "training.steps",
-    "n_iter": "training.epochs",
-    "lr": "training.learning_rate",
-    "learning-rate": "training.learning_rate",
-    "warmup_steps": "training.warmup",
-    "warmup_updates": "training.warmup",
-    "batch_size": "training.batch_tokens",
-    "per_device_train_batch_size": "training.batch_tokens",
-    "max_tokens": "training.batch_tokens",
-    "max_update": "training.steps",
-    "gradient_accumulation_steps": "training.micro_batches",
-    "max_grad_norm": "training.clip",
-    "clip_norm": "training.clip",
-    "label_smoothing_factor": "training.label_smoothing",
-    "lr_scheduler_type": "training.schedule",
-    "eval_steps": "training.validate_every",
-    "save_steps": "training.checkpoint_every",
-    "save_total_limit": "training.keep",
-    "logging_steps": "training.log_every",
-    "max_length": "data.max_len",
-    "max_seq_length": "data.max_len",
-    "num_beams": "decoding.beam",
-    "beam_size": "decoding.beam",
-    "alpha": "decoding.length_penalty",
-    "vocab_limit": "tokenizer.vocab_size",
-    "hidden_size": "network.d_model",
-    "num_layers": "network.n_layers",
-    "num_hidden_layers": "network.n_layers",
-    "num_attention_heads": "network.n_heads",
-    "model_name_or_path": "init.model",
-    "pretrained": "init.model",
-    "fp16": "training.precision",
-    "bf16": "training.precision",
-    "patience": "training.early_stop",
-    "early_stopping_patience": "training.early_stop",
-    "random_state": "training.seed",
-}
+from collections.abc import Mapping
+
+
+def _by_theirs(names: Mapping[str, str]) -> dict[str, str]:
+    """Ours -> the names that others have for it, as the table of each of those."""
+    return {theirs: ours for ours, others in names.items() for theirs in others.split()}
+
+
+KEYS = _by_theirs(
+    {
+        "training.epochs": "num_train_epochs max_epochs n_iter",
+        "training.steps": "max_steps max_update",
+        "training.learning_rate": "lr learning-rate",
+        "training.warmup": "warmup_steps warmup_updates",
+        "training.batch_tokens": "batch_size per_device_train_batch_size max_tokens",
+        "training.micro_batches": "gradient_accumulation_steps",
+        "training.clip": "max_grad_norm clip_norm",
+        "training.label_smoothing": "label_smoothing_factor",
+        "training.schedule": "lr_scheduler_type",
+        "training.validate_every": "eval_steps",
+        "training.checkpoint_every": "save_steps",
+        "training.keep": "save_total_limit",
+        "training.log_every": "logging_steps",
+        "data.max_len": "max_length max_seq_length",
+        "decoding.beam": "num_beams beam_size",
+        "decoding.length_penalty": "alpha",
+        "tokenizer.vocab_size": "vocab_limit",
+        "network.d_model": "hidden_size",
+        "network.n_layers": "num_layers num_hidden_layers",
+        "network.n_heads": "num_attention_heads",
+        "init.model": "model_name_or_path pretrained",
+        "training.precision": "fp16 bf16",
+        "training.early_stop": "patience early_stopping_patience",
+        "training.seed": "random_state",
+    }
+)
 """Options of the trainers of transformers, fairseq, JoeyNMT, spaCy and scikit-learn -> keys of a recipe."""
 
 OPTIONS = {name: f"--{name}" for name in ("device", "threads", "nproc", "out", "force")}
 OPTIONS |= {"num_threads": "--threads", "n_jobs": "--threads", "output_dir": "--out", "use_cpu": "--device cpu"}
 """What others write among their settings, and `atento train` takes as an option."""
 
-FLAGS = {
-    "--num-beams": "--beam",
-    "--beam-size": "--beam",
-    "--beams": "--beam",
-    "--nbest": "--n-best",
-    "--num-return-sequences": "--n-best",
-    "--max-length": "--max-new-tokens",
-    "--max-len": "--max-new-tokens",
-    "--lenpen": "--length-penalty",
-    "--do-sample": "--sample",
-    "--topk": "--top-k",
-    "--topp": "--top-p",
-    "--no-repeat-ngram-size": "--no-repeat-ngrams",
-    "--early-stopping": "--until",
-    "--num-beam-groups": "--groups",
-    "--diversity-penalty": "--diversity",
-    "--bad-words-ids": "--banned-words",
-    "--stop-strings": "--stop",
-    "--assistant-model": "--draft",
-    "--src-lang": "--source-language",
-    "--tgt-lang": "--target-language",
-    "--output": "--out",
-    "--output-dir": "--out",
-    "--save-dir": "--out",
-    "--n-jobs": "--threads",
-    "--fp16": "--precision",
-}
+FLAGS = _by_theirs(
+    {
+        "--beam": "--num-beams --beam-size --beams",
+        "--n-best": "--nbest --num-return-sequences",
+        "--max-new-tokens": "--max-length --max-len",
+        "--length-penalty": "--lenpen",
+        "--sample": "--do-sample",
+        "--top-k": "--topk",
+        "--top-p": "--topp",
+        "--no-repeat-ngrams": "--no-repeat-ngram-size",
+        "--until": "--early-stopping",
+        "--groups": "--num-beam-groups",
+        "--diversity": "--diversity-penalty",
+        "--banned-words": "--bad-words-ids",
+        "--stop": "--stop-strings",
+        "--draft": "--assistant-model",
+        "--source-language": "--src-lang",
+        "--target-language": "--tgt-lang",
+        "--out": "--output --output-dir --save-dir",
+        "--threads": "--n-jobs",
+        "--precision": "--fp16",
+    }
+)
 """Flags of other commands -> ours; one that is a key of a recipe is in `KEYS`."""
 
-COMMANDS = {
-    "fit": "train",
-    "finetune": "train",
-    "fine-tune": "train",
-    "pretrain": "train",
-    "predict": "classify",
-    "eval": "evaluate",
-    "test": "evaluate",
-    "score-model": "evaluate",
-    "decode": "translate",
-    "interactive": "translate",
-    "ner": "tag",
-    "qa": "answer",
-    "encode": "embed",
-    "ppl": "perplexity",
-    "visualize": "attend",
-    "explain": "classify --explain",
-    "export": "convert",
-    "benchmark": "bench",
-    "preprocess": "data",
-    "info": "doctor",
-}
+COMMANDS = _by_theirs(
+    {
+        "train": "fit finetune fine-tune pretrain",
+        "classify": "predict",
+        "evaluate": "eval test score-model",
+        "translate": "decode interactive",
+        "tag": "ner",
+        "answer": "qa",
+        "embed": "encode",
+        "perplexity": "ppl",
+        "attend": "visualize",
+        "classify --explain": "explain",
+        "convert": "export",
+        "bench": "benchmark",
+        "data": "preprocess",
+        "doctor": "info",
+    }
+)
 """Commands of other tools -> ours."""
 
 

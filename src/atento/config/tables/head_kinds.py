@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from atento.base.errors import RecipeError
-from atento.config.literals import check_choices, check_numbers
+from atento.config.literals import Dropout, Section
 
 HeadKind = Literal[
     "vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator", "reconstruction"
@@ -48,7 +48,7 @@ HeadName = Literal[
 
 
 @dataclass(frozen=True)
-class HeadConfig:
+class HeadConfig(Section, choices="heads."):
     """A head of a network, besides its hidden vectors and its output."""
 
     kind: HeadName
@@ -73,7 +73,7 @@ class HeadConfig:
     """Normalise the vectors behind that layer (ModernBERT)."""
     out_bias: bool = True
     """Bias of the last layer (decoders for texts: no)."""
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Activation | None = None
     """Activation of the layer of `hidden`, or of a masked-language-model head. [null: tanh; in a masked-language-model
@@ -94,8 +94,7 @@ class HeadConfig:
     whole text (BART, T5; not for tags).
     """
 
-    def __post_init__(self) -> None:
-        check_choices(self, "heads.")
+    def _check(self) -> None:
         if self.activation is not None and not (self.hidden or self.kind in ("masked-language-model", "generator")):
             raise RecipeError(
                 "`activation` belongs to a masked-language-model head, a generator or a head with `hidden`: got a "
@@ -115,7 +114,6 @@ class HeadConfig:
             raise RecipeError(f"`size` of a head must lie in (0, 1]: got {self.size}")
         if len(set(self.labels)) < len(self.labels):
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
-        check_numbers(self, dropout="lie in [0, 1)")
         if not self.name:
             object.__setattr__(self, "name", "vocabulary" if self.kind == "masked-language-model" else self.role)
         if "." in self.name:  # it is part of the names of tensors

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import OneOf, check_choices, check_numbers
+from atento.config.literals import BELOW_1, FROM_0_TO_1, Natural, OneOf, Positive, Rule, Section
 from atento.config.tables.head_kinds import HeadName
 
 
@@ -39,11 +40,15 @@ class ObjectiveSpec:
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
 SENTINELS = 100  # of T5: one for each hidden span
 _NOISE = ("infilling", "deletion", "permutation", "rotation")  # options of denoising: shares
+_OPTIONS = ("rate", "mean_span", "sampled", "scale", "margin", "detection")
 _FILLS: HeadName = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 
-# Objectives of encoders that hide tokens, of heads that read whole texts, and of the vectors of texts.
+# Objectives of decoders; of encoders that hide tokens, of heads that read whole texts, and of the vectors of texts.
+_writes = partial(ObjectiveSpec, teacher_forced=True, gives_probabilities=True)
+_continues = partial(_writes, _TEXT, options={}, heads=(_FILLS,), reads_ids=True)
+_restores = partial(_writes, _TEXT, ("encoder-decoder",), "read a source and write")
 _hides = partial(ObjectiveSpec, _TEXT, ("encoder",), "read both ways")
 _reads = partial(ObjectiveSpec, architectures=TEXT_READERS, why="read a text", options={})
 _compares = partial(ObjectiveSpec, architectures=("encoder",), why="read both ways", of_vectors=True, taught="outputs")
@@ -52,55 +57,19 @@ _LABELS = _reads(
 )
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
-    "sequence-to-sequence": ObjectiveSpec(
-        _PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True, gives_probabilities=True, taught="tokens"
+    "sequence-to-sequence": _writes(_PAIR, _SEQ2SEQ, "read a source and write", {}, taught="tokens"),
+    "causal": _continues(
+        ("decoder", "recurrent-lm", "encoder"), "guess each token from those before it", packs=True, taught="tokens"
     ),
-    "causal": ObjectiveSpec(
-        _TEXT,
-        ("decoder", "recurrent-lm", "encoder"),
-        "guess each token from those before it",
-        {},
-        (_FILLS,),
-        teacher_forced=True,
-        packs=True,
-        reads_ids=True,
-        gives_probabilities=True,
-        taught="tokens",
-    ),
-    "prefix": ObjectiveSpec(
-        _TEXT,
-        ("decoder", "encoder"),
-        "continue a text whose prefix they read bidirectionally",
-        {},
-        (_FILLS,),
-        teacher_forced=True,
-        reads_ids=True,
-        gives_probabilities=True,
-    ),
+    "prefix": _continues(("decoder", "encoder"), "continue a text whose prefix they read bidirectionally"),
     "masked": _hides({"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True, gives_probabilities=True, taught="tokens"),
     "next-sentence": _hides({"rate": 0.15}, (_FILLS, "next-sentence"), masks=True, gives_probabilities=True),
     "span-boundary": _hides({"rate": 0.15}, (_FILLS, "span-boundary"), reads_ids=True, gives_probabilities=True),
     "replaced-token": _hides(
         {"rate": 0.15, "detection": 50.0}, ("generator", "replaced-token"), masks=True, reads_ids=True
     ),
-    "span-corruption": ObjectiveSpec(
-        _TEXT,
-        ("encoder-decoder",),
-        "read a source and write",
-        {"rate": 0.15, "mean_span": 3.0},
-        sentinels=SENTINELS,
-        teacher_forced=True,
-        reads_ids=True,
-        gives_probabilities=True,
-    ),
-    "denoising": ObjectiveSpec(
-        _TEXT,
-        ("encoder-decoder",),
-        "read a source and write",
-        {"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0},
-        teacher_forced=True,
-        gives_probabilities=True,
-    ),
+    "span-corruption": _restores({"rate": 0.15, "mean_span": 3.0}, sentinels=SENTINELS, reads_ids=True),
+    "denoising": _restores({"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0}),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
     "labels": _LABELS,
@@ -126,7 +95,7 @@ OBJECTIVES |= {
 
 
 @dataclass(frozen=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Section, choices="objective."):
     """One objective with its options; a list of several is a mixture."""
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
@@ -134,11 +103,11 @@ class ObjectiveConfig:
     span-boundary, replaced-token: masked or replaced tokens; span-corruption: hidden spans; denoising, tsdae: a text
     from a noisy copy, or from its vector; bidirectional, window: words from neighbours.
     """
-    share: float = 1.0
+    share: Positive = 1.0
     """Its share in a mixture, relative to the others. [above 0]"""
-    weight: float = 1.0
+    weight: Positive = 1.0
     """Factor of its loss. [above 0]"""
-    rate: float | None = None
+    rate: Annotated[float, Rule("lie in (0, 1)", lambda rate: 0 < rate < 1)] | None = None
     """Share of masked tokens; large networks learn more from 0.3 to 0.4. [above 0, below 1; null: as in the paper,
     0.15]
     """
@@ -150,23 +119,23 @@ class ObjectiveConfig:
     """Factor of the loss of each label: `equal`, or `balanced`: examples / (labels × examples of the label); of several
     labels a text, examples / (2 × examples with it), and likewise without.
     """
-    mean_span: float | None = None
+    mean_span: Annotated[float, Rule("be at least 1", lambda mean: 1 <= mean < inf)] | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
-    detection: float | None = None
+    detection: Positive | None = None
     """For replaced-token: factor of the loss of the detector. [above 0; null: 50]"""
-    infilling: float | None = None
+    infilling: Annotated[float, BELOW_1] | None = None
     """For denoising: share of tokens in spans that one mask replaces. [0 to below 1; null: 0.3]"""
-    deletion: float | None = None
+    deletion: Annotated[float, BELOW_1] | None = None
     """Share of tokens that denoising deletes, or of words that tsdae does. [0 to below 1; null: 0, of tsdae 0.6]"""
-    permutation: float | None = None
+    permutation: Annotated[float, FROM_0_TO_1] | None = None
     """For denoising: share of texts whose sentences are permuted. [0 to 1; null: 1]"""
-    rotation: float | None = None
+    rotation: Annotated[float, FROM_0_TO_1] | None = None
     """For denoising: share of texts that begin at a random token. [0 to 1; null: 0]"""
-    sampled: int | None = None
+    sampled: Natural | None = None
     """For bidirectional: words drawn for the softmax, 4,000 or more for vocabularies above 50,000 by falling frequency.
     The training loss is then too small. [0 or more; null: 0, all words]
     """
-    scale: float | None = None
+    scale: Positive | None = None
     """Factor of the cosines of multiple-negatives, simcse and cosent; the larger, the more hard pairs count. [above 0;
     null: 20]
     """
@@ -179,7 +148,7 @@ class ObjectiveConfig:
     from 0 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
     """
 
-    margin: float | None = None
+    margin: Positive | None = None
     """For triplet: how much farther the negative should be; 0.1 to 1 for cosines and normalised vectors. [above 0;
     null: 5]
     """
@@ -190,40 +159,26 @@ class ObjectiveConfig:
     [384, 128, 32].
     """
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if self.kind not in OBJECTIVES:
             raise RecipeError(f"`kind` of an objective cannot be {self.kind!r}{nearest(self.kind, list(OBJECTIVES))}")
-        check_numbers(self, share="be finite and above 0", weight="be finite and above 0")
-        check_choices(self, "objective.")
-        if self.class_weights != "equal" and not OBJECTIVES[self.kind].weighs_classes:
-            raise RecipeError(f"`class_weights` has no effect on the objective {self.kind}")
-        check_numbers(self, rate="lie in (0, 1)", sampled="not be negative")
-        if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
-            raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
-        check_numbers(self, **dict.fromkeys(("scale", "detection", "margin"), "be finite and above 0"))
-        for name in _NOISE:
-            # a share of 1 of these would leave nothing of the text
-            share, below = getattr(self, name), name in ("infilling", "deletion")
-            if share is not None and not (0 <= share < 1 or (share == 1 and not below)):
-                raise RecipeError(f"`{name}` must lie in [0, 1{')' if below else ']'}: got {share}")
         low, high = self.score_range or (0.0, 1.0)
         if not low < high:
             raise RecipeError(f"`score_range` must have its lowest score first: got {[low, high]}")
         if len(set(self.matryoshka)) < len(self.matryoshka) or any(size < 1 for size in self.matryoshka):
             raise RecipeError(f"`matryoshka` must name different lengths, each at least 1: got {list(self.matryoshka)}")
         spec = OBJECTIVES[self.kind]
-        for name, usual, read in (
-            ("symmetric", False, spec.contrasts),
-            ("mask_duplicates", True, spec.contrasts),
-            ("score_range", None, spec.reads_scores),
-            ("unit", "tokens", spec.masks),
-            ("distance", "euclidean", "margin" in spec.options),
-            ("matryoshka", (), spec.of_vectors),
+        for name, read in (
+            ("class_weights", spec.weighs_classes),
+            ("symmetric", spec.contrasts),
+            ("mask_duplicates", spec.contrasts),
+            ("score_range", spec.reads_scores),
+            ("unit", spec.masks),
+            ("distance", "margin" in spec.options),
+            ("matryoshka", spec.of_vectors),
+            *((option, option in spec.options) for option in (*_OPTIONS, *_NOISE)),
         ):
-            if getattr(self, name) != usual and not read:
-                raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
-        for name in ("rate", "mean_span", "sampled", "scale", "margin", "detection", *_NOISE):
-            if getattr(self, name) is not None and name not in spec.options:
+            if not read and getattr(self, name) != getattr(ObjectiveConfig, name):
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
         if _NOISE[0] in spec.options and not any(self.option(name) for name in _NOISE):
             raise RecipeError(f"the objective {self.kind} needs noise: {', '.join(_NOISE)} are all 0")

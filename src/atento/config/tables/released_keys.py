@@ -34,6 +34,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+_FORWARD, _HIDDEN_OR_LOGITS = {"method": "forward"}, ("last_hidden_state", "logits")
 FILES: dict[str, Keys] = {
     "generation_config.json": Keys(
         computed=_names(
@@ -56,20 +57,14 @@ FILES: dict[str, Keys] = {
             """
         ),
         refused={
+            **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "penalty_alpha"), (0.0,)),
+            **dict.fromkeys(("encoder_repetition_penalty", "top_h", "guidance_scale"), (1.0,)),
+            **dict.fromkeys(("dola_layers", "constraints", "force_words_ids"), ([],)),
             "encoder_no_repeat_ngram_size": (0,),
-            "encoder_repetition_penalty": (1.0,),
-            "epsilon_cutoff": (0.0,),
-            "eta_cutoff": (0.0,),
-            "top_h": (1.0,),
             "exponential_decay_length_penalty": (),
             "sequence_bias": ({}, []),
             "token_healing": (False,),
-            "guidance_scale": (1.0,),
             "watermarking_config": ({},),
-            "penalty_alpha": (0.0,),
-            "dola_layers": ([],),
-            "constraints": ([],),
-            "force_words_ids": ([],),
             "num_return_sequences": (1,),
         },
     ),
@@ -112,21 +107,10 @@ FILES: dict[str, Keys] = {
         harmless=("unpad_inputs",),
         refused={
             "transformer_task": ("feature-extraction", "sequence-classification"),
-            "modality_config": (
-                {},
-                *(
-                    {"text": {"method": "forward", "method_output_name": out}}
-                    for out in ("last_hidden_state", "logits")
-                ),
-            ),
+            "modality_config": ({}, *({"text": _FORWARD | {"method_output_name": out}} for out in _HIDDEN_OR_LOGITS)),
             "module_output_name": ("token_embeddings", "scores"),
-            "processing_kwargs": ({},),
-            "query_length": (),
-            "document_length": (),
-            "query_expansion": (),
-            "model_args": ({},),
-            "tokenizer_args": ({},),
-            "config_args": ({},),
+            **dict.fromkeys(("query_length", "document_length", "query_expansion"), ()),
+            **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), ({},)),
         },
     ),
     "config_sentence_transformers.json": Keys(
@@ -155,13 +139,10 @@ FILES: dict[str, Keys] = {
             "peft_type": ("LORA",),
             "use_qalora": (False,),
             "use_bdlora": (False, {}),
-            "alora_invocation_tokens": ([],),
-            "arrow_config": ({},),
-            "kasa_config": ({},),
-            "target_parameters": ([],),
-            "layer_replication": ([],),
-            "megatron_config": ({},),
-            "enable_lora": ([],),
+            **dict.fromkeys(("arrow_config", "kasa_config", "megatron_config"), ({},)),
+            **dict.fromkeys(
+                ("alora_invocation_tokens", "target_parameters", "layer_replication", "enable_lora"), ([],)
+            ),
         },
     ),
 }

@@ -27,12 +27,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "tied_embeddings": ("output.tied",),
     "output_bias": ("output.bias",),
     "scale_output": ("output.scaled",),
-    "pad_id": ("ids.pad",),
-    "unk_id": ("ids.unk",),
-    "bos_id": ("ids.bos",),
-    "eos_id": ("ids.eos",),
-    "start_id": ("ids.start",),
-    "mask_id": ("ids.mask",),
+    **{f"{name}_id": (f"ids.{name}",) for name in ("pad", "unk", "bos", "eos", "start", "mask")},
 }
 """A key of `network` in version 1 of `config.json` -> those that have its meaning."""
 
@@ -47,9 +42,8 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("train", "valid", "test", "max_len", "truncate", "held_out", "skip_bad"), ("data",)),
     **dict.fromkeys(("beam", "max_new_tokens", "length_penalty", "top_p", "top_k", "temperature"), ("decoding",)),
     **dict.fromkeys(("d_model", "n_layers", "n_heads", "d_ff", "dropout", "preset"), ("network",)),
+    **dict.fromkeys(("model", "lora"), ("init",)),
     "vocab_size": ("tokenizer",),
-    "model": ("init",),
-    "lora": ("init",),
 }
 
 

@@ -9,11 +9,13 @@ from atento.config.tables.task_spec import Field, TaskSpec
 if TYPE_CHECKING:
     from atento.config.sections.network import NetworkConfig
 
-_TEXT = (Field("text"),)
+_TEXT, _optional = (Field("text"),), partial(Field, optional=True)
+_BY_SIDE = (_optional("positive"), _optional("negative"))
 _NO_TRUNCATION = {"data.truncate": "a long text continues in a further example"}
 _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords every time"}
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}
 _NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
+_ONLY_READS = _SAME_SUBWORDS | _WRITES_NOTHING | _NO_SMOOTHING
 _OF_TEXTS = _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
 
 
@@ -33,6 +35,15 @@ _of_pairs = partial(
     "sequence-to-sequence",
     outputs="texts",
 )
+_continues = partial(
+    TaskSpec,
+    _TEXT,
+    perplexity=True,
+    verb="generate",
+    template="bos",
+    unused=_NO_TRUNCATION | _SAME_SUBWORDS,
+    defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
+)
 _of_whole_texts = partial(TaskSpec, architectures=TEXT_READERS, why="read a text", template="bos-eos", special_tokens=2)
 
 TASKS: dict[str, TaskSpec] = {
@@ -43,27 +54,9 @@ TASKS: dict[str, TaskSpec] = {
         verb="summarize",
         defaults={"metrics": ["rouge"], "data": {"truncate": "source"}, "training": {"batch_tokens": 1024}},
     ),
-    "language-modeling": TaskSpec(
-        _TEXT,
-        ("decoder", "recurrent-lm"),
-        "guess each token from those before it",
-        "causal",
-        perplexity=True,
-        verb="generate",
-        template="bos",
-        unused=_NO_TRUNCATION | _SAME_SUBWORDS,
-        defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
-    ),
-    "prefix-language-modeling": TaskSpec(
-        _TEXT,
-        ("decoder", "encoder"),
-        "continue a text whose prefix they read bidirectionally",
-        "prefix",
-        perplexity=True,
-        verb="generate",
-        template="bos",
-        unused=_NO_TRUNCATION | _SAME_SUBWORDS,
-        defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
+    "language-modeling": _continues(("decoder", "recurrent-lm"), "guess each token from those before it", "causal"),
+    "prefix-language-modeling": _continues(
+        ("decoder", "encoder"), "continue a text whose prefix they read bidirectionally", "prefix"
     ),
     "text-to-text": _of_pairs(
         metrics=("exact-match", "token-f1"),
@@ -96,7 +89,7 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_PLAIN | {"network": {"architecture": "encoder-decoder"}},
     ),
     "classification": _of_whole_texts(
-        (Field("text"), Field("pair", optional=True), Field("label", "class")),
+        (Field("text"), _optional("pair"), Field("label", "class")),
         objective="labels",
         heads=("classification",),
         outputs="classes",
@@ -107,7 +100,7 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_encoded(32, "accuracy"),
     ),
     "multi-label-classification": _of_whole_texts(
-        (Field("text"), Field("pair", optional=True), Field("label", "classes")),
+        (Field("text"), _optional("pair"), Field("label", "classes")),
         objective="label-sets",
         heads=("multi-label",),
         outputs="class sets",
@@ -118,7 +111,7 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_encoded(32, "multilabel-f1", "subset-accuracy"),
     ),
     "regression": _of_whole_texts(
-        (Field("text"), Field("pair", optional=True), Field("score", "number")),
+        (Field("text"), _optional("pair"), Field("score", "number")),
         objective="numbers",
         heads=("regression",),
         outputs="numbers",
@@ -129,12 +122,7 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_encoded(32, "pearson", "spearman"),
     ),
     "embedding": TaskSpec(
-        (
-            Field("text"),
-            Field("pair"),
-            Field("negative", optional=True, only_training=True),
-            Field("score", "number", optional=True),
-        ),
+        (Field("text"), Field("pair"), _optional("negative", only_training=True), _optional("score", "number")),
         ("encoder",),
         "read both ways",
         "multiple-negatives",
@@ -150,13 +138,7 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_encoded(64, "mrr", "recall@1"),
     ),
     "ranking": _of_whole_texts(
-        (
-            Field("query"),
-            Field("document", optional=True),
-            Field("grade", "number", optional=True),
-            Field("positive", optional=True),
-            Field("negative", optional=True),
-        ),
+        (Field("query"), _optional("document"), _optional("grade", "number"), *_BY_SIDE),
         objective="lambda-loss",
         heads=("regression",),
         outputs="rankings",
@@ -189,10 +171,7 @@ TASKS: dict[str, TaskSpec] = {
         verb="answer",
         special_tokens=4,
         targets="windows",
-        unused=_SAME_SUBWORDS
-        | _WRITES_NOTHING
-        | _NO_SMOOTHING
-        | {"data.truncate": "a long context is read in windows"},
+        unused=_ONLY_READS | {"data.truncate": "a long context is read in windows"},
         defaults=_encoded(16, "squad") | {"data": {"max_len": 384}},
     ),
     "bidirectional-language-modeling": TaskSpec(
@@ -204,7 +183,7 @@ TASKS: dict[str, TaskSpec] = {
         verb="embed",
         special_tokens=0,
         reads_words=True,
-        unused=_NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING | _NO_SMOOTHING,
+        unused=_NO_TRUNCATION | _ONLY_READS,
         defaults=_PLAIN | {"network": {"architecture": "elmo", "elmo": {}}, "tokenizer": {"kind": "word"}},
     ),
     "cbow": TaskSpec(
@@ -214,11 +193,7 @@ TASKS: dict[str, TaskSpec] = {
         "window",
         verb="embed",
         reads_words=True,
-        unused=_NO_TRUNCATION
-        | _SAME_SUBWORDS
-        | _WRITES_NOTHING
-        | _NO_SMOOTHING
-        | {"data.max_len": "windows are of one size, however long the text"},
+        unused=_NO_TRUNCATION | _ONLY_READS | {"data.max_len": "windows are of one size, however long the text"},
         defaults=_PLAIN | {"network": {"architecture": "cbow", "cbow": {}}, "tokenizer": {"kind": "word"}},
     ),
 }
