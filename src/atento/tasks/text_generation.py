@@ -8,20 +8,20 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from atento.base.errors import AtentoWarning, UsageError, counted
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding import Beam, Greedy, Hypothesis, Sample
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request
 from atento.decoding.draft import Draft
-from atento.decoding.exact import exact_search
+from atento.decoding.exact import exact_outputs
+from atento.decoding.generate import search
 from atento.decoding.rules import StopStrings
-from atento.decoding.source import Source
+from atento.decoding.source import Prepared, Source, step_function_of
 from atento.decoding.strategies import Strategy
-from atento.decoding.stream import Token, stream
+from atento.decoding.stream import Token, tokens_of
 from atento.decoding.trace import Trace
 from atento.inference.plain import padded
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
@@ -209,43 +209,21 @@ class TextGenerator:
         """The outputs of some texts as one batch; `early` gets one entry an exact search that reached its limit."""
         request = self.request(generation_jobs, trace)
         ids, real = padded([one.ids for one in generation_jobs], self.config.pad_id, self.device)  # (B,S) each
-        shared: dict[str, Any] = {
-            "max_new_tokens": request.max_new_tokens,
-            "min_new_tokens": request.min_new_tokens,
-            "eos_id": request.eos_ids,
-            "token_mask": real,
-            "rules": request.rules,
-            "trace": trace,
-        }
-        results = generate(
-            self.steps,
-            ids,
-            strategy,
-            required=request.required,
-            stop=request.stop,
-            seed=request.seeds,
-            draft=self.draft,
-            **shared,
-        )
+        prepared = Prepared(step_function_of(self.steps), ids, real, request)
+        results = search(prepared, strategy, self.draft)
         if self.decoding.exact:  # begins with the score of the beam's outputs as a bound
-            results = self._exact(ids, results, shared, early)
+            results = self._exact(prepared, results, early)
         return [[self.generated_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 
     def _exact(
-        self, ids: Tensor, beam_results: list[list[Hypothesis]], shared: dict[str, Any], early: list[int]
+        self, prepared: Prepared, beam_results: list[list[Hypothesis]], early: list[int]
     ) -> list[list[Hypothesis]]:
         """The best output of each row; the beam's if the search stops early or no output can end."""
         decoding = self.decoding
         # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
-        comparable = all(getattr(rule, "forbids", False) for rule in shared["rules"])
-        searched = exact_search(
-            self.steps,
-            ids,
-            length_penalty=decoding.length_penalty,
-            limit=decoding.exact_limit,
-            known=[result[0] for result in beam_results] if comparable else None,
-            **shared,
-        )
+        comparable = all(getattr(rule, "forbids", False) for rule in prepared.request.rules)
+        known = [result[0] for result in beam_results] if comparable else None
+        searched = exact_outputs(prepared, decoding.length_penalty, decoding.exact_limit, known)
         early.extend(row for row, result in enumerate(searched) if not result.optimal)
         return [
             [result.best] if result.best is not None and (result.optimal or comparable) else beam
@@ -264,22 +242,12 @@ class GenerationJob:
     constraints: Constraints
 
     def tokens(self) -> Iterator[Token]:
-        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
+        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream` gives them."""
         generator, request = self.generator, self.generator.request([self])
         assert isinstance(generator.strategy, Greedy | Sample | Beam)
-        return stream(
-            generator.steps,
-            torch.tensor([self.ids], device=generator.device),
-            generator.strategy,
-            max_new_tokens=self.max_new_tokens,
-            min_new_tokens=request.min_new_tokens,
-            eos_id=request.eos_ids,
-            rules=request.rules,
-            required=generator.constraints.required,
-            stop=request.stop,
-            seed=request.seeds,
-            draft=generator.draft,
-        )
+        ids = torch.tensor([self.ids], device=generator.device)
+        prepared = Prepared(step_function_of(generator.steps), ids, None, request)
+        return tokens_of(prepared, generator.strategy, generator.draft)
 
 
 def _longest(outputs: Sequence[GeneratedText]) -> int:
