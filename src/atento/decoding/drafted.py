@@ -152,18 +152,7 @@ class DraftedSearch:
             drafters.append(NGrams(before))
         if self._draft.network is not None and self.outputs:
             rows = [output.row for output in self.outputs]
-            drafters.append(
-                DraftNetwork(
-                    self._draft.network,
-                    prepared.ids,
-                    prepared.token_mask,
-                    prepared.prefix_ids,
-                    rows,
-                    self._choose_proposed,
-                    self._draft.longest,
-                    self._draft.vocab_size,
-                )
-            )
+            drafters.append(DraftNetwork(self._draft, prepared, rows, self._choose_proposed))
         return drafters
 
     def steps(self) -> Iterator[list[Drawn]]:
