@@ -31,6 +31,7 @@ from atento.text.protected_spans import has_words
 
 _CACHES = 1 << 30  # bytes of keys and values of all batches that are decoded at a time
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
+Searched = Callable[[Strategy, list[int]], "list[list[GeneratedText]]"]
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,9 @@ class TextGenerator:
         ):
             results[row] = outputs if beam is None else _distinct(outputs, self.decoding.n_best)
         if beam is not None:
-            _fill_up(results, lengths, self.decoding, beam, searched, self.device)
-        warn_of_context(lengths if self.is_prompt else [], map(_longest, results), self.config)
+            self._fill_up(results, lengths, beam, searched)
+        longest = (max((len(one.hypothesis.ids) for one in outputs), default=0) for outputs in results)
+        warn_of_context(lengths if self.is_prompt else [], longest, self.config)
         if early:
             warnings.warn(
                 f"the exact search stopped early for {len(early)} of {counted(len(inputs), 'text')} after "
@@ -147,6 +149,25 @@ class TextGenerator:
                 stacklevel=2,
             )
         return results
+
+    def _fill_up(
+        self, results: list[list[GeneratedText]], lengths: Sequence[int], strategy: Beam, searched: Searched
+    ) -> None:
+        """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
+
+        The best output of the first search stays first, so that it does not depend on `n_best`; the others follow by
+        their scores, unless penalties of rules or of groups rank the outputs of the first search otherwise.
+        """
+        by_score = [row for row, outputs in enumerate(results) if outputs == _by_score(outputs)]
+        count = self.decoding.n_best
+        for _ in range(DOUBLINGS):
+            strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
+            short = [length if len(outputs) < count else 0 for length, outputs in zip(lengths, results)]
+            budget = self.decoding.batch_tokens // strategy.width
+            for row, more in results_of(short, budget, partial(searched, strategy), self.device):
+                results[row] = _distinct([*results[row], *more], count)
+        for row in by_score:
+            results[row] = [*results[row][:1], *_by_score(results[row][1:])]
 
     def _at_once(self, lengths: Sequence[int]) -> int:
         """How many batches are decoded at a time, at most: of so many the keys and values take a GiB."""
@@ -250,40 +271,11 @@ class GenerationJob:
         return tokens_of(prepared, generator.strategy, generator.draft)
 
 
-def _longest(outputs: Sequence[GeneratedText]) -> int:
-    """The most tokens of an output."""
-    return max((len(output.hypothesis.ids) for output in outputs), default=0)
-
-
 def _distinct(outputs: Iterable[GeneratedText], count: int) -> list[GeneratedText]:
     first: dict[str, GeneratedText] = {}
     for output in outputs:
         first.setdefault(output.text, output)
     return list(first.values())[:count]
-
-
-def _fill_up(
-    results: list[list[GeneratedText]],
-    lengths: Sequence[int],
-    decoding: DecodingConfig,
-    strategy: Beam,
-    searched: Callable[[Strategy, list[int]], list[list[GeneratedText]]],
-    device: torch.device,
-) -> None:
-    """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
-
-    The best output of the first search stays first, so that it does not depend on `n_best`; the others follow by their
-    scores, unless penalties of rules or of groups rank the outputs of the first search otherwise.
-    """
-    by_score = [row for row, outputs in enumerate(results) if outputs == _by_score(outputs)]
-    for _ in range(DOUBLINGS):
-        strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
-        short = [length if len(outputs) < decoding.n_best else 0 for length, outputs in zip(lengths, results)]
-        budget = decoding.batch_tokens // strategy.width
-        for row, more in results_of(short, budget, partial(searched, strategy), device):
-            results[row] = _distinct([*results[row], *more], decoding.n_best)
-    for row in by_score:
-        results[row] = [*results[row][:1], *_by_score(results[row][1:])]
 
 
 def _by_score(outputs: list[GeneratedText]) -> list[GeneratedText]:
