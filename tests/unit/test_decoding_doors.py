@@ -24,7 +24,7 @@ from atento.models.write import _generation_settings
 from atento.networks import build_network
 from atento.runs.train import train
 from atento.tasks.decoding_setup import RULES, constraints_of
-from atento.tasks.generation import text_generator
+from atento.tasks.model_outputs import text_generator
 from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer

@@ -25,7 +25,7 @@ from atento.metrics import chrf, exact_match
 from atento.networks import build_network
 from atento.runs.prepare import network_for, read_data, training_batches
 from atento.runs.run_tokenizer import tokenizer_for, tokenizer_of_columns
-from atento.tasks.generation import text_generator
+from atento.tasks.model_outputs import text_generator
 from atento.tasks.split_evaluation import held_out_batches, mean_losses, validation_scores
 from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer

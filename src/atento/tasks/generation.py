@@ -1,17 +1,9 @@
-"""What a model writes from: prompts, or sources, as ids; and what writes their outputs."""
+"""How a language model reads prompts, and what follows them, as ids."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
-from atento.config.sections.decoding import DecodingConfig
-from atento.data.batches.special_tokens import special_tokens_of
-from atento.tasks.decoding_setup import constraints_of
-from atento.tasks.task_model import Continuing, TaskModel, tokenizer_of
-from atento.tasks.text_generation import TextGenerator
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.kinds import check_texts
-from atento.text.protected_spans import has_words
-from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
 
@@ -41,47 +33,3 @@ def continuation_ids(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequen
         if prompt and ids[: len(prompt)] == prompt:
             found[number] = ids[len(prompt) :]
     return found
-
-
-def _source_ids(model: TaskModel, template: Template, words_only: bool, texts: Sequence[str]) -> list[list[int]]:
-    """Sources as the model reads them; none for a text that is not searched."""
-    check_texts(texts)
-    # without words there is nothing to search: the text is the output
-    searched = [text if not words_only or has_words(text) else "" for text in texts]
-    sources = [template.apply(ids)[0] if ids else [] for ids in tokenizer_of(model).encode_batch(searched)]
-    longest = model.source_limit  # the last token is EOS, or what ends a source
-    return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
-
-
-def text_generator(
-    model: TaskModel,
-    decoding: DecodingConfig,
-    special_tokens: Template | None = None,
-    *,
-    words_only: bool = False,
-    **more: Any,
-) -> TextGenerator:
-    """What writes the outputs of a model: of sources, or behind prompts, which they do not repeat.
-
-    Args:
-        special_tokens: those of a source, in place of the usual ones.
-        words_only, more: attributes of `TextGenerator`.
-    """
-    network, tokenizer, is_prompt = model.network, tokenizer_of(model), isinstance(model.network, Continuing)
-    if is_prompt:
-        special_tokens = tokenizer.template(model.prompt_template)
-    template = special_tokens or special_tokens_of(network.config, tokenizer)
-    stepwise = decoding.exact or more.get("draft") is not None
-    return TextGenerator(
-        model.step_function() if stepwise else model.search_function(),
-        network.config,
-        decoding,
-        tokenizer.target.decode,
-        next(network.parameters()).device,
-        partial(prompt_ids, model) if is_prompt else partial(_source_ids, model, template, words_only),
-        n_special=template.added(False),
-        is_prompt=is_prompt,
-        words_only=words_only,
-        constraints=constraints_of(decoding, tokenizer.target, network.config.writing, behind=is_prompt),
-        **more,
-    )

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, overload
 
 from atento.base.errors import CapabilityError, UsageError
 from atento.config.sections.decoding import NGRAMS, DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.records.splits import Split
 from atento.decoding import Beam, Greedy, Sample
 from atento.decoding.draft import Draft
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.decoding_setup import Utility, decoding_for, one_output
-from atento.tasks.generation import text_generator
+from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output
+from atento.tasks.generation import prompt_ids
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
 from atento.tasks.scoring import TokenScores, score_outputs
 from atento.tasks.task_model import (
@@ -27,11 +28,57 @@ from atento.tasks.task_model import (
     watched,
 )
 from atento.tasks.text_generation import GeneratedText, TextGenerator
-from atento.tasks.translation_languages import in_languages
+from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed
+from atento.text.kinds import check_texts
 from atento.text.protected_spans import has_words
+from atento.text.specials import Template
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
+
+
+def _source_ids(model: TaskModel, template: Template, words_only: bool, texts: Sequence[str]) -> list[list[int]]:
+    """Sources as the model reads them; none for a text that is not searched."""
+    check_texts(texts)
+    # without words there is nothing to search: the text is the output
+    searched = [text if not words_only or has_words(text) else "" for text in texts]
+    sources = [template.apply(ids)[0] if ids else [] for ids in tokenizer_of(model).encode_batch(searched)]
+    longest = model.source_limit  # the last token is EOS, or what ends a source
+    return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
+
+
+def text_generator(
+    model: TaskModel,
+    decoding: DecodingConfig,
+    special_tokens: Template | None = None,
+    *,
+    words_only: bool = False,
+    **more: Any,
+) -> TextGenerator:
+    """What writes the outputs of a model: of sources, or behind prompts, which they do not repeat.
+
+    Args:
+        special_tokens: those of a source, in place of the usual ones.
+        words_only, more: attributes of `TextGenerator`.
+    """
+    network, tokenizer, is_prompt = model.network, tokenizer_of(model), isinstance(model.network, Continuing)
+    if is_prompt:
+        special_tokens = tokenizer.template(model.prompt_template)
+    template = special_tokens or special_tokens_of(network.config, tokenizer)
+    stepwise = decoding.exact or more.get("draft") is not None
+    return TextGenerator(
+        model.step_function() if stepwise else model.search_function(),
+        network.config,
+        decoding,
+        tokenizer.target.decode,
+        next(network.parameters()).device,
+        partial(prompt_ids, model) if is_prompt else partial(_source_ids, model, template, words_only),
+        n_special=template.added(False),
+        is_prompt=is_prompt,
+        words_only=words_only,
+        constraints=constraints_of(decoding, tokenizer.target, network.config.writing, behind=is_prompt),
+        **more,
+    )
 
 
 def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
@@ -103,7 +150,9 @@ def generator_of(
     Raises CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option.
     """
     network_for(model, task)
-    special_tokens, options = in_languages(model, options)
+    special_tokens = None
+    if not options.keys().isdisjoint(LANGUAGES):
+        special_tokens, options = in_languages(model, options)
     decoding = decoding_for(usual or model.decoding, n_best, options)
     utility = _utility(options.get("mbr", decoding.mbr), embedder)
     # a text without words is its own translation, unless such texts were learned or the output must have a word

@@ -32,10 +32,9 @@ from atento.metrics.tag_schemes import scheme_of_labels
 from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
-from atento.tasks.generation import text_generator
 from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
-from atento.tasks.model_outputs import reads_signs
+from atento.tasks.model_outputs import reads_signs, text_generator
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.task_model import TaskModel, labels_of
 from atento.tasks.verb_table import VERBS

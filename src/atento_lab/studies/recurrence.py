@@ -21,7 +21,7 @@ from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count
-from atento.tasks.generation import text_generator
+from atento.tasks.model_outputs import text_generator
 from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
