@@ -334,7 +334,7 @@ class Model(TaskModel):
             target: the output; None: the one that the model writes.
         """
         check_texts([text] if target is None else [text, target])
-        return attention_record(self, text, target, translate=self._output)
+        return attention_record(self, text, target)
 
     def save(
         self,
@@ -381,10 +381,6 @@ class Model(TaskModel):
     def _write(self, verb: str, *arguments: Any) -> list[list[GeneratedText]]:
         """`write_outputs` of the task of a verb."""
         return write_outputs(self, task_with(verb), *arguments, embedder=self.embedder)
-
-    def _output(self, text: str) -> str:
-        """What the model writes for a text."""
-        return generator_of(self, writing_task(self), None, {}, embedder=self.embedder).write([text])[0][0].text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""

@@ -14,6 +14,7 @@ from atento.base.errors import AtentoWarning, DataError, UsageError
 from atento.data.files.source_lines import read_lines
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.runs.train import TrainedRun
+from atento.tasks.task_model import TaskModel
 from atento.tasks.text_outputs import text_outputs
 from atento.text.characters import sentence_characters
 from conftest import ForkServer, refused
@@ -326,8 +327,9 @@ def test_elmo_reads_the_characters_of_pairs(tmp_path: Path) -> None:
     labels = model.classify([(words[0], other) for other in ("desconhecida", "desconhecido")])
     assert labels[0].probability != labels[1].probability
     with pytest.warns(AtentoWarning, match="1 of 2 texts cut to 20 tokens"):
-        rows = text_outputs(network, model.tokenizer, network.config.heads[0], ["eu vejo " * 12, "eu"], longest=20)
-    (alone,) = text_outputs(network, model.tokenizer, network.config.heads[0], ["eu"])
+        cutting = TaskModel(network, model.tokenizer, {"max_len": 20})
+        rows = text_outputs(cutting, network.config.heads[0], ["eu vejo " * 12, "eu"])
+    (alone,) = text_outputs(TaskModel(network, model.tokenizer, {}), network.config.heads[0], ["eu"])
     assert alone == pytest.approx(rows[1], abs=1e-5)  # padding changes nothing
 
 

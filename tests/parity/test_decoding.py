@@ -7,6 +7,7 @@ from transformers import MarianMTModel
 
 from atento.decoding import Beam, Greedy, generate
 from marian import EOS, PAD, Pair, marian_pair
+from test_decoding_parity import until_end
 
 pytestmark = pytest.mark.parity
 LIMIT = 16
@@ -65,18 +66,13 @@ def theirs_generate(
     return out.sequences[:, 1:], getattr(out, "sequences_scores", None)
 
 
-def until_end(row: list[int]) -> tuple[list[int], bool]:
-    """The output without its end and what follows it, and whether there was one."""
-    return (row[: row.index(EOS)], True) if EOS in row else (row, False)
-
-
 @pytest.mark.parametrize("which", range(3))
 def test_h1_h12_greedy_writes_the_same_tokens(pairs: list[tuple[Pair, MarianMTModel]], which: int) -> None:
     ours, theirs = pairs[which]
     source, real = sources()
     expected, _ = theirs_generate(theirs, 1, 1.0, 1, 0)
     found = generate(ours, source, Greedy(), max_new_tokens=LIMIT, token_mask=real)
-    assert [(h.ids, h.finished) for [h] in found] == [until_end(row) for row in expected.tolist()]
+    assert [(h.ids, h.finished) for [h] in found] == [until_end(row, EOS) for row in expected.tolist()]
 
 
 @pytest.mark.parametrize("which", range(3))
@@ -101,7 +97,7 @@ def test_h6_h8_h9_beam_finds_the_same_n_best(
     )
     compared = 0
     for row, hypotheses in enumerate(found):
-        expected = [until_end(ids) for ids in tokens[row * width : (row + 1) * width].tolist()]
+        expected = [until_end(ids, EOS) for ids in tokens[row * width : (row + 1) * width].tolist()]
         values = scores[row * width : (row + 1) * width].tolist()
         ended = [(ids, value) for (ids, finished), value in zip(expected, values) if finished]
         mine = hypotheses if len(ended) == width else [h for h in hypotheses if h.finished][: len(ended)]

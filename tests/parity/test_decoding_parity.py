@@ -92,9 +92,9 @@ def theirs_writes(
     return out.sequences[:, start:].tolist(), [] if scores is None else scores.tolist()
 
 
-def until_end(row: list[int]) -> tuple[list[int], bool]:
+def until_end(row: list[int], eos: int = EOS) -> tuple[list[int], bool]:
     """The output without its end and what follows it, and whether there was one."""
-    return (row[: row.index(EOS)], True) if EOS in row else (row, False)
+    return (row[: row.index(eos)], True) if eos in row else (row, False)
 
 
 def test_h1_greedy_writes_the_same_tokens(pair: Pair) -> None:

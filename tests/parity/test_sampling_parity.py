@@ -64,15 +64,8 @@ def test_h3_h4_h5_each_filter_equals_its_warper(spread: float, ours: Any, warper
 @pytest.mark.parametrize("spread", [0.3, 2.0, 8.0])
 def test_h3_h4_h5_all_filters_in_their_order(spread: float) -> None:
     """Temperature, top-k, top-p, min-p, typical, as `generate` there puts them."""
-    warpers: Any = LogitsProcessorList(
-        [
-            TemperatureLogitsWarper(1.4),
-            TopKLogitsWarper(25),
-            TopPLogitsWarper(0.9),
-            MinPLogitsWarper(0.02),
-            TypicalLogitsWarper(0.8),
-        ]
-    )
+    first = [TemperatureLogitsWarper(1.4), TopKLogitsWarper(25), TopPLogitsWarper(0.9)]
+    warpers: Any = LogitsProcessorList([*first, MinPLogitsWarper(0.02), TypicalLogitsWarper(0.8)])
     x = scores(spread)
     found = shaped(x, Sample(temperature=1.4, top_k=25, top_p=0.9, min_p=0.02, typical_p=0.8)).exp()
     torch.testing.assert_close(found, warpers(NO_IDS, x.clone()).softmax(dim=-1), rtol=0, atol=1e-12)
@@ -147,9 +140,8 @@ def test_h1_a_language_model_under_rules_writes_the_same_tokens(
     vocab_size = network.config.vocab_size
     ids = torch.randint(3, vocab_size, (12, 6), generator=torch.Generator().manual_seed(3))
     common = {"do_sample": False, "num_beams": 1, "eos_token_id": None, "pad_token_id": 0, "use_cache": True}
-    wanted = other.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=14, min_new_tokens=14, **common, **options
-    )
+    common |= {"attention_mask": torch.ones_like(ids), "max_new_tokens": 14, "min_new_tokens": 14}
+    wanted = other.generate(ids, **common, **options)
     found = generate(network, ids, Greedy(), max_new_tokens=14, eos_id=(), rules=rules)
     assert [row[0].ids for row in found] == wanted[:, 6:].tolist()
     plain = generate(network, ids, Greedy(), max_new_tokens=14, eos_id=())
@@ -205,9 +197,8 @@ def test_h2_both_samplers_draw_from_one_distribution(tmp_path: Path) -> None:
     (samples,) = generate(network, ids, strategy, max_new_tokens=1, eos_id=(), seed=1)
     torch.manual_seed(2)
     options: dict[str, Any] = {"temperature": 0.8, "top_k": 8, "top_p": 0.9, "num_return_sequences": 3000}
-    drawn = other.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=True, max_new_tokens=1, pad_token_id=0, **options
-    )
+    options |= {"attention_mask": torch.ones_like(ids), "do_sample": True, "max_new_tokens": 1, "pad_token_id": 0}
+    drawn = other.generate(ids, **options)
     for counts in (Counter(one.ids[0] for one in samples), Counter(drawn[:, -1].tolist())):
         away = sum((counts[i] - 3000 * share) ** 2 / (3000 * share) for i, share in enumerate(p) if share > 0)
         freedom = sum(share > 0 for share in p) - 1

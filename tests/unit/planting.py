@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from atento.base.precision import threads
-from atento.decoding import filters
 from atento_lab.notes.table import ROWS, run
 
 Patch = pytest.MonkeyPatch
@@ -26,9 +25,6 @@ def everywhere(patch: Patch, right: Any, wrong: Any) -> None:
                 for key in [key for key, one in value.items() if one is right]:
                     patch.setitem(value, key, wrong)
                     found += 1
-    if right in [filtered for _, filtered, _ in filters._FILTERS]:
-        table = tuple((name, wrong if one is right else one, off) for name, one, off in filters._FILTERS)
-        patch.setattr(filters, "_FILTERS", table)
     assert found, right
 
 

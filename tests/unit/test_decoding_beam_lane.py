@@ -10,16 +10,18 @@ import torch
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.decoding import Beam, Hypothesis, generate
+from atento.decoding import Beam, Hypothesis
 from atento.decoding.beam.beam_lane import WIDEST, BeamLane, BeamLanes
 from atento.decoding.beam.beam_search import beam_steps
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import Request
+from atento.decoding.generate import search
 from atento.decoding.rules import CountPenalty, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.running import JoinedRows, RunningBatch
+from atento.decoding.source import Prepared
 from atento.decoding.trace import Trace
 from atento.inference.fast import FastStepFunction
-from atento.inference.plain import PlainStepFunction
+from atento.inference.plain import PlainStepFunction, padded
 from atento.inference.prompts import PromptMemory
 from atento.inference.slots import Slots
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V, network_of
@@ -101,28 +103,13 @@ class Expected:
 
 
 def alone(steps: Any, asked: BeamRequest) -> Expected:
-    request = asked.request
-    longest = max(map(len, request.prompts))
-    ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in request.prompts])
-    real = torch.arange(longest) < torch.tensor([len(prompt) for prompt in request.prompts]).unsqueeze(1)
-    results = generate(
-        steps,
-        ids,
-        asked.strategy,
-        max_new_tokens=request.max_new_tokens,
-        min_new_tokens=request.min_new_tokens,
-        eos_id=request.eos_ids,
-        token_mask=real,
-        rules=request.rules,
-        stop=request.stop,
-    )
-    expected = Expected(asked, results)
-    if len(request.prompts) == 1:
-        again = BeamRequest(asked.strategy, request)
-        first = steps.first_tokens(ids, real) if hasattr(steps, "first_tokens") else torch.tensor([steps.start_id])
+    prepared = Prepared(steps, *padded([*map(list, asked.request.prompts)], 0, CPU), asked.request)
+    expected = Expected(asked, search(prepared, asked.strategy))
+    if len(asked.request.prompts) == 1:
+        again = BeamRequest(asked.strategy, asked.request)
         with torch.inference_mode():
-            for search in beam_steps(steps, lambda: steps.begin(ids, real), first, again):
-                expected.certain.append(search.certain(again)[0])
+            for one in beam_steps(steps, prepared.begin, prepared.first, again):
+                expected.certain.append(one.certain(again)[0])
     return expected
 
 

@@ -52,7 +52,16 @@ class Side:
         self.over = False
 
 
-def slow(chain: Chain, sentence: int, strategy: Beam, most: int, ruled: bool = False) -> list[Hypothesis]:
+def slow(
+    chain: Chain,
+    sentence: int,
+    strategy: Beam,
+    most: int,
+    ruled: bool = False,
+    least: int = 0,
+    eos: tuple[int, ...] = (EOS,),
+    prefix: tuple[int, ...] = (),
+) -> list[Hypothesis]:
     """Beam search with lists and sorting alone, by the rules that `Beam` states."""
     width, penalty = strategy.width // strategy.groups, strategy.length_penalty
     sides = [Side() for _ in range(strategy.groups)]
@@ -63,18 +72,20 @@ def slow(chain: Chain, sentence: int, strategy: Beam, most: int, ruled: bool = F
                 continue
             candidates = []
             for total, tokens, scores in side.live:
-                own = chain.log_probs(sentence, [START, *tokens])
+                own = chain.log_probs(sentence, [START, *prefix, *tokens])
                 changed = dearer_by_hand(own, tokens) if ruled else own
                 for token, score in enumerate(changed):
+                    if length <= least and token in eos:
+                        continue
                     told_off = total + score - strategy.diversity * taken[token]
                     candidates.append((told_off, [*tokens, token], [*scores, own[token]]))
             candidates = sorted((one for one in candidates if one[0] > -math.inf), key=lambda one: -one[0])
             room = width - len(side.done) if strategy.stopping == "shrinking" else width
             for total, tokens, scores in candidates[: max(0, room)]:
-                if tokens[-1] == EOS:
+                if tokens[-1] in eos:
                     side.done.append((total / length**penalty, tokens[:-1], scores))
             room = width - len(side.done) if strategy.stopping == "shrinking" else width
-            side.live = [one for one in candidates if one[1][-1] != EOS][:width]
+            side.live = [one for one in candidates if one[1][-1] not in eos][:width]
             taken.update(tokens[-1] for _, tokens, _ in side.live)
             side.live = side.live[: max(0, room)]
             side.done = sorted(side.done, key=lambda one: -one[0])[:width]
@@ -102,29 +113,43 @@ def ranked(sides: list[Side], strategy: Beam) -> list[Hypothesis]:
     cut = sorted((one for side in sides for one in side.live), key=lambda one: -one[0])
     found: dict[tuple[Any, ...], Hypothesis] = {}
     for finished, several in ((True, done), (False, cut)):
-        for _, tokens, scores in several:
-            found.setdefault((finished, *tokens), entry(tokens, scores, finished, strategy.length_penalty))
+        for number, (_, tokens, scores) in enumerate(several):
+            key = (finished, *tokens, *([] if strategy.groups > 1 else [number]))  # groups may write the same
+            found.setdefault(key, entry(tokens, scores, finished, strategy.length_penalty))
     return list(found.values())[: strategy.n_best]
 
 
-@settings(max_examples=50)
+LIMITS = st.lists(st.integers(0, 7), min_size=3, max_size=3)  # of three rows
+
+
+@settings(max_examples=110)
 @given(
     seed=st.integers(0, 10_000),
-    vocab_size=st.integers(3, 6),
-    width=st.integers(1, 5),
+    vocab_size=st.integers(2, 6),
+    width=st.integers(1, 6),
+    data=st.data(),
     stopping=st.sampled_from(["fixed", "shrinking"]),
     until=st.sampled_from(["filled", "likely", "sure"]),
     penalty=st.sampled_from([-0.5, 0.0, 0.6, 1.0, 2.0]),
-    most=st.lists(st.integers(1, 7), min_size=3, max_size=3),
+    most=LIMITS,
     ruled=st.booleans(),
 )
 def test_h6_h7_h8_beam_equals_the_slow_search_under_rules_and_every_end(
-    seed: int, vocab_size: int, width: int, stopping: Any, until: Any, penalty: float, most: list[int], ruled: bool
+    seed: int, vocab_size: int, width: int, data: Any, stopping: Any, until: Any, penalty: float, most: Any, ruled: bool
 ) -> None:
-    chain, strategy = Chain.random(seed, 3, vocab_size), Beam(width, penalty, width, stopping, until)
-    found = generate(chain, ids(0, 1, 2), strategy, max_new_tokens=most, rules=[dearer] if ruled else [])
+    """All stopping rules, every limit, several end tokens or none, a prefix; rows with limits of their own."""
+    least, eos = data.draw(st.integers(0, 4)), data.draw(st.sampled_from([(EOS,), (), (EOS, 0)]))
+    if set(eos) == set(range(vocab_size)):
+        least = 0  # nothing but ends: a minimum could not be reached
+    prefix = data.draw(st.sampled_from([(), (0,), (1, 1)]))
+    chain = Chain.random(seed, 3, vocab_size)
+    strategy = Beam(width, penalty, data.draw(st.integers(1, width)), stopping, until)
+    options: dict[str, Any] = {"max_new_tokens": most, "min_new_tokens": least, "eos_id": eos}
+    options["prefix_ids"] = torch.tensor([prefix] * 3, dtype=torch.long) if prefix else None
+    found = generate(chain, ids(0, 1, 2), strategy, rules=[dearer] if ruled else [], **options)
     for row in range(3):
-        assert_same(found[row], slow(chain, row, strategy, most[row], ruled))
+        expected = slow(chain, row, strategy, most[row], ruled, least, eos, prefix)
+        assert_same(found[row], expected if most[row] else [entry([], [], False, penalty)])
 
 
 @settings(max_examples=50)
@@ -217,12 +242,21 @@ def test_h9_rules_decide_the_order_and_scores_stay_the_models_own() -> None:
     assert [math.exp(h.score) for h in found] == pytest.approx([0.36, 0.48])
 
 
-@settings(max_examples=30)
-@given(seed=st.integers(0, 10_000), most=st.lists(st.integers(1, 7), min_size=3, max_size=3), least=st.integers(0, 3))
-def test_h1_greedy_obeys_rules_and_equals_a_beam_of_one(seed: int, most: list[int], least: int) -> None:
-    """The rule takes off, so logits and log-probabilities are changed alike."""
+@settings(max_examples=110)
+@given(
+    seed=st.integers(0, 10_000),
+    most=LIMITS,
+    least=st.integers(0, 4),
+    eos=st.sampled_from([(EOS,), (), (EOS, 3)]),
+    ruled=st.booleans(),
+)
+def test_h1_greedy_takes_the_best_token_under_rules_and_equals_a_beam_of_one(
+    seed: int, most: list[int], least: int, eos: tuple[int, ...], ruled: bool
+) -> None:
+    """The rule takes off, so logits and log-probabilities are changed alike; scores are unfiltered."""
     chain = Chain.random(seed, 3, 5)
-    options: dict[str, Any] = {"max_new_tokens": most, "min_new_tokens": least, "rules": [dearer]}
+    options: dict[str, Any] = {"max_new_tokens": most, "min_new_tokens": least, "eos_id": eos}
+    options["rules"] = [dearer] if ruled else []
     found = generate(chain, ids(0, 1, 2), Greedy(), **options)
     assert found == generate(chain, ids(0, 1, 2), Beam(1, 0.0), **options)
     for row, [one] in enumerate(found):
@@ -230,15 +264,17 @@ def test_h1_greedy_obeys_rules_and_equals_a_beam_of_one(seed: int, most: list[in
         scores: list[float] = []
         while len(scores) < most[row]:
             own = chain.log_probs(row, [START, *tokens])
-            changed = dearer_by_hand(own, tokens)
-            if len(scores) < least:
-                changed[EOS] = -math.inf
+            changed = dearer_by_hand(own, tokens) if ruled else list(own)
+            for end in eos if len(scores) < least else ():
+                changed[end] = -math.inf
             token = max(range(5), key=lambda token: changed[token])
             scores.append(own[token])
-            if token == EOS:
+            if token in eos:
                 break
             tokens.append(token)
-        assert one.ids == tokens and one.token_scores == pytest.approx(scores, abs=1e-12)
+        assert one.ids == tokens and one.finished == (len(scores) > len(tokens))
+        assert one.token_scores == pytest.approx(scores, abs=1e-12)
+        assert one.score == one.log_prob == pytest.approx(sum(scores), abs=1e-12)
 
 
 def test_h1_h6_where_rules_leave_nothing_the_output_stops_unfinished() -> None:

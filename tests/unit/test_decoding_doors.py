@@ -24,7 +24,7 @@ from atento.models.write import _generation_settings
 from atento.networks import build_network
 from atento.runs.train import train
 from atento.tasks.decoding_setup import RULES, constraints_of
-from atento.tasks.model_outputs import translate
+from atento.tasks.model_outputs import text_generator
 from atento.text.other_spellings import all_spellings
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
@@ -162,9 +162,7 @@ def by_recipe(model: Model, options: dict[str, Any]) -> Outputs:
     assert not [line for line in loaded.warnings if "decoding" in line]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)
-        found = translate(
-            model.network, model.tokenizer, TEXTS, loaded.recipe.decoding, step_function=model.step_function()
-        )  # type: ignore[arg-type]
+        found = text_generator(model, loaded.recipe.decoding).write(TEXTS)
     return [[(one.text, one.hypothesis.score) for one in row] for row in found]
 
 

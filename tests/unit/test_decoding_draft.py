@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import prod
 
@@ -12,6 +12,7 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
+import test_networks_fast
 from atento.base.errors import CapabilityError
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
@@ -58,15 +59,7 @@ SOURCES = torch.tensor([[5, 6, 7, 8, 9, 5, 6, 3], [9, 4, 9, 4, 9, 3, 0, 0], [12,
 REAL = SOURCES > 0
 
 
-def network_of(config: NetworkConfig, seed: int = 0) -> torch.nn.Module:
-    """Random weights, larger than at the start so that outputs repeat, differ and end."""
-    torch.manual_seed(seed)
-    network = build_network(config).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(1.6)
-    return network
+network_of = partial(test_networks_fast.network_of, dtype=torch.float32, scale=1.6)
 
 
 def assert_same(mine: list[list[Hypothesis]], its: list[list[Hypothesis]]) -> None:
@@ -148,10 +141,9 @@ def test_a_stream_and_a_trace_with_a_draft() -> None:
     tokens = list(stream(steps, SOURCES[:1], Greedy(), max_new_tokens=12, eos_id=(), draft=Draft()))
     assert [token.id for token in tokens] == plain.ids and tokens[-1].end == "limit"
     trace, other = Trace(), Trace()
-    ((drafted_output,),) = generate(
-        steps, SOURCES[:1], Greedy(), max_new_tokens=12, eos_id=(), draft=Draft(), trace=trace
-    )
-    generate(steps, SOURCES[:1], Greedy(), max_new_tokens=12, eos_id=(), trace=other)
+    settings = {"max_new_tokens": 12, "eos_id": ()}
+    ((drafted_output,),) = generate(steps, SOURCES[:1], Greedy(), draft=Draft(), trace=trace, **settings)
+    generate(steps, SOURCES[:1], Greedy(), trace=other, **settings)
     assert drafted_output.ids == plain.ids
     assert [step.live for step in trace.runs[0].steps] == [step.live for step in other.runs[0].steps]
     assert [c.token for step in trace.runs[0].steps for c in step.candidates if c.alive] == plain.ids
@@ -252,16 +244,8 @@ STRATEGIES = {
 def drawn_p_value(draft: Draft, strategy: Sample, rules: tuple[object, ...], count: int) -> float:
     """The p-value of the outputs of three tokens that are drawn with a draft, against the exact distribution."""
     chain = random_chain(1)
-    outputs = generate(
-        chain,
-        torch.tensor([PROMPT]),
-        replace(strategy, n=count),
-        max_new_tokens=3,
-        eos_id=(),
-        rules=rules,
-        seed=5,
-        draft=draft,
-    )
+    settings = {"max_new_tokens": 3, "eos_id": (), "rules": rules, "seed": 5, "draft": draft}
+    outputs = generate(chain, torch.tensor([PROMPT]), replace(strategy, n=count), **settings)
     seen = Counter(tuple(output.ids) for output in outputs[0])
     request = Request([3], 0, (), rules, prompts=[PROMPT])
     expected = exact_distribution(chain, PROMPT, strategy, 3, request)
@@ -276,15 +260,10 @@ def drawn_p_value(draft: Draft, strategy: Sample, rules: tuple[object, ...], cou
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_samples_with_a_draft_by_a_network_have_the_same_distribution(name: str) -> None:
+def test_samples_with_a_draft_have_the_same_distribution_and_with_copied_tokens_are_the_same(name: str) -> None:
     strategy, rules = STRATEGIES[name]
-    assert drawn_p_value(Draft(ngrams=False, network=random_chain(2), tokens=2), strategy, rules, 500) > 0.01
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_samples_with_copied_tokens_have_the_same_distribution_and_are_the_same(name: str) -> None:
-    strategy, rules = STRATEGIES[name]
-    assert drawn_p_value(Draft(tokens=2), strategy, rules, 500) > 0.01
+    for draft in (Draft(ngrams=False, network=random_chain(2), tokens=2), Draft(tokens=2)):
+        assert drawn_p_value(draft, strategy, rules, 500) > 0.01
     settings = {"max_new_tokens": 6, "eos_id": (), "rules": rules, "seed": 3}
     chain, ids, several = random_chain(1), torch.tensor([PROMPT, [3, 3, 3, 0, 1]]), replace(strategy, n=20)
     plain = generate(chain, ids, several, **settings)
@@ -297,10 +276,8 @@ def test_a_seed_gives_the_same_samples_with_a_draft_by_a_network_in_any_batch() 
     ids = torch.tensor([PROMPT, [3, 3, 3, 0, 1], [2, 1, 0, 1, 2]])
     outputs = generate(chain, ids, Sample(n=3), max_new_tokens=[8, 3, 5], eos_id=(2,), seed=[4, 5, 6], draft=draft)
     for row, limit in enumerate((8, 3, 5)):
-        alone = generate(
-            chain, ids[row : row + 1], Sample(n=3), max_new_tokens=limit, eos_id=(2,), seed=[4 + row], draft=draft
-        )
-        assert alone[0] == outputs[row]
+        settings = {"max_new_tokens": limit, "eos_id": (2,), "seed": [4 + row], "draft": draft}
+        assert generate(chain, ids[row : row + 1], Sample(n=3), **settings)[0] == outputs[row]
 
 
 def test_a_wrong_acceptance_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +304,7 @@ GENERATOR = torch.Generator().manual_seed(11)
 # Near ties
 
 
-def test_a_near_tie_is_decided_by_steps_over_one_token() -> None:
+def test_a_near_tie_is_decided_by_steps_over_one_token_and_equal_logits_give_the_first() -> None:
     table = torch.zeros(4, 4, 4)
     table[..., 1], table[..., 2] = 2.0, 2.0 - 1e-6  # one by one, token 1 is the best
     noise = torch.tensor([0.0, 0.0, 2e-6, 0.0])  # in steps over several, token 2
@@ -335,12 +312,8 @@ def test_a_near_tie_is_decided_by_steps_over_one_token() -> None:
     ids = torch.tensor([PROMPT])
     assert generate(Chain(table, noise), ids, Greedy(), **settings)[0][0].ids == [1] * 6
     assert generate(Chain(table, noise, rounding=0.0), ids, Greedy(), **settings)[0][0].ids == [2] * 6
-
-
-def test_equal_logits_give_the_first_token_as_without_a_draft() -> None:
-    chain, ids = Chain(torch.zeros(4, 4, 4)), torch.tensor([PROMPT])
-    plain = generate(chain, ids, Greedy(), max_new_tokens=6, eos_id=())
-    assert_same(generate(chain, ids, Greedy(), max_new_tokens=6, eos_id=(), draft=Draft()), plain)
+    flat = Chain(torch.zeros(4, 4, 4))
+    assert_same(generate(flat, ids, Greedy(), **settings), generate(flat, ids, Greedy(), **settings | {"draft": None}))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "window"])
@@ -417,9 +390,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="got neither"):
         Draft(ngrams=False)
     recurrent = NetworkConfig(**SIZES, architecture="recurrent-lm", recurrent=RecurrentConfig())
-    for draft, function in (
-        (Draft(), build_network(recurrent).eval()),
-        (Draft(network=build_network(recurrent)), steps),
-    ):
+    for draft, function in ((Draft(), build_network(recurrent)), (Draft(network=build_network(recurrent)), steps)):
         with pytest.raises(CapabilityError, match=r"taken? back|take tokens back|takes tokens back"):
             generate(function, ids, Greedy(), max_new_tokens=4, draft=draft)

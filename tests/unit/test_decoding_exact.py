@@ -18,6 +18,7 @@ from test_decoding_beam_rules import dearer, dearer_by_hand
 from test_decoding_chains import EOS, START, Chain, Written, entry, ids
 
 A, C = 2, 3
+LOSING = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.4, A: 0.3, 4: 0.3}, (C,): {EOS: 0.9, A: 0.1}})
 
 
 def everything(
@@ -49,9 +50,8 @@ def test_m7_exact_search_is_exhaustive_search(
     seed: int, vocab_size: int, most: int, least: int, penalty: float, eos: tuple[int, ...]
 ) -> None:
     chain = Chain.random(seed, 2, vocab_size)
-    found = exact_search(
-        chain, ids(0, 1), max_new_tokens=most, min_new_tokens=least, eos_id=eos, length_penalty=penalty
-    )
+    options: dict[str, Any] = {"max_new_tokens": most, "min_new_tokens": least, "eos_id": eos}
+    found = exact_search(chain, ids(0, 1), length_penalty=penalty, **options)
     for sentence, one in enumerate(found):
         outputs = everything(chain, sentence, vocab_size, most, least, penalty, eos)
         assert one.optimal and (one.best is None) == (not outputs)
@@ -87,10 +87,9 @@ def test_m7_the_limit_is_met() -> None:
 
 def test_m7_what_a_beam_lost_is_certified() -> None:
     """ "2" has .6 but ends with .4 (.24); "3" has .4 and ends with .9 (.36): greedy loses log 1.5, a beam of 2 none."""
-    toy = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.4, A: 0.3, 4: 0.3}, (C,): {EOS: 0.9, A: 0.1}})
-    [exact] = exact_search(toy, ids(0), max_new_tokens=4)
-    [[one]] = generate(toy, ids(0), Greedy(), max_new_tokens=4)
-    [[two]] = generate(toy, ids(0), Beam(2, 0.0), max_new_tokens=4)
+    [exact] = exact_search(LOSING, ids(0), max_new_tokens=4)
+    [[one]] = generate(LOSING, ids(0), Greedy(), max_new_tokens=4)
+    [[two]] = generate(LOSING, ids(0), Beam(2, 0.0), max_new_tokens=4)
     assert exact.optimal and exact.best is not None and exact.best.ids == [C]
     assert search_error(one, exact) == pytest.approx(math.log(1.5)) and search_error(two, exact) == 0.0
     given_up = Exact(exact.best, False, -0.1, 3)
@@ -145,9 +144,8 @@ def test_m7_a_real_network_is_searched_and_agrees_with_a_full_beam() -> None:
 
 
 def test_m7_a_trace_tells_what_the_bound_has_beaten() -> None:
-    toy = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.4, A: 0.3, 4: 0.3}, (C,): {EOS: 0.9, A: 0.1}})
     trace = Trace()
-    exact_search(toy, ids(0), max_new_tokens=4, trace=trace)
+    exact_search(LOSING, ids(0), max_new_tokens=4, trace=trace)
     told = {(*s.live[c.parent], c.token): c.fate for s in trace.runs[0].steps for c in s.candidates}
     assert told[(A,)] == told[(C,)] == KEPT and told[(C, EOS)] == FINISHED and told[(A, EOS)] == BOUND
     assert told[(C, A)] == BOUND and trace.runs[0].stopped == {0: "nothing that was open could be better"}

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.base.errors import AtentoError, UsageError
-from atento.decoding import MBR, Beam, Sample, generate
+from atento.decoding import MBR, Beam, Hypothesis, Sample, generate
 from atento.decoding.choosing import row_seed
-from atento.decoding.mbr import spelled, strategy_seed
+from atento.decoding.mbr import _probabilities, spelled, strategy_seed
 from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.decoding.trace import Trace
+from atento.metrics.rouge import unicode_words
 from atento.metrics.utilities import UTILITIES, embedding_utility
 from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_bayes_risk
 from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
@@ -112,11 +113,7 @@ def test_h10_what_is_odd_is_defined(name: str, itself: bool, method: Any) -> Non
             found = minimum_bayes_risk_choice(
                 texts, None, name, weights=weights, self_comparison=itself, method=method, keep=1
             )
-            assert (
-                np.isfinite(found.expected).all()
-                and (found.expected >= 0).all()
-                and (found.expected <= 1 + 1e-12).all()
-            )
+            assert ((found.expected >= 0) & (found.expected <= 1 + 1e-12)).all()  # so finite
             assert sorted(found.order) == list(range(len(texts)))
             if len(set(texts)) == 1 and (itself or len(texts) > 1) and texts[0] and method != "aggregated":
                 assert found.expected.tolist() == pytest.approx([1.0] * len(texts))
@@ -124,38 +121,30 @@ def test_h10_what_is_odd_is_defined(name: str, itself: bool, method: Any) -> Non
     assert alone.expected.tolist() == [0.0]
 
 
-def test_what_is_refused() -> None:
-    choose = minimum_bayes_risk_choice
-    with pytest.raises(UsageError, match=r"`candidates` must be a list of at least one text: got \[\]"):
-        choose([])
-    with pytest.raises(UsageError, match="`candidates` must be a list of at least one text: got 'ab'"):
-        choose("ab")
-    with pytest.raises(UsageError, match=r"`evidence` must be a list of at least one text: got \[\]"):
-        choose(["a"], [])
-    with pytest.raises(UsageError, match="`weights` must give one number a text: got 1 for 2"):
-        choose(["a", "b"], weights=[1])
-    for weights in ([0, 0], [1, -1], [1, math.nan], [1, math.inf]):
-        with pytest.raises(UsageError, match="`weights` must be finite and not negative, and one of them at least"):
-            choose(["a", "b"], weights=weights)
-    with pytest.raises(UsageError, match="`log_probs` must give one number a text: got 3 for 2"):
-        choose(["a", "b"], log_probs=[1, 2, 3])
-    with pytest.raises(UsageError, match="`log_probs` must be numbers: got NaN"):
-        choose(["a", "b"], log_probs=[1, math.nan])
-    with pytest.raises(UsageError, match="unknown utility 'comet'"):
-        choose(["a"], None, "comet")
-    with pytest.raises(UsageError, match="unknown method 'coars'; did you mean 'coarse'"):
-        choose(["a"], method="coars")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="`keep` must be at least 1: got 0"):
-        choose(["a"], keep=0)
-    with pytest.raises(UsageError, match="`confidence` must lie between 0 and 1: got 1"):
-        choose(["a"], method="pruned", confidence=1)
-    with pytest.raises(UsageError, match=r"a row a candidate .* got shape \(1, 1\) for 2 and 2"):
-        choose(["a", "b"], None, lambda candidates, evidence: [[1.0]])
-    with pytest.raises(UsageError, match="a utility must give finite numbers: got NaN or infinity"):
-        choose(["a"], None, lambda candidates, evidence: [[math.nan]])
-    for utility in ("rouge", given_matrix(THREE)):
-        with pytest.raises(UsageError, match=r"cannot be aggregated.* bleu, chrf, rouge1, rouge2, f1 or `embedding"):
-            choose(["0"], None, utility, method="aggregated")
+@pytest.mark.parametrize(
+    ("texts", "options", "said"),
+    [
+        ([], {}, r"`candidates` .* got \[\]"),
+        ("ab", {}, "`candidates` .* got 'ab'"),
+        (["a"], {"evidence": []}, r"`evidence` .* got \[\]"),
+        (["a", "b"], {"weights": [1]}, "`weights` .* got 1 for 2"),
+        *[(["a", "b"], {"weights": [a, b]}, "`weights` must be finite") for a, b in ((0, 0), (1, -1), (1, math.nan))],
+        (["a", "b"], {"weights": [1, math.inf]}, "`weights` must be finite and not negative, and one of them at least"),
+        (["a", "b"], {"log_probs": [1, 2, 3]}, "`log_probs` .* got 3 for 2"),
+        (["a", "b"], {"log_probs": [1, math.nan]}, "`log_probs` .* got NaN"),
+        (["a"], {"utility": "comet"}, "unknown utility 'comet'"),
+        (["a"], {"method": "coars"}, "unknown method 'coars'; did you mean 'coarse'"),
+        (["a"], {"keep": 0}, "`keep` .* got 0"),
+        (["a"], {"method": "pruned", "confidence": 1}, "`confidence` .* got 1"),
+        (["a", "b"], {"utility": lambda *_: [[1.0]]}, r"got shape \(1, 1\) for 2 and 2"),
+        (["a"], {"utility": lambda *_: [[math.nan]]}, "a utility must give finite numbers"),
+        (["0"], {"utility": "rouge", "method": "aggregated"}, "cannot be aggregated.* bleu, chrf, rouge1, rouge2, f1"),
+        (["0"], {"utility": given_matrix(THREE), "method": "aggregated"}, "cannot be aggregated.* `embedding"),
+    ],
+)
+def test_what_is_refused(texts: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        minimum_bayes_risk_choice(texts, **options)
 
 
 # The quick ways ------------------------------------------------------------------------------------------------------
@@ -351,9 +340,6 @@ def test_h10_limits_of_a_row_and_outputs_of_no_tokens() -> None:
 
 def test_h10_no_probability_anywhere() -> None:
     """What the model never writes weighs nothing; where all is so, all weigh alike."""
-    from atento.decoding.hypothesis import Hypothesis
-    from atento.decoding.mbr import _probabilities
-
     one = Hypothesis([1], 0.0, -math.inf, [-math.inf])
     assert _probabilities([one, replace(one, log_prob=-5.0), replace(one, log_prob=-2000.0)]) == [0.0, 1.0, 0.0]
     assert _probabilities([one, one]) == [1.0, 1.0] and _probabilities([]) == []
@@ -378,8 +364,6 @@ def test_ids_are_spelled_in_letters_that_stay_apart() -> None:
     words = text.split(" ")
     assert len(set(words)) == len(ids) and [len(word) for word in words] == [1] * 6 + [2] * 2
     assert spelled([1, 2]).replace(" ", "") != spelled([12]) and spelled([]) == ""
-    from atento.metrics.rouge import unicode_words
-
     assert unicode_words(text) == words
     for name, utility in UTILITIES.items():
         found = np.asarray(utility([spelled([5, 6, 7])], [spelled([5, 6, 7]), spelled([8, 9, 10])]))
@@ -453,13 +437,8 @@ def test_k4_takes_the_notes_models_and_batches() -> None:
 
 def test_k4_own_candidates_come_back_as_they_were() -> None:
     tokens = [["a", "b", "c"], ["a", "b", "c", "d"], ["a", "b", "c", "d"], ["x"]]
-    best = minimum_bayes_risk(
-        "m",
-        "this is a test",
-        4,
-        generate_candidates=lambda model, text, n: tokens[:n],
-        utility=from_function(calculate_bleu),
-    )
+    given: Any = {"generate_candidates": lambda model, text, n: tokens[:n], "utility": from_function(calculate_bleu)}
+    best = minimum_bayes_risk("m", "this is a test", 4, **given)
     assert best is tokens[1]
     assert calculate_bleu(["a", "b", "c", "d"], ["a", "b", "c", "d"]) == 1
     assert ORDER_EXAMPLE[1] == "b a b c"
@@ -488,9 +467,7 @@ def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = list(measure_mbr(0.01, sizes=(8,), sets=2, rounds=1))
     sides = {(row["utility"], row["who"]) for row in rows if "seconds" in row and "who" in row}
     assert sides == {(name, who) for name in ("bleu", "chrf") for who in ("atento", "sacrebleu")}
-    assert [row["utility"] for row in rows[-2:]] == ["bleu", "chrf"] and all(
-        row["ratio_to_sacrebleu"] > 0 for row in rows[-2:]
-    )
+    assert [(row["utility"], row["ratio_to_sacrebleu"] > 0) for row in rows[-2:]] == [("bleu", True), ("chrf", True)]
     methods = [(row["utility"], row["method"]) for row in rows if "method" in row]
     assert len(methods) == 2 * (4 * 5 + 2) and ("rouge", "coarse") not in methods
     assert all(row["same_choice"] == 1 for row in rows if row.get("method") == "full")

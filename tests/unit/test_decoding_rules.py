@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ from atento.decoding.rules import (
     StopStrings,
     SuppressedAt,
 )
-from atento_lab.notes.checks.toys import EOS, Chain
+from atento_lab.notes.checks.toys import EOS
+from test_decoding_sampling import chain, ids
 
 INF = float("inf")
 V = 5
@@ -40,16 +42,6 @@ def some_scores(count: int) -> Tensor:
     scores = torch.randn(count, V, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
     scores[0, 1] = -INF
     return scores
-
-
-def chain(seed: int, vocab_size: int = 6) -> Chain:
-    g = torch.Generator().manual_seed(seed)
-    table = 1.5 * torch.randn(101, vocab_size, generator=g, dtype=torch.float64)
-    return Chain(lambda source, written: table[hash((source, written)) % 101].log_softmax(dim=0), vocab_size)
-
-
-def ids(*sources: int) -> Tensor:
-    return torch.tensor(sources, dtype=torch.long)[:, None]
 
 
 # Each against lists
@@ -163,12 +155,9 @@ SEARCHES = [Greedy(), Sample(temperature=1.5, n=3), Beam(3, n_best=3)]
 def test_searches_obey_what_is_forbidden(strategy: Greedy | Sample | Beam) -> None:
     """Rows leave the batch as they end: what is counted must be each row's own."""
     rules: list[Rule] = [NoRepeatNGrams(2), Banned([[4], [2, 3]])]
-    outputs = [
-        one.ids
-        for seed in range(5)
-        for row in generate(chain(seed), ids(*range(8)), strategy, max_new_tokens=9, rules=rules, seed=seed)
-        for one in row
-    ]
+    settings: dict[str, Any] = {"max_new_tokens": 9, "rules": rules}
+    found = [row for n in range(5) for row in generate(chain(n), ids(*range(8)), strategy, seed=n, **settings)]
+    outputs = [one.ids for row in found for one in row]
     assert max(map(len, outputs)) > 5
     for written in outputs:
         pairs = list(pairwise(written))
@@ -254,14 +243,8 @@ def test_eos_still_ends_what_no_string_stopped() -> None:
         (lambda: NoRepeatNGrams(0), "`n` must be at least 1: got 0"),
         (lambda: Banned([[1], []]), r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got \[\]"),
         (lambda: Banned([17]), r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got 17"),
-        (
-            lambda: Banned([[1, -2]]),
-            r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got \[1, -2\]",
-        ),
-        (
-            lambda: Banned([[7]])(torch.zeros(1, V), standing([[1]])),
-            "a banned id must be below 5, the vocabulary: got 7",
-        ),
+        (lambda: Banned([[1, -2]]), r"a banned sequence must hold ids, .*: got \[1, -2\]"),
+        (lambda: Banned([[7]])(torch.zeros(1, V), standing([[1]])), "a banned id must be below 5, .*: got 7"),
         (lambda: Forced({1: 9})(torch.zeros(1, V), standing([[1]])), "a forced id must lie below 5, the vocabulary"),
         (lambda: StopStrings(words, [""]), "`strings` must be a list of strings, none of them empty"),
         (lambda: StopStrings(words, "ab"), "`strings` must be a list of strings, none of them empty: got 'ab'"),

@@ -12,15 +12,15 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
+import test_decoding_sampling
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.network import NetworkConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.decoding.rules import Banned, StopStrings
 from atento.decoding.stream import Token, stream
-from atento.networks import Decoder, EncoderDecoder
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.streaming import TextStream, stream_text
 from atento_lab.notes.checks.toys import EOS, Chain
+from test_decoding_sampling import tiny
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 
@@ -37,10 +37,9 @@ class Counted(Chain):
         return super().step(tokens, state)
 
 
-def chain(seed: int, vocab_size: int = 6) -> Counted:
-    g = torch.Generator().manual_seed(seed)
-    table = 1.5 * torch.randn(101, vocab_size, generator=g, dtype=torch.float64)
-    return Counted(lambda source, written: table[hash((source, written)) % 101].log_softmax(dim=0), vocab_size)
+def chain(seed: int) -> Counted:
+    plain = test_decoding_sampling.chain(seed)
+    return Counted(plain.log_probs, plain.vocab_size)
 
 
 SOURCE = torch.tensor([[3]])
@@ -66,14 +65,8 @@ def test_a_stream_is_what_generate_writes(
     seed: int, strategy: Greedy | Sample | Beam, most: int, least: int, eos: Any, draw: Any, stop: StopStrings | None
 ) -> None:
     """Ids, scores and how it ended; with the same seed, whatever else is asked for."""
-    options: dict[str, Any] = {
-        "max_new_tokens": most,
-        "min_new_tokens": least,
-        "eos_id": eos,
-        "rules": [Banned([[1]])],
-        "stop": stop,
-        "seed": draw,
-    }
+    options: dict[str, Any] = {"max_new_tokens": most, "min_new_tokens": least, "eos_id": eos, "stop": stop}
+    options |= {"rules": [Banned([[1]])], "seed": draw}
     ((whole,),) = generate(chain(seed), SOURCE, strategy, **options)
     tokens = list(stream(chain(seed), SOURCE, strategy, **options))
     assert [one.id for one in tokens if one.end != "eos"] == whole.ids
@@ -88,17 +81,11 @@ def test_a_stream_is_what_generate_writes(
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
 def test_h12_a_network_streams_what_it_generates(kind: str) -> None:
-    config = NetworkConfig(vocab_size=13, d_model=16, d_ff=24, n_heads=2, n_layers=2, dropout=0.0)
-    network = (EncoderDecoder if kind == "encoder-decoder" else Decoder)(config).double().eval()
-    g = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=g, dtype=torch.float64))
-    ids = torch.tensor([[5, 6, 7, 8]])
-    prefix = torch.tensor([[9, 10]])
+    network, ids = tiny(kind), torch.tensor([[5, 6, 7, 8]])
+    options: dict[str, Any] = {"max_new_tokens": 9, "prefix_ids": torch.tensor([[9, 10]]), "eos_id": (), "seed": 4}
     for strategy in (Greedy(), Sample(temperature=1.3)):
-        ((whole,),) = generate(network, ids, strategy, max_new_tokens=9, prefix_ids=prefix, eos_id=(), seed=4)
-        found = stream(network, ids, strategy, max_new_tokens=9, prefix_ids=prefix, eos_id=(), seed=4)
+        ((whole,),) = generate(network, ids, strategy, **options)
+        found = stream(network, ids, strategy, **options)
         assert [one.id for one in found] == whole.ids and len(whole.ids) == 9
 
 
@@ -158,20 +145,8 @@ def trained(kind: str) -> Tokenizer:
     return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=420), lines())  # type: ignore[arg-type]
 
 
-TROUBLE = [
-    "gato",
-    "avó",
-    "a\u0301",
-    "\u0301",
-    "e\u0301\u0327",
-    "\u1100\u1161",
-    "日本",
-    "\ufffd",
-    "</s>",
-    "1.5",
-    "d'água",
-]
-TROUBLE += ["😀", "👩\u200d👩\u200d👧", "🇵🇹", "👍🏽", "guarda-chuva", "pul", "ou", *"().,-!\"'"]
+TROUBLE = ["gato", "avó", "a\u0301", "\u0301", "e\u0301\u0327", "\u1100\u1161", "日本", "\ufffd", "</s>", "1.5"]
+TROUBLE += ["d'água", "😀", "👩\u200d👩\u200d👧", "🇵🇹", "👍🏽", "guarda-chuva", "pul", "ou", *"().,-!\"'"]
 TEXTS = st.lists(st.one_of(st.text(max_size=4), st.sampled_from(TROUBLE), st.just(" ")), max_size=10).map("".join)
 
 
@@ -297,7 +272,6 @@ def test_no_more_ids_are_asked_for_once_it_stopped() -> None:
             yield token
 
     assert "".join(stream_text(tokenizer, ids(), stop=["at"])) == "o g" and len(asked) == 5
-    with pytest.raises(ValueError, match="`stop` must be a list of strings, none of them empty: got 'at'"):
-        TextStream(tokenizer, stop="at")
-    with pytest.raises(ValueError, match=r"`stop` must be a list of strings, none of them empty: got \[''\]"):
-        TextStream(tokenizer, stop=[""])
+    for stop, got in (("at", "'at'"), ([""], r"\[''\]")):
+        with pytest.raises(ValueError, match=f"`stop` .* got {got}"):
+            TextStream(tokenizer, stop=stop)

@@ -33,6 +33,8 @@ from atento_lab.notes.checks.toys import table_chain
 from test_decoding_chains import EOS, Chain, Written, ids
 
 A, C = 2, 3
+SEARCHES = [Greedy(), Beam(1), Beam(3, 0.6, 3), Beam(4, 1.0, 4, "shrinking"), Sample(n=2, top_k=3)]
+SEARCHES += [Beam(4, 1.0, 2, until="sure", groups=2, diversity=0.5)]
 
 
 def fates(step: Step) -> dict[tuple[int, ...], str]:
@@ -73,10 +75,8 @@ def test_m7_a_shrinking_beam_gives_places_to_what_ended() -> None:
 
 def test_m7_what_was_live_when_the_search_was_over_is_told() -> None:
     """k = 1: "2" (.6), then the end (.7) and the search is over, before "2 3" (.3) may go on."""
-    trace = Trace()
-    generate(
-        Written(4, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.7, C: 0.3}}), ids(0), Beam(1), max_new_tokens=5, trace=trace
-    )
+    toy, trace = Written(4, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.7, C: 0.3}}), Trace()
+    generate(toy, ids(0), Beam(1), max_new_tokens=5, trace=trace)
     assert fates(trace.runs[0].steps[1]) == {(A, EOS): FINISHED, (A, C): OVER}
     assert trace.runs[0].stopped == {0: "as many outputs as the beam is wide have ended"}
 
@@ -131,16 +131,7 @@ def test_m7_what_is_not_drawn_and_what_several_samples_share() -> None:
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
-    strategy=st.sampled_from(
-        [
-            Greedy(),
-            Beam(1),
-            Beam(3, 0.6, 3),
-            Beam(4, 1.0, 4, "shrinking"),
-            Beam(4, 1.0, 2, until="sure", groups=2, diversity=0.5),
-            Sample(n=2, top_k=3),
-        ]
-    ),
+    strategy=st.sampled_from(SEARCHES),
     most=st.lists(st.integers(0, 6), min_size=3, max_size=3),
     least=st.integers(0, 2),
 )
@@ -187,14 +178,8 @@ def test_m7_to_dict_names_tokens_and_keeps_notes() -> None:
     assert told["notes"] == {"risk": [[[0.5, None]], {"row": 1}]}
     [run] = told["runs"]
     assert run["strategy"] == "greedy" and run["found"][0][0]["ids"] == [A]
-    assert run["steps"][0]["candidates"][0] == {
-        "parent": 0,
-        "token": A,
-        "log_prob": pytest.approx(math.log(0.6)),
-        "score": pytest.approx(math.log(0.6)),
-        "total": pytest.approx(math.log(0.6)),
-        "fate": KEPT,
-    }
+    numbers = dict.fromkeys(("log_prob", "score", "total"), pytest.approx(math.log(0.6)))
+    assert run["steps"][0]["candidates"][0] == {"parent": 0, "token": A, "fate": KEPT} | numbers
 
 
 def test_m7_a_listener_hears_every_step_once_and_whole() -> None:

@@ -1,6 +1,5 @@
 """Encoders in 8 bits with fixed scales: the equation, the products of the processor, the folder, verbs, bad input."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +171,7 @@ def test_a_folder_is_small_and_read_at_once(tmp_path: Path) -> None:
     model, texts = model_of(), sentences(40)
     folder = in_int8(tmp_path, model)
     loaded = atento.load(folder, device="cpu")
-    assert (
-        loaded.precision == "int8" and json.loads((folder / "config.json").read_text())["calibration"]["texts"] == 120
-    )
+    assert loaded.precision == "int8" and loaded.config["calibration"]["texts"] == 120
     vectors = loaded.embed(texts)
     assert 1e-4 < distance(vectors, model.embed(texts)) < 0.08
     assert distance(loaded.embed(texts[::-1], batch_tokens=64)[::-1].copy(), vectors) < 1e-6
@@ -234,28 +231,23 @@ def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
     model = model_of()
     folder = in_int8(tmp_path, model)
     out, file = tmp_path / "out", tmp_path / "texts.txt"
-    with pytest.raises(UsageError, match="absent"):
-        convert(tmp_path / "model", out, "atento", precision="int8", calibrate=tmp_path / "absent")
-    for precision, to in ((None, "atento"), ("int8", "huggingface")):
-        with pytest.raises(UsageError, match="`--calibrate FILE` is for `--to atento --precision int8`"):
-            convert(tmp_path / "model", out, to, precision=precision, calibrate=file)
-    with pytest.raises(UsageError, match="`--precision` must be one of float32"):
-        convert(tmp_path / "model", out, "huggingface", precision="int8")
-    with pytest.raises(UsageError, match="for weights that do not have 8 bits yet"):
-        atento.load(folder).save(out, precision="int8")
-    with pytest.raises(CapabilityError, match="weights of 8 bits already"):
-        convert(folder, out, "huggingface")
-    with pytest.raises(CapabilityError, match="is for encoders, not for type Decoder"):
-        convert("micro-world-lm", out, "atento", precision="int8", calibrate=file)
-    with pytest.raises(ModelError, match="which are not trained"):
-        initial_model(str(folder), tmp_path)
-    with pytest.raises(UsageError, match="so its precision is int8: got 'bfloat16'"):
-        atento.load(folder, precision="bfloat16")
-    loaded = atento.load(folder)
-    with pytest.raises(UsageError, match="so its precision is int8: got 'float32'"):
-        loaded.to(precision="float32")
-    with pytest.raises(CapabilityError, match="in the layout atento alone"):
-        loaded.save(out, layout="huggingface")
+    plain, small, loaded = tmp_path / "model", {"precision": "int8", "calibrate": file}, atento.load(folder)
+    refused: list[tuple[Any, type, str]] = [
+        (lambda: convert(plain, out, "atento", **small | {"calibrate": tmp_path / "absent"}), UsageError, "absent"),
+        (lambda: convert(plain, out, "atento", calibrate=file), UsageError, "`--calibrate FILE` is for `--to atento"),
+        (lambda: convert(plain, out, "huggingface", **small), UsageError, "is for `--to atento --precision int8`"),
+        (lambda: convert(plain, out, "huggingface", precision="int8"), UsageError, "`--precision` .* float32"),
+        (lambda: loaded.save(out, precision="int8"), UsageError, "for weights that do not have 8 bits yet"),
+        (lambda: convert(folder, out, "huggingface"), CapabilityError, "weights of 8 bits already"),
+        (lambda: convert("micro-world-lm", out, "atento", **small), CapabilityError, "encoders, not for type Decoder"),
+        (lambda: initial_model(str(folder), tmp_path), ModelError, "which are not trained"),
+        (lambda: atento.load(folder, precision="bfloat16"), UsageError, "its precision is int8: got 'bfloat16'"),
+        (lambda: loaded.to(precision="float32"), UsageError, "its precision is int8: got 'float32'"),
+        (lambda: loaded.save(out, layout="huggingface"), CapabilityError, "in the layout atento alone"),
+    ]
+    for call, error, said in refused:
+        with pytest.raises(error, match=said):
+            call()
     assert not out.exists()
 
 

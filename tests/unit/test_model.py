@@ -32,7 +32,7 @@ from atento.decoding.choosing import hypothesis as hypothesis_of
 from atento.decoding.strategies import Beam, Strategy
 from atento.model import Model, load
 from atento.networks import build_network
-from atento.tasks.text_generation import GeneratedText, _fill_up
+from atento.tasks.text_generation import GeneratedText, TextGenerator
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
@@ -324,7 +324,9 @@ def test_n_best_comes_best_first(made: Model) -> None:
     ("first", "expected"),
     [({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")],  # the second was ranked by penalties
 )
-def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(first: dict[str, float], expected: str) -> None:
+def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(
+    made: Model, first: dict[str, float], expected: str
+) -> None:
     def written(scores: dict[str, float]) -> list[GeneratedText]:
         return [GeneratedText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
 
@@ -332,7 +334,8 @@ def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(first: dict[
         return [written(first | {"c": -2.0, "d": -5.0}) for _ in rows]
 
     results = [written(first)]
-    _fill_up(results, [3], DecodingConfig(n_best=4), Beam(4), searched, torch.device("cpu"))
+    generator = TextGenerator(made, made.network.config, DecodingConfig(n_best=4), str, torch.device("cpu"))
+    generator._fill_up(results, [3], Beam(4), searched)
     assert "".join(one.text for one in results[0]) == expected
 
 

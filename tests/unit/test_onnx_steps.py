@@ -144,15 +144,13 @@ def test_sources_are_not_copied() -> None:
 def test_positions_without_a_row_in_the_table_are_run_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sinusoids have no limit; their table has."""
     monkeypatch.setattr("atento.inference.onnx_graph._SINUSOIDS", 8)
-    config = NetworkConfig(**{**SIZES, "max_len": 8})
-    network = network_of(config, dtype=torch.float32)
+    network = network_of(NetworkConfig(**SIZES | {"max_len": 8}), dtype=torch.float32)
     ids, real = inputs([4])
     steps = FastStepFunction(network, engine="onnx")
     rows = counted(steps, monkeypatch)
-    found, plain = (
-        generate(one, ids, Greedy(), max_new_tokens=20, min_new_tokens=20, token_mask=real) for one in (steps, network)
-    )
-    assert found[0][0].ids == plain[0][0].ids and len(rows) == 8
+    options: Any = {"max_new_tokens": 20, "min_new_tokens": 20, "token_mask": real}
+    ((found,),), ((plain,),) = (generate(one, ids, Greedy(), **options) for one in (steps, network))
+    assert found.ids == plain.ids and len(rows) == 8
 
 
 def test_many_rows_are_run_by_pytorch_on_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,10 +38,8 @@ def weight_type(precision: Precision) -> torch.dtype:
 
 def network_in(architecture: str, precision: Precision = "float32") -> Network:
     torch.manual_seed(3)
-    activation = {"encoder": "gelu"}.get(architecture, "relu")
-    network = build_network(
-        changed(replace(_CONFIG, architecture=architecture), feed_forward={"activation": activation})
-    )
+    feed_forward = {"activation": "gelu" if architecture == "encoder" else "relu"}
+    network = build_network(changed(replace(_CONFIG, architecture=architecture), feed_forward=feed_forward))
     with torch.no_grad():
         for weight in network.parameters():
             weight.normal_(std=0.2)
@@ -51,11 +49,8 @@ def network_in(architecture: str, precision: Precision = "float32") -> Network:
 def user_of(network: Network, precision: Precision) -> object:
     """What reads or decodes with the network."""
     chosen: Precision | None = "int8" if precision == "int8" else None
-    return (
-        reader(network, chosen)
-        if network.config.architecture == "encoder"
-        else step_function(network, precision=chosen)
-    )
+    is_read = network.config.architecture == "encoder"
+    return reader(network, chosen) if is_read else step_function(network, precision=chosen)
 
 
 def outputs(network: Network, user: object) -> Tensor:
@@ -218,11 +213,9 @@ def test_gradients_of_inputs_pass_through_packed_maps() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder's folder."""
     tokenizer = Tokenizer.from_vocabulary("word", tuple(f"p{number}" for number in range(14)))
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")} | {
-        "start": tokenizer.bos_id
-    }
-    network = network_in("decoder")
-    config = changed(network.config, vocab_size=tokenizer.vocab_size, ids=ids)
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")}
+    ids["start"] = tokenizer.bos_id
+    config = changed(network_in("decoder").config, vocab_size=tokenizer.vocab_size, ids=ids)
     network = build_network(config).eval()
     about = {"name": "tiny", "task": "language-modeling", "network": network_to_dict(config)}
     return Model(network, tokenizer, about, None).save(tmp_path_factory.mktemp("packed") / "model")

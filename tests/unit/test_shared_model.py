@@ -63,15 +63,8 @@ def tokenizer() -> Tokenizer:
 
 def model_of(tokenizer: Tokenizer, architecture: str) -> Model:
     """A model with random weights, the same at every call, that decodes each text in its own way."""
-    config = NetworkConfig(
-        architecture=architecture,
-        d_model=16,
-        d_ff=32,
-        n_heads=2,
-        n_layers=1,
-        vocab_size=tokenizer.vocab_size,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-    )
+    known = {"vocab_size": tokenizer.vocab_size, "tokenizer_fingerprint": tokenizer.fingerprint}
+    config = NetworkConfig(architecture, d_model=16, d_ff=32, n_heads=2, n_layers=1, **known)  # type: ignore[arg-type]
     torch.manual_seed(3)
     network = build_network(config)
     with torch.no_grad():
@@ -231,15 +224,14 @@ def test_generate_takes_a_network_a_model_and_a_step_function(tokenizer: Tokeniz
 
 def test_the_door_says_why_it_stays_shut() -> None:
     recurrent, decoder = build_network(FAMILIES["recurrent-lm"]), build_network(FAMILIES["decoder"])
-    with pytest.raises(CapabilityError, match="int8 is for networks with a fast decoder on the CPU, not for networks"):
-        step_function(recurrent, precision="int8")
-    with pytest.raises(
-        CapabilityError, match="no fast steps for networks of type RecurrentLM, and plain steps compute"
+    options: dict[str, Any]
+    for network, options, said in (
+        (recurrent, {"precision": "int8"}, "int8 is for networks with a fast decoder on the CPU, not for networks"),
+        (recurrent, {"precision": "bfloat16"}, "no fast steps for networks of type RecurrentLM, and plain steps"),
+        (decoder, {"kind": "plain", "precision": "bfloat16"}, "type of the weights, float32: got bfloat16"),
+        (build_network(replace(SMALL, architecture="encoder")), {}, "networks of type Encoder write nothing"),
     ):
-        step_function(recurrent, precision="bfloat16")
-    with pytest.raises(CapabilityError, match=r"in the type of the weights, float32: got bfloat16"):
-        step_function(decoder, kind="plain", precision="bfloat16")
-    with pytest.raises(CapabilityError, match="networks of type Encoder write nothing"):
-        step_function(build_network(replace(SMALL, architecture="encoder")))
+        with pytest.raises(CapabilityError, match=said):
+            step_function(network, **options)
     with pytest.raises(ValueError, match="`kind` must be auto, plain, fast or graphs: got 'quick'"):
         step_function(decoder, kind="quick")  # type: ignore[arg-type]

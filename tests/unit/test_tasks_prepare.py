@@ -25,8 +25,9 @@ from atento.metrics import chrf, exact_match
 from atento.networks import build_network
 from atento.runs.prepare import network_for, read_data, training_batches
 from atento.runs.run_tokenizer import tokenizer_for, tokenizer_of_columns
-from atento.tasks.model_outputs import translate
+from atento.tasks.model_outputs import text_generator
 from atento.tasks.split_evaluation import held_out_batches, mean_losses, validation_scores
+from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
 
@@ -306,7 +307,8 @@ def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokeni
     scores = validation_scores(network, tokenizer, pairs, made)
     assert network.training  # as it was found
     network.eval()
-    outputs = [found[0].text for found in translate(network, tokenizer, pairs["source"], made.decoding)]
+    writer = text_generator(TaskModel(network, tokenizer, {}), made.decoding)
+    outputs = [found[0].text for found in writer.write(pairs["source"])]
     assert scores["chrf"] == chrf(outputs, pairs["target"]).value
     assert scores["exact-match"] == exact_match(outputs, pairs["target"]).value
     assert list(scores) == ["loss", "nll", "chrf", "exact-match"]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from atento.base.errors import CapabilityError
 from atento.decoding.contract import PromptReader, Rewinding, State
-from atento.decoding.draft import Proposal
-from atento.decoding.source import Source, first_tokens, step_function_of
+from atento.decoding.draft import Draft, Proposal
+from atento.decoding.source import Prepared, first_tokens, step_function_of
 
 Choose = Callable[[Tensor, Sequence[int], Sequence[int]], tuple[Tensor, Tensor | None]]
 """Scores (R,V) of some outputs, their numbers, the positions of their next tokens -> tokens (R,), and the probabilities
@@ -24,37 +24,28 @@ class DraftNetwork:
     Its state holds what it read of each output, proposals included; those that were not accepted are taken back.
 
     Args:
-        network: reads the same ids as the network that it drafts for.
-        ids, token_mask, prefix_ids: as in `generate`.
-        rows: the row of `ids` of each output.
+        draft: with the network.
+        prepared: what it reads too: the request of the network that it drafts for.
+        rows: the row of the request of each output.
         choose: draws or takes its tokens.
-        longest, vocab_size: as in `draft.Draft`.
 
     Raises:
         CapabilityError: tokens of its states cannot be taken back.
     """
 
-    def __init__(
-        self,
-        network: Source,
-        ids: Tensor,
-        token_mask: Tensor | None,
-        prefix_ids: Tensor | None,
-        rows: Sequence[int],
-        choose: Choose,
-        longest: int | None = None,
-        vocab_size: int | None = None,
-    ) -> None:
-        steps = step_function_of(network)
+    def __init__(self, draft: Draft, prepared: Prepared, rows: Sequence[int], choose: Choose) -> None:
+        assert draft.network is not None
+        steps = step_function_of(draft.network)
+        ids, token_mask, prefix_ids = prepared.ids, prepared.token_mask, prepared.prefix_ids
         if not isinstance(steps, Rewinding):
             raise CapabilityError(
                 f"a network that drafts takes tokens back: the steps of a {type(steps).__name__} cannot"
             )
-        self._steps, self._choose, self._device, self._vocab_size = steps, choose, ids.device, vocab_size
+        self._steps, self._choose, self._device, self._vocab_size = steps, choose, ids.device, draft.vocab_size
         self._last_id = (1 << 62) - 1  # of the small network, known after its first step
         lengths = [ids.shape[1]] * len(ids) if token_mask is None else token_mask.sum(dim=1).tolist()
         prefix = 0 if prefix_ids is None else prefix_ids.shape[1]
-        self._rooms = [self._room(lengths[row], prefix, longest) for row in rows]
+        self._rooms = [self._room(lengths[row], prefix, draft.longest) for row in rows]
         self._outputs = [output for output, room in enumerate(self._rooms) if room > 0]  # those in the state
         read_rows = sorted({rows[output] for output in self._outputs})  # rows of `ids` with room
         if not read_rows:

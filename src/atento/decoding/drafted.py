@@ -25,25 +25,17 @@ from torch import Tensor
 
 from atento.base.errors import CapabilityError
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
-from atento.decoding.contract import AnyStepFunction, Request, Rewinding, State
+from atento.decoding.contract import AnyStepFunction, Rewinding, State
 from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
 from atento.decoding.draft_network import DraftNetwork
 from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
+from atento.decoding.source import Prepared
 from atento.decoding.strategies import Greedy, Sample
 from atento.decoding.token_loop import GREEDY, Drawn, Output, hypotheses_of, record
 
 _PROPOSED, _ACCEPTED = 1, 2  # uses of random numbers besides the choice of a token
 _FIRST = 4  # tokens of the first proposal
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the network and its draft read before they write: the arguments of `generate`."""
-
-    ids: Tensor
-    token_mask: Tensor | None
-    prefix_ids: Tensor | None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,9 +90,9 @@ class DraftedSearch:
     """Greedy search or sampling with a draft.
 
     Args:
-        step_function, state, first, strategy, request: as in `token_search`.
+        prepared: what the network, and one that drafts, reads.
+        strategy: as in `token_search`.
         draft: what proposes tokens.
-        inputs: what a network that drafts reads.
 
     Attributes:
         outputs: all outputs, with the numbers of tokens that were proposed and accepted.
@@ -109,16 +101,9 @@ class DraftedSearch:
         CapabilityError: states of this step function, or of the network that drafts, cannot give tokens back.
     """
 
-    def __init__(
-        self,
-        step_function: AnyStepFunction,
-        state: State,
-        first: Tensor,
-        strategy: Greedy | Sample,
-        request: Request,
-        draft: Draft,
-        inputs: Inputs,
-    ) -> None:
+    def __init__(self, prepared: Prepared, strategy: Greedy | Sample, draft: Draft) -> None:
+        step_function, request = prepared.step_function, prepared.request
+        state, first = prepared.begin(), prepared.first
         if not isinstance(step_function, Rewinding):
             raise CapabilityError(
                 "a draft needs steps over several tokens that can be taken back, which recurrent networks and CUDA "
@@ -137,7 +122,7 @@ class DraftedSearch:
         ]
         self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
-        self._drafters: list[Drafter] = self._make_drafters(inputs)
+        self._drafters: list[Drafter] = self._make_drafters(prepared)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Search; the hypotheses of each row, with the numbers of proposed and accepted tokens."""
@@ -154,32 +139,20 @@ class DraftedSearch:
             trace.end(found)
         return found
 
-    def _make_drafters(self, inputs: Inputs) -> list[Drafter]:
+    def _make_drafters(self, prepared: Prepared) -> list[Drafter]:
         """The drafters, the cheapest first."""
         drafters: list[Drafter] = []
-        prefixes = [[]] * len(inputs.ids) if inputs.prefix_ids is None else inputs.prefix_ids.tolist()
         if self._draft.ngrams:
             continues = hasattr(self._step_function, "first_tokens")
-            before = []
+            before, prefixes = [], prepared.prefixes
             for output in self.outputs:
                 source = list(self._request.prompts[output.row]) if self._draft.source else []
-                prefix = list(prefixes[output.row])
+                prefix = prefixes[output.row]
                 before.append([[*source, *prefix]] if continues else [source, prefix])
             drafters.append(NGrams(before))
         if self._draft.network is not None and self.outputs:
             rows = [output.row for output in self.outputs]
-            drafters.append(
-                DraftNetwork(
-                    self._draft.network,
-                    inputs.ids,
-                    inputs.token_mask,
-                    inputs.prefix_ids,
-                    rows,
-                    self._choose_proposed,
-                    self._draft.longest,
-                    self._draft.vocab_size,
-                )
-            )
+            drafters.append(DraftNetwork(self._draft, prepared, rows, self._choose_proposed))
         return drafters
 
     def steps(self) -> Iterator[list[Drawn]]:

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from atento.decoding.choosing import apply_rules, hypothesis, next_log_probs
 from atento.decoding.contract import AnyStepFunction, Request, Rule, State
+from atento.decoding.generate import prepare
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.source import Source, ends_of, first_tokens, step_function_of
+from atento.decoding.source import Prepared, Source
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
 _BATCH = 16  # hypotheses that the network reads in one step
@@ -56,44 +57,40 @@ def exact_search(
     """The output of the highest log-probability / length ** length_penalty, EOS counted, for each row of `ids`.
 
     Args:
-        network: a network, or anything with `begin` and `step`.
-        ids: (B,S), sources or prompts.
-        max_new_tokens: at most so many tokens, EOS counted; one number, or one a row. Only hypotheses that end within
-            them are outputs.
-        min_new_tokens: no EOS before so many tokens.
-        eos_id: None = the network's own, () = none: then outputs are of `max_new_tokens` tokens.
-        token_mask: boolean (B,S), True = a real token.
+        network, ids, min_new_tokens, token_mask: as in `generate`.
+        max_new_tokens: as in `generate`. Only hypotheses that end within them are outputs.
+        eos_id: as in `generate`; () = none: then outputs are of `max_new_tokens` tokens.
         length_penalty: as in `Beam`.
         rules: as in `generate`. The best output is that of the changed scores; no rule may bring one above 0.
         limit: how many hypotheses the network may read for one row before the search is given up.
         known: an output for each row, such as a beam's, which the search begins with; not one that rules forbid.
         trace: records every hypothesis that is expanded.
 
-    Raises ValueError: a score above 0, for which the bound does not hold.
+    Raises ValueError: a score above 0, for which the bound does not hold; and what `generate` refuses.
     """
-    limits = [max_new_tokens] * len(ids) if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    if min(limits, default=1) < 1 or limit < 1:
-        raise ValueError(f"`max_new_tokens` and `limit` must be at least 1: got {min(limits)} and {limit}")
-    if len(limits) != len(ids):
-        raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {len(ids)} rows")
+    options = (max_new_tokens, min_new_tokens, eos_id, token_mask, None, rules, None, None, trace)
+    return exact_outputs(prepare(network, ids, None, *options), length_penalty, limit, known)
+
+
+@torch.inference_mode()
+def exact_outputs(
+    prepared: Prepared, length_penalty: float, limit: int, known: Sequence[Hypothesis | None] | None
+) -> list[Exact]:
+    """As `exact_search`, for a request that is prepared."""
+    request, results = prepared.request, list[Exact]()
+    trace, lowest = request.trace, min(request.max_new_tokens, default=1)
+    if lowest < 1 or limit < 1:
+        raise ValueError(f"`max_new_tokens` and `limit` must be at least 1: got {lowest} and {limit}")
     if trace is not None:
-        trace.begin("exact", ids.shape[0])
-    token_masks = [None if token_mask is None else token_mask[row : row + 1] for row in range(len(ids))]  # (1,S) each
-    prompts = [
-        prompt_ids.tolist() if mask is None else prompt_ids[mask[0]].tolist()
-        for prompt_ids, mask in zip(ids, token_masks)
-    ]
-    step_function, results = step_function_of(network), []
-    for row in range(ids.shape[0]):
-        state: State = step_function.begin(ids[row : row + 1], token_masks[row])  # one row at a time: a heap of its own
-        first = first_tokens(step_function, ids[row : row + 1], token_masks[row], None)
-        ends = ends_of(step_function, eos_id)
-        request = Request(limits, min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
-        search = _Search(step_function, row, request, length_penalty, limit)
+        trace.begin("exact", len(prepared.ids))
+    for row, ids in enumerate(prepared.ids.split(1)):  # one row at a time: a heap of its own
+        token_mask = None if prepared.token_mask is None else prepared.token_mask[row : row + 1]
+        one = replace(prepared, ids=ids, token_mask=token_mask)
+        search = _Search(one.step_function, row, request, length_penalty, limit)
         known_output = None if known is None else known[row]
-        if known_output is not None and (known_output.finished or not ends):
+        if known_output is not None and (known_output.finished or not request.eos_ids):
             search.best, search.rank = known_output, known_output.score  # a first bound: the beam's output
-        results.append(search.run(state, first))
+        results.append(search.run(one.begin(), one.first))
     if trace is not None:
         trace.end([[] if result.best is None else [result.best] for result in results])
     return results

@@ -82,35 +82,29 @@ def typical_p(scores: Tensor, p: float) -> Tensor:
     return _only(log_probs, torch.zeros_like(in_set).scatter(-1, order, in_set))  # back in the order of ids
 
 
-_FILTERS = (  # in order, with the value that is "off"
-    ("temperature", temperature, 1.0),
-    ("top_k", top_k, 0),
-    ("top_p", top_p, 1.0),
-    ("min_p", min_p, 0.0),
-    ("typical_p", typical_p, 1.0),
-)
+# in order; the default of `Sample` is "off"
+_FILTERS = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p}
 
 
 def stages(scores: Tensor, strategy: Sample) -> Iterator[tuple[str, Tensor]]:
     """The distribution before and after each filter of a strategy, in order: ("model", ...), ("top_k 50", ...) ...
 
-    `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`, each on the result of the one before; filters that are off
-    are skipped.
+    Each filter works on the result of the one before; those that are off are skipped.
     """
     shape = torch.log_softmax(scores, dim=-1)
     yield "model", shape
-    for name, filtered, off in _FILTERS:
+    for name, filtered in _FILTERS.items():
         value = getattr(strategy, name)
-        if value != off:
+        if value != getattr(Sample, name):
             shape = filtered(shape, value)
             yield f"{name} {value:g}", shape
 
 
 def shaped(scores: Tensor, strategy: Sample) -> Tensor:
     """The distribution that a strategy draws from: the last of its `stages`, (R,V)."""
-    active = [(filtered, getattr(strategy, name)) for name, filtered, off in _FILTERS if getattr(strategy, name) != off]
-    for filtered, value in active:
-        scores = filtered(scores, value)
+    active = [name for name in _FILTERS if getattr(strategy, name) != getattr(Sample, name)]
+    for name in active:
+        scores = _FILTERS[name](scores, getattr(strategy, name))
     return scores if active else torch.log_softmax(scores, dim=-1)
 
 

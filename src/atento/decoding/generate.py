@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from numbers import Integral
 
 import torch
@@ -12,12 +11,12 @@ from torch import Tensor
 from atento.base.errors import nearest
 from atento.decoding.beam.beam_search import beam
 from atento.decoding.choosing import row_seed
-from atento.decoding.contract import AnyStepFunction, ObservableStepFunction, Request, Rule, State
+from atento.decoding.contract import Request, Rule
 from atento.decoding.draft import Draft
-from atento.decoding.drafted import DraftedSearch, Inputs
+from atento.decoding.drafted import DraftedSearch
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
-from atento.decoding.source import Source, ends_of, first_tokens, step_function_of
+from atento.decoding.source import Prepared, Source, ends_of, step_function_of
 from atento.decoding.strategies import MBR, Beam, Greedy, Sample, Strategy
 from atento.decoding.token_loop import token_search
 from atento.decoding.trace import Trace
@@ -79,37 +78,25 @@ def generate(
             one that the strategy does not support. CapabilityError: a draft for a network whose tokens cannot be taken
             back, as of a recurrent one. AtentoError: the network's logits are NaN or infinite.
     """
-    prepared = prepare(
-        network,
-        ids,
-        strategy,
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-        eos_id=eos_id,
-        token_mask=token_mask,
-        prefix_ids=prefix_ids,
-        rules=rules,
-        required=required,
-        stop=stop,
-        trace=trace,
-        seed=seed,
-    )
-    if not ids.shape[0]:
+    options = (max_new_tokens, min_new_tokens, eos_id, token_mask, prefix_ids, rules, required, stop, trace, seed)
+    return search(prepare(network, ids, strategy, *options), strategy, draft)
+
+
+@torch.inference_mode()
+def search(prepared: Prepared, strategy: Strategy, draft: Draft | None = None) -> list[list[Hypothesis]]:
+    """As `generate`, for a request that is prepared."""
+    if not len(prepared.ids):
         return []
-    hypotheses = _searched(prepared, strategy, draft, Inputs(ids, token_mask, prefix_ids))
+    if draft is not None:
+        hypotheses = DraftedSearch(prepared, draftable(draft, strategy), draft).hypotheses()
+    else:
+        # MBR begins once for each of its searches, and a step function that runs beams itself begins by itself
+        begin = prepared.begin if isinstance(strategy, MBR | Beam) else prepared.begin()
+        run = STRATEGIES[type(strategy)]
+        hypotheses = run(prepared.step_function, begin, prepared.first, strategy, prepared.request)
     # what each row's best output read: all of its tokens but the last
     prepared.show([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in hypotheses])
     return hypotheses
-
-
-def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, inputs: Inputs) -> list[list[Hypothesis]]:
-    step_function, first, request = prepared.step_function, prepared.first, prepared.request
-    if draft is not None:
-        search = draftable(draft, strategy)
-        return DraftedSearch(step_function, prepared.begin(), first, search, request, draft, inputs).hypotheses()
-    # MBR begins once for each of its searches, and a step function that runs beams itself begins by itself
-    begin = prepared.begin if isinstance(strategy, MBR | Beam) else prepared.begin()
-    return STRATEGIES[type(strategy)](step_function, begin, first, strategy, request)
 
 
 def draftable(draft: Draft, strategy: Strategy) -> Greedy | Sample:
@@ -123,46 +110,22 @@ def draftable(draft: Draft, strategy: Strategy) -> Greedy | Sample:
     return strategy
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A request whose arguments were checked: the step function, its first input, the tokens of the first step."""
-
-    step_function: AnyStepFunction
-    ids: Tensor  # (B,S)
-    token_mask: Tensor | None
-    first: Tensor  # (B,) or (B,1+P)
-    request: Request
-    prefixes: list[list[int]]
-
-    def begin(self) -> State:
-        """A new state of all rows, as often as it is called."""
-        state: State = self.step_function.begin(self.ids, self.token_mask)
-        return state
-
-    def show(self, read: list[list[int]]) -> None:
-        """Show observers of the network what each row's best output read: all of its tokens but the last."""
-        if isinstance(self.step_function, ObservableStepFunction):
-            written = [[*before, *ids] for before, ids in zip(self.prefixes, read)]
-            self.step_function.show(self.ids, self.token_mask, written)
-
-
 def prepare(
     network: Source,
     ids: Tensor,
-    strategy: Strategy,
-    *,
+    strategy: Strategy | None,
     max_new_tokens: int | Sequence[int],
-    min_new_tokens: int,
-    eos_id: int | tuple[int, ...] | None,
-    token_mask: Tensor | None,
-    prefix_ids: Tensor | None,
-    rules: Sequence[Rule],
-    required: Sequence[Sequence[Sequence[int]]] | None,
-    stop: Stop | None,
-    trace: Trace | None,
-    seed: int | Sequence[int] | None,
+    min_new_tokens: int = 0,
+    eos_id: int | tuple[int, ...] | None = None,
+    token_mask: Tensor | None = None,
+    prefix_ids: Tensor | None = None,
+    rules: Sequence[Rule] = (),
+    required: Sequence[Sequence[Sequence[int]]] | None = None,
+    stop: Stop | None = None,
+    trace: Trace | None = None,
+    seed: int | Sequence[int] | None = None,
 ) -> Prepared:
-    """The arguments of `generate`, checked."""
+    """The arguments of `generate`, checked; those of another search have no strategy."""
     step_function = step_function_of(network)
     _check(strategy, ids, token_mask, prefix_ids, rules, trace)
     count = ids.shape[0]
@@ -185,20 +148,18 @@ def prepare(
         stop=stop,
         trace=trace,
     )
-    prefixes = [[] for _ in range(count)] if prefix_ids is None else prefix_ids.tolist()
-    first = first_tokens(step_function, ids, token_mask, prefix_ids)
-    return Prepared(step_function, ids, token_mask, first, request, prefixes)
+    return Prepared(step_function, ids, token_mask, request, prefix_ids)
 
 
 def _check(
-    strategy: Strategy,
+    strategy: Strategy | None,
     ids: Tensor,
     token_mask: Tensor | None,
     prefix_ids: Tensor | None,
     rules: Sequence[Rule],
     trace: Trace | None,
 ) -> None:
-    if type(strategy) not in STRATEGIES:
+    if strategy is not None and type(strategy) not in STRATEGIES:
         raise ValueError(
             f"unknown strategy {type(strategy).__name__!r}"
             f"{nearest(type(strategy).__name__, [kind.__name__ for kind in STRATEGIES])}"
@@ -222,7 +183,7 @@ def _check(
             raise ValueError(f"`rules` must be functions of scores and what is written: got {rule!r}")
 
 
-def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> tuple[int, ...]:
+def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy | None) -> tuple[int, ...]:
     """A seed for each row; PyTorch's generator is used only where the strategy samples."""
     if seed is None:
         seed = int(torch.randint(0, 1 << 62, ())) if isinstance(strategy, Sample | MBR) else 0
@@ -234,7 +195,7 @@ def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy) -> 
 
 
 def _required(
-    required: Sequence[Sequence[Sequence[int]]] | None, count: int, strategy: Strategy
+    required: Sequence[Sequence[Sequence[int]]] | None, count: int, strategy: Strategy | None
 ) -> Sequence[Sequence[Sequence[int]]] | None:
     if required is None:
         return None

@@ -29,9 +29,7 @@ def mbr(
     """The outputs with the lowest expected risk under the model, for each row by itself (docs/notes.md#h10).
 
     Args:
-        step_function: what gives the logits of the next token.
-        begin: makes a new state of all B rows, as often as it is called.
-        first: (B,) or (B,P), the tokens that the first step reads.
+        step_function, begin, first: as in `beam`; `begin` is called for each search.
         strategy: how candidates and evidence are written and compared.
         request: as for every strategy. The first strategy of the candidates draws with the row's own seed, so its
             outputs are those that it would give alone; every other one, and the evidence, with a seed made from it.

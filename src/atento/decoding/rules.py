@@ -46,7 +46,7 @@ class RepetitionPenalty:
         """(R,V) -> (R,V)."""
         before = _before(written, self.prompt)
         penalised = torch.where(scores < 0, scores * self.penalty, scores / self.penalty)
-        return torch.where(_in_vocabulary(before, scores.shape[-1]), penalised, scores)
+        return torch.where(_counts(before, scores.shape[-1]) > 0, penalised, scores)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class NoRepeatNGrams:
         end = before[:, before.shape[1] - self.n + 1 :].unsqueeze(1)  # (R,1,n-1), what the next token would complete
         repeated = (grams[..., :-1] == end).all(dim=-1)  # (R,N)
         completed = torch.where(repeated, grams[..., -1], _PADDING)  # (R,N): the token that followed, or padding
-        return scores.masked_fill(_in_vocabulary(completed, scores.shape[-1]), float("-inf"))
+        return scores.masked_fill(_counts(completed, scores.shape[-1]) > 0, float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -279,13 +279,6 @@ def _before(written: Written, prompt: bool) -> Tensor:
     padded = [[_PADDING] * (longest - len(prompt_ids)) + list(prompt_ids) for prompt_ids in prompts]
     shape = (len(prompts), longest)
     return torch.cat([torch.tensor(padded, dtype=torch.long, device=written.ids.device).view(shape), written.ids], 1)
-
-
-def _in_vocabulary(ids: Tensor, vocab_size: int) -> Tensor:
-    """ids (R,L) -> boolean (R,V), True for the ids of each row; ids outside the vocabulary are ignored."""
-    marked = torch.zeros(ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
-    marked.scatter_(1, torch.where((ids < 0) | (ids > vocab_size), vocab_size, ids), True)
-    return marked[:, :vocab_size]  # without that column
 
 
 def _counts(ids: Tensor, vocab_size: int) -> Tensor:

@@ -3,13 +3,14 @@
 It is the one file of decoding that knows of networks.
 """
 
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import AnyStepFunction, PromptReader
+from atento.decoding.contract import AnyStepFunction, ObservableStepFunction, PromptReader, Request, State
 from atento.inference.plain import PlainStepFunction, WritingNetwork
 
 
@@ -53,3 +54,36 @@ def first_tokens(
     else:
         first = torch.full((ids.shape[0],), step_function.start_id, dtype=torch.long, device=ids.device)
     return first if prefix_ids is None else torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request whose arguments were checked, and what the step function reads first."""
+
+    step_function: AnyStepFunction
+    ids: Tensor  # (B,S)
+    token_mask: Tensor | None  # (B,S)
+    request: Request
+    prefix_ids: Tensor | None = None  # (B,P)
+
+    @property
+    def first(self) -> Tensor:
+        """The tokens of the first step, (B,) or (B,1+P)."""
+        return first_tokens(self.step_function, self.ids, self.token_mask, self.prefix_ids)
+
+    @property
+    def prefixes(self) -> list[list[int]]:
+        """`prefix_ids` of each row."""
+        prefixes: list[list[int]] = [[]] * len(self.ids) if self.prefix_ids is None else self.prefix_ids.tolist()
+        return prefixes
+
+    def begin(self) -> State:
+        """A new state of all rows, as often as it is called."""
+        state: State = self.step_function.begin(self.ids, self.token_mask)
+        return state
+
+    def show(self, read: list[list[int]]) -> None:
+        """Show observers of the network what each row's best output read: all of its tokens but the last."""
+        if isinstance(self.step_function, ObservableStepFunction):
+            written = [[*before, *ids] for before, ids in zip(self.prefixes, read)]
+            self.step_function.show(self.ids, self.token_mask, written)

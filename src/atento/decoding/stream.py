@@ -1,6 +1,6 @@
 """Streaming: one output, token by token: as it is written, or as soon as all hypotheses of a beam agree on it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,11 +8,11 @@ from torch import Tensor
 
 from atento.decoding.beam.beam_search import beam_steps
 from atento.decoding.beam.groups import BeamRequest
-from atento.decoding.contract import Request, Rule, StateT, StepFunction
+from atento.decoding.contract import Rule
 from atento.decoding.draft import Draft
-from atento.decoding.drafted import DraftedSearch, Inputs
-from atento.decoding.generate import Prepared, Stop, draftable, prepare
-from atento.decoding.source import Source
+from atento.decoding.drafted import DraftedSearch
+from atento.decoding.generate import Stop, draftable, prepare
+from atento.decoding.source import Prepared, Source
 from atento.decoding.strategies import Beam, Greedy, Sample
 from atento.decoding.token_loop import Drawn, End, token_steps
 
@@ -61,57 +61,39 @@ def stream(
         raise ValueError(f"`ids` must be one row, of shape (1,S): got {tuple(ids.shape)}")
     if draft is not None:
         draftable(draft, strategy)
-    drawn = Sample(temperature=0.0) if isinstance(strategy, Greedy) else strategy
-    if isinstance(drawn, Sample) and drawn.n != 1:
-        raise ValueError(f"a stream is one output, `n` must be 1: got {drawn.n}")
-    prepared = prepare(
-        network,
-        ids,
-        strategy,
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-        eos_id=eos_id,
-        token_mask=token_mask,
-        prefix_ids=prefix_ids,
-        rules=rules,
-        required=[required] if required else None,
-        stop=stop,
-        trace=None,
-        seed=seed,
-    )
-    return _tokens(prepared, drawn, draft, Inputs(ids, token_mask, prefix_ids))
+    if isinstance(strategy, Sample) and strategy.n != 1:
+        raise ValueError(f"a stream is one output, `n` must be 1: got {strategy.n}")
+    rows = [required] if required else None  # of all rows
+    options = (max_new_tokens, min_new_tokens, eos_id, token_mask, prefix_ids, rules, rows, stop, None, seed)
+    return tokens_of(prepare(network, ids, strategy, *options), strategy, draft)
 
 
 @torch.inference_mode()
-def _tokens(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inputs: Inputs) -> Iterator[Token]:
+def tokens_of(prepared: Prepared, strategy: Greedy | Sample | Beam, draft: Draft | None = None) -> Iterator[Token]:
+    """As `stream`, for a request that is prepared."""
+    strategy = Sample(temperature=0.0) if isinstance(strategy, Greedy) else strategy
+    if isinstance(strategy, Beam):
+        steps = _beam_tokens(prepared, strategy)
+    elif draft is None:
+        steps = token_steps(prepared.step_function, prepared.begin(), prepared.first, strategy, prepared.request)
+    else:
+        steps = DraftedSearch(prepared, strategy, draft).steps()
     written: list[int] = []
-    for step in _steps(prepared, strategy, draft, inputs):
+    for step in steps:
         for token in step:
             written.append(token.id)
             yield Token(token.id, token.log_prob, token.end)
     prepared.show([written[:-1]])
 
 
-def _steps(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inputs: Inputs) -> Iterator[list[Drawn]]:
-    """The tokens that each step of the network gives."""
-    request = prepared.request
-    if isinstance(strategy, Beam):
-        return beam_tokens(prepared.step_function, prepared.begin, prepared.first, strategy, request)
-    begun = prepared.step_function, prepared.begin(), prepared.first
-    if draft is None:
-        return token_steps(*begun, strategy, request)
-    return DraftedSearch(*begun, strategy, request, draft, inputs).steps()
-
-
-def beam_tokens(
-    step_function: StepFunction[StateT], begin: Callable[[], StateT], first: Tensor, strategy: Beam, request: Request
-) -> Iterator[list[Drawn]]:
+def _beam_tokens(prepared: Prepared, strategy: Beam) -> Iterator[list[Drawn]]:
     """The tokens of the best output of a single row, EOS included; one token at a time.
 
-    Of several end tokens of `request`, an output that ended by any of them gives the first.
+    Of several end tokens of the request, an output that ended by any of them gives the first.
     """
-    asked, count = BeamRequest(strategy, request), 0
-    for search in beam_steps(step_function, begin, first, asked, each=True):
+    request, count = prepared.request, 0
+    asked = BeamRequest(strategy, request)
+    for search in beam_steps(prepared.step_function, prepared.begin, prepared.first, asked, each=True):
         ids, log_probs = search.certain(asked) if asked.open else ([], [])  # after the end there is no live hypothesis
         for token, log_prob in zip(ids[count:], log_probs[count:]):  # what no other hypothesis can change any more
             count += 1

@@ -283,9 +283,8 @@ def token_search(
     row's samples are a function of its seed, `strategy` and the network's scores.
 
     Args:
-        step_function: what gives the logits of the next token.
+        step_function, first: as in `beam`.
         state: its state after the sources or prompts (B rows).
-        first: (B,) or (B,P), the tokens that the first step reads.
         strategy: the filters and the number of samples, or greedy search.
         request: limits, rules, seeds, stop function and trace.
 

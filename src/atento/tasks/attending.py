@@ -1,6 +1,8 @@
 """The attention weights of one text or pair of texts, as a record that can be drawn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -8,11 +10,12 @@ import atento.inspection.decoding_page  # noqa: F401  notebooks show traces as i
 from atento.attention import observe
 from atento.base.errors import CapabilityError, UsageError, counted
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento.tasks.model_outputs import generator_of, writing_task
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.text.specials import Template
+from atento.tasks.translation_languages import begin_in, in_languages
 from atento.text.tokenizer import Tokenizer
 
 _MOST = 1 << 28  # weights of all layers and heads, of 4 bytes each
@@ -23,10 +26,7 @@ def attention_record(
     model: TaskModel,
     text: str,
     target: str | None,
-    *,
-    translate: Callable[[str], str],
-    special_tokens: Template | None = None,
-    begin: Sequence[int] | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> AttentionRecord:
     """Run the network once over a text, or a pair with a gold prefix, and record all layers and heads.
 
@@ -34,13 +34,12 @@ def attention_record(
     of "decoder" and "cross" has the weights with which it writes the t-th of these.
 
     Args:
-        target: the output of an encoder-decoder; None: what `translate` writes for the text.
-        special_tokens: those around the source of an encoder-decoder; None: the usual ones.
-        begin: ids before the target, such as its language, which are among the tokens; None: as the network has it.
+        target: the output of an encoder-decoder; None: what the model writes for the text.
+        options: they name the languages of a multilingual encoder-decoder; that of the target is among the tokens.
 
     Raises UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
     """
-    network, tokenizer, model_name = model.network, tokenizer_of(model), str(model.config.get("name", ""))
+    network, tokenizer = model.network, tokenizer_of(model)
     if not text.strip():
         raise UsageError("give a text to look at: got an empty one")
     if isinstance(network, Encoder | Decoder):
@@ -49,17 +48,18 @@ def attention_record(
         ids, _ = special_tokens_of(network.config, tokenizer, model.config.get("template")).apply(
             tokenizer.encode(text)
         )
-        return record_of_ids(network, tokenizer, ids, title=text, model_name=model_name)
+        return record_of_ids(model, ids, title=text)
     if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
         raise CapabilityError(f"there is no attention to look at in {type(network).__name__}")
     if target is None:
-        target = translate(text)
+        generator = generator_of(model, writing_task(model), None, {}, embedder=model.embedder)
+        target = generator.write([text])[0][0].text
     config = network.config
     device = next(network.parameters()).device
     output_tokenizer = tokenizer.target  # of another vocabulary in Marian's models, else the same
-    begin = begin_of_outputs(config) if begin is None else begin
+    begin = begin_in(model, options)
     target_ids, begun = [*begin, *output_tokenizer.encode(target)], len(begin)
-    special_tokens = special_tokens or special_tokens_of(config, tokenizer)
+    special_tokens = in_languages(model, options)[0] or special_tokens_of(config, tokenizer)
     source_ids, _ = special_tokens.apply(tokenizer.encode(text))
     _refuse_size(config, len(source_ids), 1 + len(target_ids))
     source = torch.tensor([source_ids], device=device)
@@ -85,24 +85,19 @@ def attention_record(
         kinds=kinds,
         masks={"encoder": mask_name(config), "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
-        model=model_name,
+        model=str(model.config.get("name", "")),
     )
 
 
 def record_of_ids(
-    network: Encoder | Decoder,
-    tokenizer: Tokenizer,
-    ids: list[int],
-    *,
-    segments: Sequence[int] = (),
-    title: str = "",
-    model_name: str = "",
+    model: TaskModel, ids: list[int], *, segments: Sequence[int] = (), title: str = ""
 ) -> AttentionRecord:
     """Self-attention over ids with the special tokens that training, `generate` and `embed` put around a text.
 
     Args:
         segments: the segment of each id, where two texts are read; if empty, the network is given none.
     """
+    network, tokenizer = model.network, tokenizer_of(model)
     _refuse_size(network.config, len(ids), 0)
     device = next(network.parameters()).device
     inputs = {"segment_ids": torch.tensor([segments], device=device)} if segments else {}
@@ -117,7 +112,7 @@ def record_of_ids(
         kinds={kind: [recorded[kind, layer][0].cpu().numpy() for layer in range(recorded.n_layers[kind])]},
         masks={kind: mask_name(network.config)},
         title=title,
-        model=model_name,
+        model=str(model.config.get("name", "")),
     )
 
 

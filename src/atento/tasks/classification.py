@@ -15,8 +15,8 @@ from atento.data.objectives.labels import KIND, label_numbers, network_head
 from atento.data.records.splits import Split
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.task_model import TaskModel, for_head, head_of, tokenizer_of
-from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model, texts_of_split
+from atento.tasks.task_model import TaskModel, for_head, head_of
+from atento.tasks.text_outputs import text_outputs, texts_of_split
 
 THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
 _NEVER = 2.0  # a probability that no label has
@@ -146,10 +146,7 @@ def label_scores(
     texts, by default the model's reader. One warning counts those that are cut.
     """
     head = _checked_head(model)
-    first, second = texts_of_model(model, texts)
-    template, longest = model.config.get("template"), model.trained_length
-    options: TextOptions = {"template": template, "longest": longest, "long_texts": model.long_texts}
-    outputs = text_outputs(network or model.reader(), tokenizer_of(model), head, first, second, **options)
+    outputs = text_outputs(model, head, texts, network)
     return list(head.labels), torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
 
 

@@ -38,7 +38,7 @@ from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_
 from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.generation import continuation_ids
 from atento.tasks.model_outputs import generator_of, network_for
-from atento.tasks.task_model import TaskModel, for_head, prompt_mode, prompt_template, tokenizer_of
+from atento.tasks.task_model import TaskModel, for_head, tokenizer_of
 from atento.tasks.translation_languages import TranslationOptions, begin_in, in_languages
 from atento.text.kinds import check_texts
 
@@ -60,19 +60,19 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
     else:
         reads_source, name = config.architecture in WITH_SOURCE, target
         ids = written.encode(target) if reads_source else continuation_ids(tokenizer, texts, [target])[0]
-        ids = [*begin_in(config, tokenizer, options), *ids, config.eos_id] if ids else ids
+        ids = [*begin_in(model, options), *ids, config.eos_id] if ids else ids
     if not ids:
         raise UsageError("the output is empty, so there is nothing to explain")
     tokens, groups = of_ids(written, ids, "output"), TokenGroups()
     if config.architecture in WITH_SOURCE:
-        template = in_languages(config, tokenizer, options)[0] or special_tokens_of(config, tokenizer)
+        template = in_languages(model, options)[0] or special_tokens_of(config, tokenizer)
         source, _, of_source = groups.row(tokenizer, template, text_tokens(model, texts[0], "source"))
         start = groups.of_special(written, config.start_id, -1, "output")  # -1: a group of its own, before the words
         # each token is predicted from those before it
         rows = {"source_ids": source, "target_ids": [config.start_id, *ids[:-1]]}
         columns, first = {"source_ids": of_source, "target_ids": [start]}, 0
     else:
-        template = tokenizer.template(prompt_template(network, model.config))
+        template = tokenizer.template(model.prompt_template)
         prompt, _, of_prompt = groups.row(tokenizer, template, text_tokens(model, texts[0], "prompt"))
         # the last place of the prompt predicts the first token
         rows, columns, first = {"ids": [*prompt, *ids[:-1]]}, {"ids": of_prompt}, len(prompt) - 1
@@ -125,7 +125,7 @@ def _explained(
     # of each word, the columns at which its tokens are predicted
     places = [[at[n] for n, part in enumerate(member) if part == number] for number in range(len(order))]
     labels = torch.tensor(tokens.ids, device=device)
-    prefixed = last == "ids" and prompt_mode(network, model.config) == "prefix"
+    prefixed = last == "ids" and model.prompt == "prefix"
 
     def values(network: Network, given: Inputs) -> Tensor:
         own: dict[str, object] = {key: value for key, value in given.items() if key != "positions"}

@@ -96,9 +96,9 @@ def fill(
     if not isinstance(network, EncoderDecoder):
         candidates = _fill_masks(model, texts, top, iterations, ids)
     elif _writes_spans(model):
-        candidates = _fill_spans(model, network, texts, top)
+        candidates = _fill_spans(model, texts, top)
     else:
-        candidates = _fill_by_writing(model, network, texts, top)
+        candidates = _fill_by_writing(model, texts, top)
     return candidates[0] if isinstance(text, str) else candidates
 
 
@@ -121,7 +121,7 @@ def fill_each(
     only = None if targets is None else target_ids(tokenizer, targets)
     found: dict[tuple[int, int], list[Candidate]] = {}
     read, positions = [rows[text] for text, _ in masks], [at for _, at in masks]
-    for number, best in _candidates_at(model.reader(), tokenizer, read, positions, top, only):
+    for number, best in _candidates_at(model, read, positions, top, only):
         text, at = masks[number]
         alone = rows[text].count(tokenizer.mask_id) == 1
         filled = [([*rows[text][:at], token, *rows[text][at + 1 :]], value) for value, token in best]
@@ -192,14 +192,14 @@ def _fill_masks(
     model: TaskModel, texts: Sequence[str], top: int, iterations: int | None, targets: Sequence[int] | None
 ) -> list[list[Candidate]]:
     """Candidates by a masked model."""
-    network, tokenizer = model.reader(), tokenizer_of(model)
-    template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
+    tokenizer = tokenizer_of(model)
+    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
     rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
     masked = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
     if iterations is None:
-        filled = _fill_in_order(network, tokenizer, rows, masked, top, targets)
+        filled = _fill_in_order(model, rows, masked, top, targets)
     else:
-        filled = _fill_repeatedly(network, tokenizer, rows, iterations)
+        filled = _fill_repeatedly(model, rows, iterations)
     return [
         [_candidate(tokenizer, ids, [ids[at] for at in positions], log_prob) for ids, log_prob in combinations]
         for combinations, positions in zip(filled, masked)
@@ -210,12 +210,7 @@ Combination = tuple[list[int], float]  # ids of a text with some masks filled, a
 
 
 def _fill_in_order(
-    network: Network,
-    tokenizer: Tokenizer,
-    rows: list[list[int]],
-    masked: list[list[int]],
-    top: int,
-    targets: Sequence[int] | None,
+    model: TaskModel, rows: list[list[int]], masked: list[list[int]], top: int, targets: Sequence[int] | None
 ) -> list[list[Combination]]:
     """The best combinations for each text: a beam search over its masks from left to right."""
     combinations: list[list[Combination]] = [[(row, 0.0)] for row in rows]
@@ -228,7 +223,7 @@ def _fill_in_order(
         ]
         extended: dict[int, list[Combination]] = {text: [] for text, _, _ in open_rows}
         read, places = [ids for _, ids, _ in open_rows], [masked[text][number] for text, _, _ in open_rows]
-        for row, best in _candidates_at(network, tokenizer, read, places, top, targets):
+        for row, best in _candidates_at(model, read, places, top, targets):
             (text, ids, log_prob), at = open_rows[row], places[row]
             extended[text] += [([*ids[:at], token, *ids[at + 1 :]], log_prob + value) for value, token in best]
         for text, beam in extended.items():
@@ -237,16 +232,13 @@ def _fill_in_order(
 
 
 def _candidates_at(
-    network: Network,
-    tokenizer: Tokenizer,
-    rows: Sequence[list[int]],
-    positions: Sequence[int],
-    top: int,
-    targets: Sequence[int] | None,
+    model: TaskModel, rows: Sequence[list[int]], positions: Sequence[int], top: int, targets: Sequence[int] | None
 ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
     """The number of each row, and the `top` log-probabilities at its position with their tokens, best first; of
     `targets` alone, if given.
     """
+
+    network, tokenizer = model.reader(), tokenizer_of(model)
 
     def read(batch: list[int]) -> list[list[tuple[float, int]]]:
         log_probs = mask_log_probs(network, tokenizer, [rows[row] for row in batch], [positions[row] for row in batch])
@@ -262,10 +254,9 @@ def _candidates_at(
     return results_of(list(map(len, rows)), _TOKENS, read, network)
 
 
-def _fill_repeatedly(
-    network: Network, tokenizer: Tokenizer, rows: list[list[int]], iterations: int
-) -> list[list[Combination]]:
+def _fill_repeatedly(model: TaskModel, rows: list[list[int]], iterations: int) -> list[list[Combination]]:
     """One combination for each text, by mask-predict."""
+    network, tokenizer = model.reader(), tokenizer_of(model)
     device = next(network.parameters()).device
     others = torch.tensor(tokenizer.other_ids(network.config.vocab_size), device=device)
 
@@ -298,7 +289,7 @@ def mask_log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]]
     return log_probs.index_fill(-1, others, float("-inf"))
 
 
-def _fill_spans(model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int) -> list[list[Candidate]]:
+def _fill_spans(model: TaskModel, texts: Sequence[str], top: int) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder that writes each sentinel and its span."""
     tokenizer = tokenizer_of(model)
     sentinels = sentinel_ids(tokenizer)
@@ -308,7 +299,7 @@ def _fill_spans(model: TaskModel, network: EncoderDecoder, texts: Sequence[str],
         ids, spans = (restored(tokens, written.ids, sentinels) for tokens in (source, masks))
         return _candidate(tokenizer, ids, spans, written.log_prob)
 
-    return [[candidate(source, one) for one in written] for source, written in _written(model, network, texts, top)]
+    return [[candidate(source, one) for one in written] for source, written in _written(model, texts, top)]
 
 
 def _denoises(model: TaskModel) -> bool:
@@ -318,18 +309,16 @@ def _denoises(model: TaskModel) -> bool:
     return (family is not None and family.denoises) or (task in TASKS and TASKS[str(task)].verb == "fill")
 
 
-def _fill_by_writing(
-    model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int
-) -> list[list[Candidate]]:
+def _fill_by_writing(model: TaskModel, texts: Sequence[str], top: int) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder that writes the text without masks."""
     tokenizer = tokenizer_of(model)
-    others = set(tokenizer.other_ids(network.config.target_vocab_size))
+    others = set(tokenizer.other_ids(model.network.config.target_vocab_size))
 
     def candidate(source: list[int], written: Hypothesis) -> Candidate:
         ids = [token for token in written.ids if token not in others]
         return _candidate(tokenizer, ids, between(source, ids, tokenizer.mask_id), written.log_prob)
 
-    return [[candidate(source, one) for one in written] for source, written in _written(model, network, texts, top)]
+    return [[candidate(source, one) for one in written] for source, written in _written(model, texts, top)]
 
 
 def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list[int]:
@@ -354,11 +343,9 @@ def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list
     return filled + text[at:end]
 
 
-def _written(
-    model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int
-) -> Iterator[tuple[list[int], list[Hypothesis]]]:
+def _written(model: TaskModel, texts: Sequence[str], top: int) -> Iterator[tuple[list[int], list[Hypothesis]]]:
     """The ids of each text with its masks, and the `top` most probable outputs for it."""
-    tokenizer = tokenizer_of(model)
+    network, tokenizer = model.network, tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer)
     sources = [tokenizer.encode_with_mask(text) for text in texts]
     options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}

@@ -1,39 +1,23 @@
-"""A language model continues prompts: how it reads them, and what writes their outputs."""
+"""How a language model reads prompts, and what follows them, as ids."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from atento.config.sections.decoding import DecodingConfig
-from atento.decoding.source import Source
-from atento.inference.plain import WritingNetwork
-from atento.inference.prefix_steps import PrefixStepFunction
-from atento.networks import Encoder, Network
-from atento.tasks.decoding_setup import constraints_of
-from atento.tasks.task_model import Continuing
-from atento.tasks.text_generation import TextGenerator
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.kinds import check_texts
 from atento.text.tokenizer import Tokenizer
 
 
-def plain_steps(network: Network) -> Source:
-    """What a search takes by default: the network, or the steps of an encoder."""
-    if isinstance(network, Encoder):
-        return PrefixStepFunction(network)
-    assert isinstance(network, WritingNetwork)
-    return network
-
-
-def prompt_ids(
-    network: Continuing, tokenizer: Tokenizer, prompts: Sequence[str | Sequence[int]], template: str | None
-) -> list[list[int]]:
-    """Prompts as the model reads them, with the special tokens of `template` (None: its own); never empty.
+def prompt_ids(model: TaskModel, prompts: Sequence[str | Sequence[int]]) -> list[list[int]]:
+    """Prompts as the model reads them, with their special tokens; never empty.
 
     A prompt that is a list of ids has its special tokens already.
     """
+    check_texts([prompt for prompt in prompts if not isinstance(prompt, list)])
+    tokenizer, template = tokenizer_of(model), model.prompt_template
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     encoded = (tokenizer.with_specials(ids, template=template)[0] for ids in tokenizer.encode_batch(texts))
     rows = (next(encoded) if isinstance(prompt, str) else list(prompt) for prompt in prompts)
-    return [ids or [network.config.start_id] for ids in rows]
+    return [ids or [model.network.config.start_id] for ids in rows]
 
 
 def continuation_ids(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
@@ -49,36 +33,3 @@ def continuation_ids(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequen
         if prompt and ids[: len(prompt)] == prompt:
             found[number] = ids[len(prompt) :]
     return found
-
-
-def prompt_generator(
-    network: Continuing,
-    tokenizer: Tokenizer,
-    decoding: DecodingConfig,
-    steps: Source,
-    template: str | None = None,
-    **more: Any,
-) -> TextGenerator:
-    """What continues prompts; an output does not repeat its prompt.
-
-    Args:
-        template: as in `prompt_ids`.
-        more: attributes of `TextGenerator`.
-    """
-
-    def encode(prompts: Sequence[str | Sequence[int]]) -> list[list[int]]:
-        check_texts([prompt for prompt in prompts if not isinstance(prompt, list)])
-        return prompt_ids(network, tokenizer, prompts, template)
-
-    return TextGenerator(
-        steps,
-        network.config,
-        decoding,
-        tokenizer.decode,
-        next(network.parameters()).device,
-        encode,
-        n_special=tokenizer.added(template=template),
-        is_prompt=True,
-        constraints=constraints_of(decoding, tokenizer, network.config.writing, behind=True),
-        **more,
-    )

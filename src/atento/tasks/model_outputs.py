@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, overload
 
 from atento.base.errors import CapabilityError, UsageError
@@ -11,22 +11,19 @@ from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.records.splits import Split
 from atento.decoding import Beam, Greedy, Sample
-from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
-from atento.decoding.source import Source
 from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
-from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq, Seq2Seq
+from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output
-from atento.tasks.generation import prompt_generator
+from atento.tasks.generation import prompt_ids
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
-from atento.tasks.scoring import TokenScores, score_texts
+from atento.tasks.scoring import TokenScores, score_outputs
 from atento.tasks.task_model import (
     Continuing,
     TaskModel,
     can_continue,
     check_lengths,
-    prompt_template,
     tokenizer_of,
     watched,
 )
@@ -40,62 +37,46 @@ from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
 
 
-def translate(
-    network: Seq2Seq,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
+def _source_ids(model: TaskModel, template: Template, words_only: bool, texts: Sequence[str]) -> list[list[int]]:
+    """Sources as the model reads them; none for a text that is not searched."""
+    check_texts(texts)
+    # without words there is nothing to search: the text is the output
+    searched = [text if not words_only or has_words(text) else "" for text in texts]
+    sources = [template.apply(ids)[0] if ids else [] for ids in tokenizer_of(model).encode_batch(searched)]
+    longest = model.source_limit  # the last token is EOS, or what ends a source
+    return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
+
+
+def text_generator(
+    model: TaskModel,
     decoding: DecodingConfig,
-    *,
-    step_function: AnyStepFunction | None = None,
-    longest: int | None = None,
-) -> list[list[GeneratedText]]:
-    """The n best translations of each text, best first; a blank text has one empty translation.
-
-    `step_function` replaces the network's plain one; a source of more than `longest` tokens is cut before its last one,
-    EOS.
-    """
-    steps = network if step_function is None else step_function
-    return source_generator(network, tokenizer, decoding, steps, longest=longest).write(texts)
-
-
-def source_generator(
-    network: Seq2Seq,
-    tokenizer: Tokenizer,
-    decoding: DecodingConfig,
-    steps: Source,
-    *,
     special_tokens: Template | None = None,
-    longest: int | None = None,
+    *,
     words_only: bool = False,
     **more: Any,
 ) -> TextGenerator:
-    """What writes the outputs of sources.
+    """What writes the outputs of a model: of sources, or behind prompts, which they do not repeat.
 
     Args:
         special_tokens: those of a source, in place of the usual ones.
-        longest: as in `translate`.
         words_only, more: attributes of `TextGenerator`.
     """
-    special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
-
-    def encode(texts: Sequence[str]) -> list[list[int]]:
-        check_texts(texts)
-        # without words there is nothing to search: the text is the output
-        searched = [text if not words_only or has_words(text) else "" for text in texts]
-        sources = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(searched)]
-        # the last token is EOS, or what ends a source
-        return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
-
+    network, tokenizer, is_prompt = model.network, tokenizer_of(model), isinstance(model.network, Continuing)
+    if is_prompt:
+        special_tokens = tokenizer.template(model.prompt_template)
+    template = special_tokens or special_tokens_of(network.config, tokenizer)
+    stepwise = decoding.exact or more.get("draft") is not None
     return TextGenerator(
-        steps,
+        model.step_function() if stepwise else model.search_function(),
         network.config,
         decoding,
         tokenizer.target.decode,
         next(network.parameters()).device,
-        encode,
-        n_special=special_tokens.added(False),
+        partial(prompt_ids, model) if is_prompt else partial(_source_ids, model, template, words_only),
+        n_special=template.added(False),
+        is_prompt=is_prompt,
         words_only=words_only,
-        constraints=constraints_of(decoding, tokenizer.target, network.config.writing),
+        constraints=constraints_of(decoding, tokenizer.target, network.config.writing, behind=is_prompt),
         **more,
     )
 
@@ -168,27 +149,24 @@ def generator_of(
 
     Raises CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option.
     """
-    network, tokenizer = network_for(model, task), tokenizer_of(model)
+    network_for(model, task)
     special_tokens = None
     if not options.keys().isdisjoint(LANGUAGES):
-        special_tokens, options = in_languages(network.config, tokenizer, options)
+        special_tokens, options = in_languages(model, options)
     decoding = decoding_for(usual or model.decoding, n_best, options)
-    shared: Any = {
-        "utility": _utility(options.get("mbr", decoding.mbr), embedder),
-        "trained": model.trained_length,
-        "draft": draft_of(model, decoding),
-    }
-    steps = model.step_function() if decoding.exact or shared["draft"] is not None else model.search_function()
-    if isinstance(network, Continuing):
-        generator = prompt_generator(
-            network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared
-        )
-    else:
-        # a text without words is its own translation, unless such texts were learned or the output must have a word
-        words = model.config.get("without_words") or decoding.prefix or decoding.required_words
-        shared |= {"words_only": verb_of(task) == "translate" and not words, "longest": model.source_limit}
-        generator = source_generator(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
-    remembering = getattr(shared["utility"], "remembering", None)  # of a metric that reads sources
+    utility = _utility(options.get("mbr", decoding.mbr), embedder)
+    # a text without words is its own translation, unless such texts were learned or the output must have a word
+    words = model.config.get("without_words") or decoding.prefix or decoding.required_words
+    generator = text_generator(
+        model,
+        decoding,
+        special_tokens,
+        words_only=verb_of(task) == "translate" and not words,
+        utility=utility,
+        trained=model.trained_length,
+        draft=draft_of(model, decoding),
+    )
+    remembering = getattr(utility, "remembering", None)  # of a metric that reads sources
     return generator if remembering is None else replace(generator, encode=remembering(generator.encode))
 
 
@@ -241,29 +219,6 @@ def stream_output(model: TaskModel, task: str, text: str, row: int, options: Dec
     tokens = watched(tokens, len(ids), generator.config) if generator.is_prompt else tokens
     written = (token.id for token in tokens if token.end != "eos")  # EOS has no text
     return stream_text(tokenizer_of(model).target, written, stop=generator.decoding.stop)
-
-
-def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
-    """The scores of given outputs, with `top` of the most probable tokens at each place.
-    Raises CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
-    """
-    network = model.network
-    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Continuing) or (
-        isinstance(network, Encoder) and not can_continue(network, model.config)
-    ):
-        raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
-    if len(sources) != len(targets):
-        raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
-    return score_texts(
-        network,
-        tokenizer_of(model),
-        sources,
-        targets,
-        template=prompt_template(network, model.config),
-        step_function=model.step_function(),
-        trained=model.trained_length,
-        top=top,
-    )
 
 
 @overload

@@ -162,13 +162,11 @@ def similarity(
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[NDArray[np.float32]]:
     """Two vectors (2,D) for each pair of a split, to score a sentence encoder by."""
     refuse_options(options, "vectors: an encoder writes nothing")
-    return list(np.stack([field_vectors(model, field, split[field]) for field in ("text", "pair")], axis=1))
-
-
-def field_vectors(model: TaskModel, field: str, texts: Sequence[str]) -> NDArray[np.float32]:
-    """The vectors (N,D) of texts of a field of records (text, pair or negative), behind its prompt if it has one."""
     config = embedding_for(model.config.get("embedding", {}), str(model.path), {})
-    return embed(model, list(texts), prompt=config.of_field(field).prompt)
+    fields = ("text", "pair")  # each behind its prompt if it has one
+    return list(
+        np.stack([embed(model, split[field], prompt=config.of_field(field).prompt) for field in fields], axis=1)
+    )
 
 
 def gold(split: Split) -> Sequence[tuple[str, float | None]]:

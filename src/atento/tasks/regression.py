@@ -7,8 +7,8 @@ from atento.data.records.qrels import pairs_of, qrels_of
 from atento.data.records.splits import Split
 from atento.metrics.rankings import Judgement
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
-from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model, texts_of_split
+from atento.tasks.task_model import TaskModel, head_of
+from atento.tasks.text_outputs import text_outputs, texts_of_split
 
 
 def has_regression_head(model: TaskModel) -> bool:
@@ -21,12 +21,7 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     Raises CapabilityError: the model has no regression head. UsageError: texts for a model of pairs, or pairs for a
     model of texts.
     """
-    head = head_of(model, KIND)
-    first, second = texts_of_model(model, texts)
-    template, longest = model.config.get("template"), model.trained_length
-    reader, tokenizer = model.reader(), tokenizer_of(model)
-    options: TextOptions = {"template": template, "longest": longest, "long_texts": model.long_texts}
-    return [number for (number,) in text_outputs(reader, tokenizer, head, first, second, **options)]
+    return [number for (number,) in text_outputs(model, head_of(model, KIND), texts)]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[float]:

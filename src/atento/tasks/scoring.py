@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from atento.base.errors import CapabilityError, UsageError
 from atento.data.batches.batch import Ragged
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import Top, forced_tokens
-from atento.networks import EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.generation import continuation_ids, plain_steps, prompt_ids
+from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento.tasks.generation import continuation_ids, prompt_ids
 from atento.tasks.grouping import results_of
-from atento.tasks.task_model import Continuing, check_lengths
-from atento.text.tokenizer import Tokenizer
+from atento.tasks.task_model import Continuing, TaskModel, can_continue, check_lengths, tokenizer_of
 
 _BATCH_TOKENS = 4096  # padded, of inputs and outputs
 
@@ -38,35 +38,39 @@ class TokenScores:
         return f"TokenScores({len(self.tokens)} tokens, total={self.total:.4f})"
 
 
-def score_texts(
-    network: EncoderDecoder | RecurrentSeq2Seq | Continuing,
-    tokenizer: Tokenizer,
+def score_outputs(
+    model: TaskModel,
     sources: Sequence[str],
     targets: Sequence[str],
-    *,
-    template: str | None = None,
-    step_function: AnyStepFunction | None = None,
-    trained: int | None = None,
     top: int = 0,
+    step_function: AnyStepFunction | None = None,
 ) -> list[TokenScores]:
-    """The scores of each target, given its source (or its prompt, with the special tokens of `template`).
+    """The scores of given outputs, with `top` of the most probable tokens at each place.
 
-    `step_function` replaces the network's plain step function. Sources and targets longer than `trained`
-    tokens, of a language model both together, are counted in one warning. `top` of the most probable tokens are
-    returned for each place.
+    Sources and targets longer than in training, of a language model both together, are counted in one warning.
+    `step_function` replaces the model's.
+    Raises CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
     """
-    if isinstance(network, Continuing):
-        writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
+    network = model.network
+    joined = isinstance(network, Continuing)  # prompt and output share the positions
+    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Continuing) or (
+        isinstance(network, Encoder) and not can_continue(network, model.config)
+    ):
+        raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
+    if len(sources) != len(targets):
+        raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
+    tokenizer = tokenizer_of(model)
+    writer, steps = tokenizer.target, step_function or model.step_function()
+    if joined:
+        inputs, outputs = prompt_ids(model, sources), continuation_ids(tokenizer, sources, targets)
     else:
-        writer = tokenizer.target
         special_tokens = special_tokens_of(network.config, tokenizer)
         inputs = [special_tokens.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
-    joined = isinstance(network, Continuing)  # prompt and output share the positions
-    outputs = continuation_ids(tokenizer, sources, targets) if joined else writer.encode_batch(list(targets))
+        outputs = writer.encode_batch(list(targets))
     begin = begin_of_outputs(network.config)
     ends = [len(target) + 1 for target in outputs]
     read = [n + m - 1 if joined else max(n, m) for n, m in zip(map(len, inputs), ends)]
-    check_lengths(read, network.config, trained, "scores")
+    check_lengths(read, network.config, model.trained_length, "scores")
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
     rows_of, lengths = Ragged(inputs), [len(source) + len(output) for source, output in zip(inputs, outputs)]
@@ -75,7 +79,6 @@ def score_texts(
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         requested = [[*begin, *outputs[row]] for row in rows]
-        steps = plain_steps(network) if step_function is None else step_function
         all_scores, tops = forced_tokens(steps, ids.to(device), requested, token_mask=real.to(device), top=top)
         return ((scores[len(begin) :], best[len(begin) :]) for scores, best in zip(all_scores, tops))
 

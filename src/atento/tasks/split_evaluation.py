@@ -32,12 +32,11 @@ from atento.metrics.tag_schemes import scheme_of_labels
 from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.filling import fill
-from atento.tasks.generation import prompt_generator
 from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
-from atento.tasks.model_outputs import reads_signs
+from atento.tasks.model_outputs import reads_signs, text_generator
 from atento.tasks.question_answering import learned_settings
-from atento.tasks.task_model import Continuing, TaskModel, labels_of, prompt_template
+from atento.tasks.task_model import TaskModel, labels_of
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
@@ -357,11 +356,10 @@ def _texts(split: Split, tokenizer: Tokenizer, count: int) -> list[str]:
 
 def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
     """Continue the first half of each text, at most 24 tokens of it, with as many tokens as the reference has."""
-    assert isinstance(model.network, Continuing)
     limit = model.network.config.position_limit
     # half for the prompt, one place for the start
     longest = _PROMPT if limit is None else min(_PROMPT, (limit - 1) // 2)
-    steps, written = model.step_function(), []
+    writer, written = text_generator(model, replace(model.decoding, n_best=1, min_new_tokens=0)), []
     for row, text in enumerate(texts):
         ids = tokenizer.encode(text)
         begin = min(longest, (len(ids) + 1) // 2)
@@ -369,10 +367,8 @@ def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str
         if not reference:
             continue
         prompt = tokenizer.decode(ids[:begin])
-        decoding = replace(model.decoding, n_best=1, min_new_tokens=0, max_new_tokens=len(reference))
-        template = prompt_template(model.network, model.config)
-        writer = prompt_generator(model.network, tokenizer, decoding, steps, template)
-        (outputs,) = writer.write([prompt], row)
+        decoding = replace(writer.decoding, max_new_tokens=len(reference))
+        (outputs,) = replace(writer, decoding=decoding).write([prompt], row)
         written.append(Sample(prompt, outputs[0].text, tokenizer.decode(reference)))
     return written
 

@@ -41,17 +41,6 @@ def can_continue(network: Network, config: Mapping[str, object]) -> bool:
     return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
 
 
-def prompt_mode(network: Network, config: Mapping[str, object]) -> Prompt:
-    """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally."""
-    return "prefix" if reads_prompts_both_ways(config, network.config.architecture) else "causal"
-
-
-def prompt_template(network: Network, config: Mapping[str, Any]) -> str | None:
-    """The special tokens before a prompt; an encoder's texts, which also end with one, begin with the same."""
-    template: str | None = config.get("template")
-    return "bos" if isinstance(network, Encoder) and template == "bos-eos" else template
-
-
 class TaskModel:
     """A network in evaluation mode, its tokenizer and its `config.json`; `atento.model.Model` is one with methods.
 
@@ -109,8 +98,16 @@ class TaskModel:
 
     @property
     def prompt(self) -> Prompt:
-        """How it reads a prompt; a network that reads a source has none."""
-        return prompt_mode(self.network, self.config) if isinstance(self.network, Continuing) else "causal"
+        """How it reads a prompt: in both directions, if it was trained with prefixes; or causally."""
+        reads_prompt = isinstance(self.network, Continuing)  # a network that reads a source has none
+        both_ways = reads_prompt and reads_prompts_both_ways(self.config, self.network.config.architecture)
+        return "prefix" if both_ways else "causal"
+
+    @property
+    def prompt_template(self) -> str | None:
+        """The special tokens before a prompt; an encoder's texts, which also end with one, begin with the same."""
+        template: str | None = self.config.get("template")
+        return "bos" if isinstance(self.network, Encoder) and template == "bos-eos" else template
 
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""

@@ -8,20 +8,20 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from atento.base.errors import AtentoWarning, UsageError, counted
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding import Beam, Greedy, Hypothesis, Sample
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request
 from atento.decoding.draft import Draft
-from atento.decoding.exact import exact_search
+from atento.decoding.exact import exact_outputs
+from atento.decoding.generate import search
 from atento.decoding.rules import StopStrings
-from atento.decoding.source import Source
+from atento.decoding.source import Prepared, Source, step_function_of
 from atento.decoding.strategies import Strategy
-from atento.decoding.stream import Token, stream
+from atento.decoding.stream import Token, tokens_of
 from atento.decoding.trace import Trace
 from atento.inference.plain import padded
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
@@ -31,6 +31,7 @@ from atento.text.protected_spans import has_words
 
 _CACHES = 1 << 30  # bytes of keys and values of all batches that are decoded at a time
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
+Searched = Callable[[Strategy, list[int]], "list[list[GeneratedText]]"]
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,9 @@ class TextGenerator:
         ):
             results[row] = outputs if beam is None else _distinct(outputs, self.decoding.n_best)
         if beam is not None:
-            _fill_up(results, lengths, self.decoding, beam, searched, self.device)
-        warn_of_context(lengths if self.is_prompt else [], map(_longest, results), self.config)
+            self._fill_up(results, lengths, beam, searched)
+        longest = (max((len(one.hypothesis.ids) for one in outputs), default=0) for outputs in results)
+        warn_of_context(lengths if self.is_prompt else [], longest, self.config)
         if early:
             warnings.warn(
                 f"the exact search stopped early for {len(early)} of {counted(len(inputs), 'text')} after "
@@ -147,6 +149,25 @@ class TextGenerator:
                 stacklevel=2,
             )
         return results
+
+    def _fill_up(
+        self, results: list[list[GeneratedText]], lengths: Sequence[int], strategy: Beam, searched: Searched
+    ) -> None:
+        """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
+
+        The best output of the first search stays first, so that it does not depend on `n_best`; the others follow by
+        their scores, unless penalties of rules or of groups rank the outputs of the first search otherwise.
+        """
+        by_score = [row for row, outputs in enumerate(results) if outputs == _by_score(outputs)]
+        count = self.decoding.n_best
+        for _ in range(DOUBLINGS):
+            strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
+            short = [length if len(outputs) < count else 0 for length, outputs in zip(lengths, results)]
+            budget = self.decoding.batch_tokens // strategy.width
+            for row, more in results_of(short, budget, partial(searched, strategy), self.device):
+                results[row] = _distinct([*results[row], *more], count)
+        for row in by_score:
+            results[row] = [*results[row][:1], *_by_score(results[row][1:])]
 
     def _at_once(self, lengths: Sequence[int]) -> int:
         """How many batches are decoded at a time, at most: of so many the keys and values take a GiB."""
@@ -209,43 +230,21 @@ class TextGenerator:
         """The outputs of some texts as one batch; `early` gets one entry an exact search that reached its limit."""
         request = self.request(generation_jobs, trace)
         ids, real = padded([one.ids for one in generation_jobs], self.config.pad_id, self.device)  # (B,S) each
-        shared: dict[str, Any] = {
-            "max_new_tokens": request.max_new_tokens,
-            "min_new_tokens": request.min_new_tokens,
-            "eos_id": request.eos_ids,
-            "token_mask": real,
-            "rules": request.rules,
-            "trace": trace,
-        }
-        results = generate(
-            self.steps,
-            ids,
-            strategy,
-            required=request.required,
-            stop=request.stop,
-            seed=request.seeds,
-            draft=self.draft,
-            **shared,
-        )
+        prepared = Prepared(step_function_of(self.steps), ids, real, request)
+        results = search(prepared, strategy, self.draft)
         if self.decoding.exact:  # begins with the score of the beam's outputs as a bound
-            results = self._exact(ids, results, shared, early)
+            results = self._exact(prepared, results, early)
         return [[self.generated_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 
     def _exact(
-        self, ids: Tensor, beam_results: list[list[Hypothesis]], shared: dict[str, Any], early: list[int]
+        self, prepared: Prepared, beam_results: list[list[Hypothesis]], early: list[int]
     ) -> list[list[Hypothesis]]:
         """The best output of each row; the beam's if the search stops early or no output can end."""
         decoding = self.decoding
         # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
-        comparable = all(getattr(rule, "forbids", False) for rule in shared["rules"])
-        searched = exact_search(
-            self.steps,
-            ids,
-            length_penalty=decoding.length_penalty,
-            limit=decoding.exact_limit,
-            known=[result[0] for result in beam_results] if comparable else None,
-            **shared,
-        )
+        comparable = all(getattr(rule, "forbids", False) for rule in prepared.request.rules)
+        known = [result[0] for result in beam_results] if comparable else None
+        searched = exact_outputs(prepared, decoding.length_penalty, decoding.exact_limit, known)
         early.extend(row for row, result in enumerate(searched) if not result.optimal)
         return [
             [result.best] if result.best is not None and (result.optimal or comparable) else beam
@@ -264,27 +263,12 @@ class GenerationJob:
     constraints: Constraints
 
     def tokens(self) -> Iterator[Token]:
-        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
+        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream` gives them."""
         generator, request = self.generator, self.generator.request([self])
         assert isinstance(generator.strategy, Greedy | Sample | Beam)
-        return stream(
-            generator.steps,
-            torch.tensor([self.ids], device=generator.device),
-            generator.strategy,
-            max_new_tokens=self.max_new_tokens,
-            min_new_tokens=request.min_new_tokens,
-            eos_id=request.eos_ids,
-            rules=request.rules,
-            required=generator.constraints.required,
-            stop=request.stop,
-            seed=request.seeds,
-            draft=generator.draft,
-        )
-
-
-def _longest(outputs: Sequence[GeneratedText]) -> int:
-    """The most tokens of an output."""
-    return max((len(output.hypothesis.ids) for output in outputs), default=0)
+        ids = torch.tensor([self.ids], device=generator.device)
+        prepared = Prepared(step_function_of(generator.steps), ids, None, request)
+        return tokens_of(prepared, generator.strategy, generator.draft)
 
 
 def _distinct(outputs: Iterable[GeneratedText], count: int) -> list[GeneratedText]:
@@ -292,30 +276,6 @@ def _distinct(outputs: Iterable[GeneratedText], count: int) -> list[GeneratedTex
     for output in outputs:
         first.setdefault(output.text, output)
     return list(first.values())[:count]
-
-
-def _fill_up(
-    results: list[list[GeneratedText]],
-    lengths: Sequence[int],
-    decoding: DecodingConfig,
-    strategy: Beam,
-    searched: Callable[[Strategy, list[int]], list[list[GeneratedText]]],
-    device: torch.device,
-) -> None:
-    """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
-
-    The best output of the first search stays first, so that it does not depend on `n_best`; the others follow by their
-    scores, unless penalties of rules or of groups rank the outputs of the first search otherwise.
-    """
-    by_score = [row for row, outputs in enumerate(results) if outputs == _by_score(outputs)]
-    for _ in range(DOUBLINGS):
-        strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
-        short = [length if len(outputs) < decoding.n_best else 0 for length, outputs in zip(lengths, results)]
-        budget = decoding.batch_tokens // strategy.width
-        for row, more in results_of(short, budget, partial(searched, strategy), device):
-            results[row] = _distinct([*results[row], *more], decoding.n_best)
-    for row in by_score:
-        results[row] = [*results[row][:1], *_by_score(results[row][1:])]
 
 
 def _by_score(outputs: list[GeneratedText]) -> list[GeneratedText]:

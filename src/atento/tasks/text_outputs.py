@@ -2,13 +2,12 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import torch
 
 from atento.base.errors import AtentoWarning, UsageError, counted
-from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.text_windows import opened
 from atento.data.objectives.labels import inputs_of, texts_as_store
@@ -17,41 +16,25 @@ from atento.data.records.splits import Split
 from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, most_read
+from atento.tasks.task_model import TaskModel, most_read, tokenizer_of
 from atento.tasks.verb_calls import listed
-from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # of a batch
 
 
-class TextOptions(TypedDict, total=False):
-    """How texts are read."""
-
-    template: str | None  # the special tokens around a text; None: the tokenizer's own
-    longest: int | None  # most tokens of a text, special ones with them
-    long_texts: LongTextConfig  # how longer ones are read: cut, or in windows
-
-
 @torch.inference_mode()
 def text_outputs(
-    network: Network,
-    tokenizer: Tokenizer,
-    head: HeadConfig,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    **options: Unpack[TextOptions],
+    model: TaskModel, head: HeadConfig, given: object, network: Network | None = None
 ) -> list[list[float]]:
-    """The numbers that a head gives for each text, or for each text with the one of `pairs` beside it.
+    """The numbers that a head of the whole text gives for each text, or each pair of texts.
 
-    A text that is cut is counted in one warning.
-
-    Args:
-        network: a network with that head, in evaluation mode.
-        head: one of the whole text.
-        options: how texts are read.
+    A text that is cut is counted in one warning. `network` reads the texts, by default the model's reader.
+    Raises as `texts_of_model`.
     """
-    longest, long_texts = options.get("longest"), options.get("long_texts", CUT)
-    limit, template = most_read(network.config, longest), tokenizer.template(options.get("template"))
+    texts, pairs = texts_of_model(model, given)
+    network, tokenizer = network or model.reader(), tokenizer_of(model)
+    longest, long_texts = model.trained_length, model.long_texts
+    limit, template = most_read(network.config, longest), tokenizer.template(model.config.get("template"))
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
     store, cut = texts_as_store(tokenizer, template, texts, pairs, longest, network.config, long_texts)

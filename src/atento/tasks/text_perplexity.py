@@ -16,7 +16,7 @@ from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
 from atento.networks.vocabulary import at_least_float32
 from atento.tasks.grouping import results_of
-from atento.tasks.model_outputs import score_outputs
+from atento.tasks.scoring import score_outputs
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verb_calls import listed
 from atento.text.characters import character_batch

@@ -9,6 +9,7 @@ from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
 from atento.data.batches.special_tokens import WITH_SOURCE, begin_of_outputs, special_tokens_of
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.glossary import GlossaryLike
 from atento.text.specials import Template, chooses_by_source, languages_of, token_of
 from atento.text.tokenizer import Tokenizer
@@ -36,9 +37,7 @@ class TranslationOptions(LanguageOptions, total=False):
     protect: bool
 
 
-def in_languages(
-    config: NetworkConfig, tokenizer: Tokenizer, options: Mapping[str, Any]
-) -> tuple[Template | None, DecodingOptions]:
+def in_languages(model: TaskModel, options: Mapping[str, Any]) -> tuple[Template | None, DecodingOptions]:
     """The special tokens of a source in the language that the options name, and the options of decoding.
 
     Returns:
@@ -52,6 +51,7 @@ def in_languages(
     source, target = options.get("source_language"), options.get("target_language")
     if source is None and target is None:
         return None, decoding
+    config, tokenizer = model.network.config, tokenizer_of(model)
     languages = languages_of(tokenizer.specials.ids)
     if not languages or config.architecture not in WITH_SOURCE:
         named = LANGUAGES[source is None]
@@ -74,11 +74,11 @@ def in_languages(
     return template, decoding if target_token is None else decoding | {"forced_bos": target_token}
 
 
-def begin_in(config: NetworkConfig, tokenizer: Tokenizer, options: Mapping[str, Any]) -> tuple[int, ...]:
+def begin_in(model: TaskModel, options: Mapping[str, Any]) -> tuple[int, ...]:
     """The ids that outputs begin with: the target language of the options, or what the network has."""
-    token = in_languages(config, tokenizer, options)[1].get("forced_bos")
-    number = None if token is None else tokenizer.target.token_id(token)
-    return begin_of_outputs(config) if number is None else (number,)
+    token = in_languages(model, options)[1].get("forced_bos")
+    number = None if token is None else tokenizer_of(model).target.token_id(token)
+    return begin_of_outputs(model.network.config) if number is None else (number,)
 
 
 def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None, kept: int | None) -> NetworkConfig:

@@ -10,7 +10,6 @@ from atento.base.errors import CapabilityError, UsageError
 from atento.inspection.word_groups import merge_words, strongest_sources
 from atento.tasks.attending import attention_record
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.translation_languages import begin_in, in_languages
 from atento.text.protected_spans import Link
 from atento.text.tokenizer import Tokenizer
 
@@ -29,10 +28,7 @@ def word_links(
     if not sources or not targets:
         return []
     try:
-        config = model.network.config
-        template, begin = in_languages(config, tokenizer, options)[0], begin_in(config, tokenizer, options)
-        named: dict[str, Any] = {"special_tokens": template, "begin": begin}
-        record = attention_record(model, source, output, translate=str, **named)
+        record = attention_record(model, source, output, options)
         if "cross" not in record.kinds:
             raise CapabilityError("the network has no cross-attention")
         rows, columns = (side.groups() for side in record.sides("cross"))

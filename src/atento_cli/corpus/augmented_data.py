@@ -24,7 +24,7 @@ from atento.runs.prepare import files_by_source, read_sources
 from atento.runs.run_identity import located
 from atento.runs.run_record import is_run, read_run
 from atento.storage.whole_file import output, write_output
-from atento.tasks.model_outputs import score_outputs
+from atento.tasks.scoring import score_outputs
 from atento.tasks.task_model import TaskModel
 from atento.text.specials import standard_specials
 from atento.text.tokenizer import Tokenizer

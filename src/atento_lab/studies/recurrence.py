@@ -21,7 +21,8 @@ from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count
-from atento.tasks.model_outputs import translate
+from atento.tasks.model_outputs import text_generator
+from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.allocator import keep_freed_memory
@@ -164,11 +165,8 @@ def _quality(seconds: float) -> Iterator[dict[str, object]]:
         torch.manual_seed(1)
         network = build_seq2seq(sized)
         updates = train_translator(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
-        decoding = DecodingConfig(beam=1)
-        outputs = [
-            hypotheses[0].text
-            for hypotheses in translate(network.eval(), tokenizer, [pair.source for pair in held_out], decoding)
-        ]
+        writer = text_generator(TaskModel(network.eval(), tokenizer, {}), DecodingConfig(beam=1))
+        outputs = [best[0].text for best in writer.write([pair.source for pair in held_out])]
         references = [pair.target for pair in held_out]
         yield _row("parameters", name, value=parameter_count(network))
         yield _row("updates", name, seconds=seconds, value=updates)

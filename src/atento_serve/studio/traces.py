@@ -160,7 +160,7 @@ def run_pass(model: Model, fields: TextFields, target: str | None) -> AttentionR
     if why_no_attention(model) is None:
         if isinstance(network, Encoder | Decoder) and (fields.second or fields.spans):
             ids, segments = _read(model, fields)
-            return record_of_ids(network, tokenizer_of(model), ids, segments=segments if any(segments) else ())
+            return record_of_ids(model, ids, segments=segments if any(segments) else ())
         return model.attend(fields.text, target)
     if isinstance(network, RecurrentLM | RecurrentSeq2Seq):
         rows = [_read(model, fields)[0], *([] if target is None else [_target(model, target)[:-1]])]

@@ -79,20 +79,16 @@ def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
         best, rank = total.topk(count, dim=1)  # (U,c) among the m
         index = promising.gather(1, rank)
     if best.is_cuda or bool((best[:, 1:] == best[:, :-1]).any()):  # `topk` leaves the order of equal sums open
-        best, index = _ordered(best, index)
+        # the highest sum first, equal sums by index: by index first, then stably by sum
+        index, order = index.sort(dim=1)
+        best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
+        index = index.gather(1, order)
         # a tie that runs past the last candidate: some of the equal sums were cut off, perhaps not the right ones
         if bool(((best[:, width - 1] == best[:, -1]) & (best[:, -1] > -torch.inf)).any()):
             best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).sort(dim=1, descending=True, stable=True)
             best, index = best[:, :count], index[:, :count]
     parents = index.div(vocab_size, rounding_mode="floor")
     return Candidates(best, parents, index - parents * vocab_size)  # index = parent · V + token
-
-
-def _ordered(best: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums and indices (U,c), the highest sum first, equal sums by index."""
-    index, order = index.sort(dim=1)  # by index first, then stably by sum
-    best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
-    return best, index.gather(1, order)
 
 
 def _promising(log_probs: Tensor, scores: Tensor, count: int) -> Tensor:

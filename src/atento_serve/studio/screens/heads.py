@@ -5,6 +5,7 @@ from typing import Literal, cast
 import numpy as np
 
 from atento.base.errors import CapabilityError, UsageError
+from atento.inference import step_function
 from atento.inspection import AttentionRecord, attention_svg
 from atento.inspection.ablation import ablate
 from atento.inspection.attributions import rolled_out
@@ -12,9 +13,7 @@ from atento.inspection.maps import Head
 from atento.inspection.page import attention_page
 from atento.inspection.word_groups import Matrix, merge_words
 from atento.tasks.classification import classifications
-from atento.tasks.model_outputs import network_for, writing_task
-from atento.tasks.scoring import score_texts
-from atento.tasks.task_model import prompt_template, tokenizer_of
+from atento.tasks.scoring import score_outputs
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import bounded
@@ -187,15 +186,14 @@ def _ablated(shelf: Shelf, fields: MapFields) -> Values:
 
     # by the network itself: fast step functions and readers have read its weights, and pass no head to switch off
     def measured() -> dict[str, float]:
-        network, tokenizer = model.network, tokenizer_of(model)
         if "classify" in verbs_of(model):
             return {one.name: one.probability for one in classifications(model, [fields.text])[0]}
         if why_no_text(model) is not None:
             raise CapabilityError("a head is switched off where the model classifies or writes: this one does neither")
         # of an encoder-decoder the target, else the text itself
         source, written = (fields.text, trace.target) if trace.target else ("", fields.text)
-        writer, template = network_for(model, writing_task(model)), prompt_template(network, model.config)
-        return {written: score_texts(writer, tokenizer, [source], [written], template=template)[0].total}
+        steps = step_function(model.network, kind="plain", prompt=model.prompt)
+        return {written: score_outputs(model, [source], [written], step_function=steps)[0].total}
 
     before = measured()
     with ablate(model.network, fields.kind, fields.layer, fields.head):

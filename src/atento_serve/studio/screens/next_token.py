@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.base.errors import CapabilityError
+from atento.config.sections.decoding import FILTERS
 from atento.config.tables.tasks import task_with
 from atento.decoding.source import ends_of
 from atento.decoding.trace import Trace
@@ -34,8 +35,7 @@ class NextFields(TextFields):
     seed: int = 1
 
 
-_FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")
-_NEUTRAL = {name: NextFields.model_fields[name].default for name in _FILTERS}
+_NEUTRAL = {name: NextFields.model_fields[name].default for name in FILTERS}
 
 
 class _Shapes(Trace):
@@ -73,7 +73,7 @@ def _next(shelf: Shelf, fields: NextFields) -> Values:
     """The next token: each stage as (name, entropy, tokens left, probabilities of the tokens shown)."""
     model = shelf.model(fields.model)
     shelf.check_text(model, fields.text, fields.written)
-    options: Any = {name: getattr(fields, name) for name in _FILTERS if getattr(fields, name) != _NEUTRAL[name]}
+    options: Any = {name: getattr(fields, name) for name in FILTERS if getattr(fields, name) != _NEUTRAL[name]}
     tokenizer, text = tokenizer_of(model).target, fields.text
     trace = _Shapes(lambda token: tokenizer.tokens([token])[0])
     before, continues = 0, writing_task(model) == _CONTINUES
