@@ -105,11 +105,7 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
     x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
     y = torch.randn(2, 4, 12, dtype=torch.float64, requires_grad=True)
     expected = theirs(
-        x,
-        y,
-        tgt_mask=~causal().dense(4)[0, 0],
-        src_key_padding_mask=~REAL,
-        memory_key_padding_mask=~REAL,
+        x, y, tgt_mask=~causal().dense(4)[0, 0], src_key_padding_mask=~REAL, memory_key_padding_mask=~REAL
     )
     memory = ours.encoder(x, token_mask=REAL)
     out = ours.decoder(y, memory=memory, memory_token_mask=REAL)

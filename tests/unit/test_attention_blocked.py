@@ -250,11 +250,7 @@ def test_a19_any_shape_grouped_heads_and_any_mask(b: int, heads: tuple[int, int]
 
 @pytest.mark.parametrize(
     ("scheme", "mask"),
-    [
-        ("T5", causal()),
-        ("Shaw", window(1, 1) | global_tokens([17])),
-        ("T5", documents(torch.tensor([[0] * 17 + [1]]))),
-    ],
+    [("T5", causal()), ("Shaw", window(1, 1) | global_tokens([17])), ("T5", documents(torch.tensor([[0] * 17 + [1]])))],
 )
 def test_a19_gradients_equal_finite_differences(scheme: str, mask: Mask) -> None:
     """Of queries, keys, values, bias and what the scheme learns; two strips of 16 and 2."""
@@ -379,9 +375,7 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    "mask",
-    [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(1024).view(1, -1) // 150)],
-    ids=repr,
+    "mask", [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(1024).view(1, -1) // 150)], ids=repr
 )
 def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1,024 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair

@@ -16,17 +16,7 @@ from atento.attention import attend, attention_weights, kernels
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import KERNELS, choose, choose_for_reading
 from atento.attention.lowering import AttentionArgs, lower
-from atento.attention.masks import (
-    Mask,
-    bidirectional,
-    causal,
-    documents,
-    lookahead,
-    padding,
-    predicate,
-    prefix,
-    window,
-)
+from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, predicate, prefix, window
 from atento.attention.relative import RelativeMatrix
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 

@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.attention import dropout as dropout_module
-from atento.attention.dropout import (
-    Randomness,
-    add_dropout,
-    dropout,
-    dropout_mask,
-    fresh,
-    pair_dropout,
-    random_bytes,
-)
+from atento.attention.dropout import Randomness, add_dropout, dropout, dropout_mask, fresh, pair_dropout, random_bytes
 from atento.base.precision import threads
 from atento.base.splitmix import mix, mix_, mixed, signed
 

@@ -36,11 +36,7 @@ print(json.dumps({"peak": kibibytes("VmHWM") - before, "parameters": parameters,
 
 def written(folder: Path, **sizes: int) -> Path:
     config = presets.gpt2(
-        vocab_size=20000,
-        n_heads=8,
-        max_len=64,
-        ids=dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0),
-        **sizes,
+        vocab_size=20000, n_heads=8, max_len=64, ids=dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0), **sizes
     )
     torch.manual_seed(0)
     model = Model(build_network(config), None, {"name": "x", "network": asdict(config)}, None)

@@ -447,10 +447,7 @@ def test_masks_that_do_not_fit_are_not_joined() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: causal() & torch.ones(2, 2).bool(),
-            "a mask combines only with a mask: got Tensor; `predicate`",
-        ),
+        (lambda: causal() & torch.ones(2, 2).bool(), "a mask combines only with a mask: got Tensor; `predicate`"),
         (
             lambda: causal() | causal,
             "a mask combines only with a mask: got function; `predicate` makes a mask of any rule",
@@ -538,10 +535,7 @@ def test_a_float_mask_is_refused_when_lowered() -> None:
             "`allowed_blocks` must be a boolean matrix, or one for each head: got torch.bool (2,)",
         ),
         (lambda: blocks(torch.ones(2, 2).bool(), 0), "`size` must be a whole number, 1 or more: got 0"),
-        (
-            lambda: blocks(torch.ones(2, 2).bool(), 2).dense(5),
-            "the mask blocks(2) was made for 4 queries and 4 keys",
-        ),
+        (lambda: blocks(torch.ones(2, 2).bool(), 2).dense(5), "the mask blocks(2) was made for 4 queries and 4 keys"),
         (lambda: per_head([]), "`per_head` takes one mask for each head, none of which depends on the head itself"),
         (
             lambda: per_head([causal(), per_head([causal(), window(1, 0)])]),

@@ -69,10 +69,7 @@ def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
 
 
 @settings(max_examples=20)
-@given(
-    rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5),
-    padded=st.booleans(),
-)
+@given(rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5), padded=st.booleans())
 def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
     """What a beam does: after each step some rows are chosen again, some twice, some never."""
     network, real = make(), REAL if padded else None

@@ -225,10 +225,7 @@ def test_m3_a_mean_over_the_batch_is_found() -> None:
         right = prove(lambda x, net=network: net(x, mask=causal()), vectors(seed, 3, 4), causal(), trials=2)
         assert right.ok and right.across == []
         mean = prove(
-            lambda x, net=network: net(x + x.mean(dim=0), mask=causal()),
-            vectors(seed, 3, 4),
-            causal(),
-            trials=2,
+            lambda x, net=network: net(x + x.mean(dim=0), mask=causal()), vectors(seed, 3, 4), causal(), trials=2
         )
         others = [(b, i, c) for b in range(3) for i in range(4) for c in range(3) if b != c]
         assert mean.across == others and mean.leaks == [] and mean.may_cache and not mean.ok
@@ -299,12 +296,7 @@ def test_a9_source_padding_of_a_whole_network() -> None:
     decoder = prove(network, TARGET, causal(), call=lambda ids: network(IDS, ids, source_token_mask=REAL).logits)
     assert decoder.ok and decoder.may_cache and decoder.missing == []
     source = prove(
-        network,
-        IDS,
-        real,
-        call=lambda ids: network(ids, TARGET, source_token_mask=REAL).logits,
-        real=REAL,
-        cross=True,
+        network, IDS, real, call=lambda ids: network(ids, TARGET, source_token_mask=REAL).logits, real=REAL, cross=True
     )
     assert torch.equal(source.measured, REAL[:, None].expand(B, 4, 5)) and source.ok and not source.may_cache
 
@@ -326,11 +318,7 @@ def test_m3_a_padded_batch_without_its_padding_mask_leaks(seed: int, read_off: b
 def test_a_network_that_reads_its_padding_off_the_ids() -> None:
     network = whole()
     proof = prove(
-        network,
-        IDS,
-        padding(REAL),
-        call=lambda ids: network.encode(ids, source_token_mask=ids != 0),
-        real=REAL,
+        network, IDS, padding(REAL), call=lambda ids: network.encode(ids, source_token_mask=ids != 0), real=REAL
     )
     assert proof.ok and proof.missing == [] and proof.draw(1).splitlines()[2:4] == ["■ ■ ■ · ·", "- - - - -"]
 

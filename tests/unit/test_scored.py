@@ -165,13 +165,7 @@ def test_a_mask_is_boolean_never_float() -> None:
 
 
 @settings(max_examples=40)
-@given(
-    b=st.integers(1, 3),
-    t=st.integers(1, 4),
-    s=st.integers(1, 6),
-    seed=st.integers(0, 2**20),
-    rows=st.booleans(),
-)
+@given(b=st.integers(1, 3), t=st.integers(1, 4), s=st.integers(1, 6), seed=st.integers(0, 2**20), rows=st.booleans())
 def test_a5_any_shape_and_any_mask(b: int, t: int, s: int, seed: int, rows: bool) -> None:
     """A mask of one row for all queries, or a row each; scores so large that a bare exp would overflow."""
     allowed = torch.rand(b, t if rows else 1, s, generator=torch.Generator().manual_seed(seed)) > 0.4

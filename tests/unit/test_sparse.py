@@ -12,17 +12,7 @@ from atento.attention import attend, attention_weights
 from atento.attention.block_router import BlockRouter
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.lowering import lower
-from atento.attention.masks import (
-    Mask,
-    bidirectional,
-    blocks,
-    causal,
-    documents,
-    padding,
-    per_head,
-    prefix,
-    window,
-)
+from atento.attention.masks import Mask, bidirectional, blocks, causal, documents, padding, per_head, prefix, window
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention, kept_links
