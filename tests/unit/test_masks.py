@@ -214,7 +214,7 @@ def test_a19_a_strip_is_a_part_of_the_matrix(
     for mask in (pair.mask, dense, pair.mask.dense(queries, S)):
         lowered = lower(mask, queries, S, CPU)
         for rows in (chosen, numbers):
-            strip = lowered.strip(rows, keys, row)
+            strip = lowered.for_queries(rows, keys, row)
             assert bool(expected.all()) if strip is None else torch.equal(strip.expand(expected.shape), expected)
     flipped = pair.mask.tile(numbers.flip(0) + S - queries, torch.tensor(columns, dtype=torch.long), S, row)
     assert torch.equal(flipped.expand(expected.shape), expected.flip(-2))
@@ -225,7 +225,7 @@ def test_queries_and_keys_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) ->
     given_one = torch.rand(shape, generator=torch.Generator().manual_seed(0)) > 0.5
     lowered = lower(given_one, 3, S, CPU)
     expected = given_one.expand(B, H, 3, S)[2:, :, 1:, [0, 3]]
-    strip = lowered.strip(slice(1, 3), torch.tensor([0, 3]), 2)
+    strip = lowered.for_queries(slice(1, 3), torch.tensor([0, 3]), 2)
     assert strip is not None and torch.equal(strip.expand(expected.shape), expected)
     with pytest.raises(ValueError, match="a mask over 4 keys does not fit: got 5 keys"):
         lower(torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
@@ -236,7 +236,7 @@ def test_queries_and_keys_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) ->
 def test_lowered_masks_follow_the_rows_of_a_search(pair: Pair, rows: list[int]) -> None:
     dense = pair.mask.dense(S).expand(B, H, S, S)
     lowered = lower(pair.mask, S, S, CPU).select(torch.tensor(rows))
-    strip = lowered.strip(slice(0, S))
+    strip = lowered.for_queries(slice(0, S))
     got = torch.ones(1, dtype=torch.bool) if strip is None else strip
     assert torch.equal(got.expand(len(rows), H, S, S), dense[rows])
 

@@ -475,7 +475,7 @@ def test_a_strip_has_the_distances_of_its_queries_and_keys(data: st.DataObject, 
     listed = st.lists(st.integers(0, 6), min_size=1, unique=True).map(sorted).map(torch.tensor)
     keys = data.draw(st.none() | ranges | listed)
     row = data.draw(st.sampled_from([None, 0, 1]))
-    strip = positions.strip(queries, keys, row)
+    strip = positions.for_queries(queries, keys, row)
     expected = positions.distances[..., queries, :]
     if keys is not None:
         expected = expected[..., keys] if isinstance(keys, Tensor) else expected[..., keys[0] : keys[1]]

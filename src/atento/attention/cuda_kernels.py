@@ -58,11 +58,7 @@ def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], T
         return lambda b, h, i, j: j <= i + offset
     allowed = mask.allowed
     assert allowed is not None
-
-    def look_up(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
-
-    return look_up
+    return lambda b, h, i, j: allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
 
 
 @dataclass(frozen=True)
