@@ -319,7 +319,10 @@ DIVIDE = "key and value heads must be equal and divide the query heads: got "
         ({"v": torch.zeros(1, 2, 5, 4)}, "there must be a value for each key: got 3 keys and 5 values"),
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
         ({"kernel": 3}, "unknown kernel 3. Known: "),
-        ({"kernel": "fuse"}, "unknown kernel 'fuse'; did you mean 'fused'? Known: auto, blocked, flex, fused, narrow, p"),
+        (
+            {"kernel": "fuse"},
+            "unknown kernel 'fuse'; did you mean 'fused'? Known: auto, blocked, flex, fused, narrow, p",
+        ),
         ({"v": torch.zeros(2, 2, 3, 4)}, "batch rows of q, k and v must agree, or be 1: got 1, 1 and 2"),
         ({"mask": padding(torch.tensor([1, 2]))}, "the mask padding is for 2 batch rows: got 1"),
         ({"mask": torch.ones(2, 1, 3, 3).bool()}, "`mask` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (2, 1, 3, 3)"),
@@ -353,8 +356,6 @@ def test_a_scale_of_nothing_weighs_all_alike_whatever_is_added_before_it(kernel:
     torch.testing.assert_close(found, v.mean(dim=2, keepdim=True).expand_as(v))
     found = attend(q, k, v, mask=causal(), scale=0, kernel=kernel)
     torch.testing.assert_close(found, v.cumsum(dim=2) / torch.arange(1, 601).view(-1, 1))
-
-
 
 
 def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> None:

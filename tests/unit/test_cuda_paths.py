@@ -147,10 +147,8 @@ def test_variable_length_attention_is_given_what_pytorchs_kernel_takes(
         torch.testing.assert_close(got.cpu(), plain, rtol=0, atol=1e-5)
 
 
-ALL = {
-    name: (ENCODER_DECODERS | DECODERS)[name]
-    for name in ("transformer", "t5", "rotary, grouped heads", "llama", "alibi")
-}
+NAMES = ("transformer", "t5", "rotary, grouped heads", "llama", "alibi")
+ALL = {name: (ENCODER_DECODERS | DECODERS)[name] for name in NAMES}
 STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2), Beam(2, n_best=2)))]
 
 
@@ -186,11 +184,9 @@ def test_a_graph_is_captured_once_for_each_memory(precision: Any, twin: None) ->
 
 
 HEADS = (HeadConfig("masked-language-model"),)
-NETWORKS = {
-    "encoder-decoder": NetworkConfig(**SIZES | {"dropout": 0.1}),
-    "decoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="decoder"),
-    "encoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="encoder", heads=HEADS),
-}
+DROPS = SIZES | {"dropout": 0.1}
+NETWORKS = {"encoder-decoder": NetworkConfig(**DROPS), "decoder": NetworkConfig(**DROPS, architecture="decoder")}
+NETWORKS["encoder"] = NetworkConfig(**DROPS, architecture="encoder", heads=HEADS)
 
 
 def batch_for(name: str) -> Batch:
@@ -350,14 +346,8 @@ def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
     assert model.search_function() is model.search_function()
     assert isinstance(model.step_function(), PlainStepFunction)
     assert on_cpu.search_function() is on_cpu.step_function()
-    many: list[dict[str, Any]] = [
-        {"greedy": True},
-        {"sample": True, "seed": 3},
-        {"exact": True, "exact_limit": 60},
-        {"beam": 3, "n_best": 2},
-        {"draft": "ngrams", "greedy": True},
-        {"glossary": {"cat": "gata"}, "beam": 2},
-    ]
+    many: list[dict[str, Any]] = [{"greedy": True}, {"sample": True, "seed": 3}, {"exact": True, "exact_limit": 60}]
+    many += [{"beam": 3, "n_best": 2}, {"draft": "ngrams", "greedy": True}, {"glossary": {"cat": "gata"}, "beam": 2}]
     for options in many:
         assert model.translate(texts, **options) == on_cpu.translate(texts, **options), options
     with ablate(model.network, "encoder", 0, 0):

@@ -245,7 +245,7 @@ def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
         assert norm == pytest.approx(exact, rel=0.02)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@PRECISIONS
 @pytest.mark.parametrize("fault", ["loss", "gradient"])
 def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) -> None:
     """Weights and optimiser bit-unchanged, a message that says what to do, and the next good step as if nothing was."""
@@ -272,7 +272,7 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
     assert same(weights(network), weights(healthy.network))
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@PRECISIONS
 def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> None:
     """Data that fails in the second part: the step done again is as if it were the first."""
     updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
@@ -296,7 +296,7 @@ def eight_threads() -> Iterator[None]:
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@PRECISIONS
 @pytest.mark.parametrize("parts", [2, 4, 7])
 def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
     precision: str, parts: int, eight_threads: None, monkeypatch: pytest.MonkeyPatch
@@ -390,6 +390,12 @@ def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
 
     assert loss(1, 1) == loss(1, 1) != loss(1, 2)
     assert loss(2, 1) != 2 * loss(1, 1)
+
+
+def test_sums_add_up() -> None:
+    sums = Sums(1.0, 2.0, 3)
+    sums.add(Sums(0.5, 0.25, 4))
+    assert sums == Sums(1.5, 2.25, 7)
 
 
 def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss() -> None:

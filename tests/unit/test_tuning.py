@@ -271,7 +271,11 @@ def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
 CBOW, T5 = {"architecture": "cbow", "cbow": CBOWConfig()}, {k: v for k, v in SMALL.items() if k != "max_len"}
 REFUSED: list[tuple[NetworkConfig, str | UnfreezeConfig, str]] = [
     (NETWORK, "last-3", "`init.train` last-3: the network has 2 layers; train all, or fewer"),
-    (changed(NETWORK, shared_layers=True), "last-3", "the layers of this network share .* one level; train last-1 or all"),
+    (
+        changed(NETWORK, shared_layers=True),
+        "last-3",
+        "the layers of this network share .* one level; train last-1 or all",
+    ),
     (NETWORK, "head", "has no head with weights of its own; its output matrix is the embeddings"),
     (NETWORK, UnfreezeConfig("head-first"), "head-first needs a head with weights of its own"),
     (preset("t5-small", **T5), "bias", "the layers of this network .encoder-decoder. have no biases; try lora"),
