@@ -274,9 +274,8 @@ class _Gradients:
     def through_distance_bias(self, distance_bias: DistanceBias) -> None:
         """The gradient of the schemes that depend on the distance alone."""
         if distance_bias.table is not None and distance_bias.table.requires_grad:
-            self._add_learned(
-                torch.autograd.grad(distance_bias.table, self.parameters, distance_bias.gradient, allow_unused=True)
-            )
+            table, gradient = distance_bias.table, distance_bias.gradient
+            self._add_learned(torch.autograd.grad(table, self.parameters, gradient, allow_unused=True))
 
     def results(self, inputs: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
         """The gradients of q, k, v, the bias and the parameters, each in the dtype of its input."""

@@ -315,9 +315,8 @@ def documents(ids: Tensor) -> Mask:
             document = row_ids[max(0, first)]  # the first query's, of which all must be
             keys = (row_ids == document).nonzero().flatten()
             start, end = int(keys[0]), int(keys[-1]) + 1  # its first key, and one past its last
-            if (
-                int(document) == -1 or end - start > len(keys) or first < start or last > end
-            ):  # padding, a gap, or others too
+            others = first < start or last > end
+            if int(document) == -1 or end - start > len(keys) or others:  # padding, a gap, or others too
                 return 0, 0
             low, high = max(low, start), min(high, end)  # the keys that every row leaves unmasked
         return low, max(low, high)

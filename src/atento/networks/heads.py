@@ -325,10 +325,8 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
 
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     if head.kind == "masked-language-model":
-        transform = Transform(config, head)
-        return VocabularyHead(
-            config.vocab_size, config.embedding_width, tied=config.output.tied, bias=True, transform=transform
-        )
+        transform, sizes = Transform(config, head), (config.vocab_size, config.embedding_width)
+        return VocabularyHead(*sizes, tied=config.output.tied, bias=True, transform=transform)
     if HEAD_KINDS[head.kind] in ("tag", "crf") and not head.labels:
         raise RecipeError(f"`labels` of a {head.kind} head may be empty in a recipe alone, which has training data")
     if head.kind == "span-boundary":
