@@ -92,9 +92,7 @@ def test_h12_what_was_written_is_shown_with_its_prompt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [0, 1, 2])
 @pytest.mark.parametrize("name", ["llama dynamic", "llama longrope"])
-def test_k2_rotations_that_go_by_the_length_equal_transformers_with_its_cache(
-    name: str, row: int, tmp_path: Path
-) -> None:
+def test_k2_rotations_by_the_length_equal_transformers_with_its_cache(name: str, row: int, tmp_path: Path) -> None:
     """Prompts of 9, 6 and 2 tokens go past the 6 of the training: keys in the cache keep their rotations there too."""
     network, other = load(name, tmp_path)
     inputs = Inputs.padded("right", network.config.pad_id)

@@ -85,9 +85,8 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
             stack.norm.load_state_dict(other.norm.state_dict())
     x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
     y = torch.randn(2, 4, 12, dtype=torch.float64, requires_grad=True)
-    expected = theirs(
-        x, y, tgt_mask=~causal().dense(4)[0, 0], src_key_padding_mask=~REAL, memory_key_padding_mask=~REAL
-    )
+    future = ~causal().dense(4)[0, 0]
+    expected = theirs(x, y, tgt_mask=future, src_key_padding_mask=~REAL, memory_key_padding_mask=~REAL)
     memory = ours.encoder(x, token_mask=REAL)
     out = ours.decoder(y, memory=memory, memory_token_mask=REAL)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)

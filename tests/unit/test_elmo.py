@@ -192,12 +192,9 @@ def test_c14_the_mix_is_gamma_times_the_weighted_sum(norm: bool) -> None:
 def test_c14_a_normed_mix_is_that_of_normed_layers() -> None:
     """`elmo.mix_norm`: each token's layers have mean 0 and variance 1 before they are mixed."""
     network = made(replace(CONFIG, elmo=replace(ELMO, mix_norm=True)))
-    ids, real = batch()
-    layers = network.layers(ids, token_mask=real)
-    normed = (layers - layers.mean(-1, keepdim=True)) / (layers.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-    weights = torch.softmax(network.mix.weights, dim=0)
-    expected = network.mix.gamma * sum(weight * layer for weight, layer in zip(weights, normed))
-    hidden = network(ids, token_mask=real).hidden
+    (ids, real), mix = batch(), LayerMix(3, norm=True).double()
+    mix.load_state_dict(network.mix.state_dict())
+    expected, hidden = mix(network.layers(ids, token_mask=real)), network(ids, token_mask=real).hidden
     torch.testing.assert_close(hidden[real], expected[real], rtol=0, atol=1e-9)
 
 

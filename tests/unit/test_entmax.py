@@ -85,9 +85,7 @@ def test_a17_by_hand() -> None:
     alpha=st.floats(1, 5),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_a17_weights_are_a_distribution_in_the_order_of_the_scores(
-    z: list[float], alpha: float, dtype: torch.dtype
-) -> None:
+def test_a17_weights_are_a_distribution_in_the_scores_order(z: list[float], alpha: float, dtype: torch.dtype) -> None:
     scores = torch.tensor(z, dtype=dtype)
     p = entmax(scores, alpha)
     assert bool((p >= 0).all()) and float(p.sum()) == pytest.approx(1, abs=1e-5 if dtype == torch.float32 else 1e-12)

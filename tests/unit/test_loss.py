@@ -24,13 +24,11 @@ def cut(patch: pytest.MonkeyPatch, rows: int, strip: int = 2) -> None:
         patch.setattr(loss_module, name, value)
 
 
-def example(
-    n: int, vocab_size: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0
-) -> tuple[Tensor, ...]:
+def example(n: int, words: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, ...]:
     g = torch.Generator().manual_seed(seed)
-    sides = (torch.randn(rows, d, generator=g, dtype=torch.float64).to(dtype) for rows in (n, vocab_size))
+    sides = (torch.randn(rows, d, generator=g, dtype=torch.float64).to(dtype) for rows in (n, words))
     hidden, weight = (side.requires_grad_() for side in sides)
-    return hidden, weight, torch.randint(vocab_size, (n,), generator=g)
+    return hidden, weight, torch.randint(words, (n,), generator=g)
 
 
 def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[Tensor]:
@@ -184,9 +182,7 @@ print(middle - start, peak() - middle)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [5, 64])
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_gradients_in_bfloat16_are_rounded_once(
-    rows: int, smoothing: float, factor: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_in_bfloat16_are_rounded_once(rows: int, smoothing: float, factor: float, monkeypatch: Any) -> None:
     """One block or several, which are summed in float32; the gradient of the loss is 1, or not."""
     cut(monkeypatch, rows)
     found = []

@@ -188,16 +188,6 @@ def test_a12_the_whole_sequence_at_once_equals_token_by_token() -> None:
         torch.testing.assert_close(step, whole[:, t - 1], rtol=0, atol=1e-12)
 
 
-@torch.no_grad()
-def test_a13_without_positions_the_encoder_is_equivariant_and_with_them_not() -> None:
-    """f(PX) = P f(X) (S4 says invariant, which is false)."""
-    order = torch.tensor([3, 0, 4, 1, 2])
-    bare, placed = make(positions=PositionConfig("none")), make()
-    torch.testing.assert_close(bare.encode(SOURCE[:1, order]), bare.encode(SOURCE[:1])[:, order], rtol=0, atol=1e-12)
-    assert float((bare.encode(SOURCE[:1, order]) - bare.encode(SOURCE[:1])).abs().max()) > 1e-2
-    assert float((placed.encode(SOURCE[:1, order]) - placed.encode(SOURCE[:1])[:, order]).abs().max()) > 1e-2
-
-
 def test_c1_layer_norm_by_hand_and_where_it_stands() -> None:
     """Population σ and ε; post-norm norm(x + f(x)), pre-norm x + f(norm(x))."""
     x = torch.tensor([[1.0, 2.0, 3.0, 6.0]], dtype=torch.float64)

@@ -278,9 +278,7 @@ def test_rotary_by_hand() -> None:
     base=st.sampled_from([10000.0, 50.0]),
     offset=st.integers(0, 200_000),
 )
-def test_rotary_equals_a_product_of_complex_numbers(
-    d_head: int, fraction: float, interleaved: bool, base: float, offset: int
-) -> None:
+def test_rotary_by_complex_numbers(d_head: int, fraction: float, interleaved: bool, base: float, offset: int) -> None:
     """Each pair is one number, times e^(i·p·rate), however far p; the rest of the head stays as it is."""
     width = int(d_head * fraction) // 2 * 2
     if width == 0:
@@ -302,9 +300,7 @@ places = st.integers(0, 500)
 
 @settings(max_examples=25)
 @given(m=places, n=places, shift=places, interleaved=st.booleans(), fraction=st.sampled_from([1.0, 0.5]))
-def test_rotary_q_times_k_depends_on_the_distance_alone(
-    m: int, n: int, shift: int, interleaved: bool, fraction: float
-) -> None:
+def test_rotary_depends_on_the_distance_alone(m: int, n: int, shift: int, interleaved: bool, fraction: float) -> None:
     part = Rotary(8, interleaved=interleaved, fraction=fraction)
     q, k = random(1, 2, 1, 8), random(1, 2, 1, 8, seed=1)
 

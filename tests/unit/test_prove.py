@@ -47,9 +47,7 @@ MASKS: list[Mask] = [
 ]
 
 
-def stack(
-    seed: int, n_layers: int = 2, dtype: torch.dtype = torch.float32, n_heads: int = H, norm: Norm = "post"
-) -> Stack:
+def stack(seed: int, n_layers: int = 2, dtype: Any = torch.float32, n_heads: int = H, norm: Norm = "post") -> Stack:
     """A random encoder stack in evaluation mode."""
     config = NetworkConfig(vocab_size=11, d_model=D, d_ff=12, n_heads=n_heads, n_layers=n_layers, norm=norm)
     torch.manual_seed(seed)
@@ -294,9 +292,8 @@ def test_m3_a_padded_batch_without_its_padding_mask_leaks(seed: int, read_off: b
     encoder = prove(network, IDS, padding(REAL), call=network.encode, real=marked, trials=2)
     assert {(1, i, j) for i in range(3) for j in (3, 4)} <= set(encoder.leaks)
     assert all(b == 1 and j > 2 for b, _, j in encoder.leaks)
-    source = prove(
-        network, IDS, padding(REAL), call=lambda ids: network(ids, TARGET).hidden, real=marked, cross=True, trials=2
-    )
+    options: dict[str, Any] = {"call": lambda ids: network(ids, TARGET).hidden, "real": marked, "cross": True}
+    source = prove(network, IDS, padding(REAL), trials=2, **options)
     assert source.leaks == [(1, i, j) for i in range(4) for j in (3, 4)]
 
 
@@ -310,9 +307,8 @@ def test_a_network_that_reads_its_padding_off_the_ids() -> None:
 def test_a_source_copied_as_target_is_told_apart() -> None:
     """The decoder reads equal ids by the same embedding; only those handed in are the input."""
     network = whole()
-    proof = prove(
-        network, IDS, padding(REAL), call=lambda ids: network(ids, IDS, source_token_mask=REAL).hidden, **CROSS
-    )
+    copied: dict[str, Any] = {"call": lambda ids: network(ids, IDS, source_token_mask=REAL).hidden}
+    proof = prove(network, IDS, padding(REAL), trials=1, **copied, **CROSS)
     assert proof.ok and torch.equal(proof.by_gradient, REAL[:, None].expand(B, 5, 5))
 
 

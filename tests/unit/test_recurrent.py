@@ -109,9 +109,7 @@ places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), m
 
 @settings(max_examples=25)
 @given(source=places, target=places, form=st.sampled_from(sorted(FORMS)), seed=st.integers(0, 1000))
-def test_c11_padding_changes_nothing_wherever_it_stands(
-    source: list[list[bool]], target: list[list[bool]], form: str, seed: int
-) -> None:
+def test_c11_padding_changes_nothing_wherever_it_stands(source: Any, target: Any, form: str, seed: int) -> None:
     """Left, right and between: states and logits are those of each row's real tokens alone."""
     network, real, real_target = seq2seq(form), torch.tensor(source), torch.tensor(target)
     generator = torch.Generator().manual_seed(seed)
@@ -257,9 +255,7 @@ def test_a10_around_a_search_the_best_output_is_seen() -> None:
     torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, form in enumerate(FORMS)]
-)
+@pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
 def test_gradients_are_those_of_finite_differences(form: str) -> None:
     """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
     config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])

@@ -246,9 +246,8 @@ def test_a17_the_choice_in_loops(masked: bool, before: int) -> None:
             for i in range(before // size, 4):
                 own = q[b, h, max(before, 4 * i) : 4 * i + 4]
                 asked = own[0] if masked else own.mean(0)
-                scores = {
-                    j: float((asked @ router.gate[h] @ k[b, h, 4 * j : 4 * j + 4].mean(0)).detach()) for j in range(4)
-                }
+                means = [k[b, h, 4 * j : 4 * j + 4].mean(0) for j in range(4)]
+                scores = {j: float((asked @ router.gate[h] @ mean).detach()) for j, mean in enumerate(means)}
                 others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
                 expected = {i, *others[: n - 1]}
                 blocks = found[b, h, i - before // size].tolist()
