@@ -16,16 +16,8 @@ pytestmark = pytest.mark.integration
 
 NETWORK = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 2, "dropout": 0.1, "attention": {"dropout": 0.1}}
 DATA = {"train": {"world": "train", "count": 300}, "valid": {"world": "valid", "count": 6}, "max_len": 48}
-TRAINING = {
-    "steps": 6,
-    "batch_tokens": 600,
-    "warmup": 2,
-    "learning_rate": 1e-2,
-    "precision": "float32",
-    "validate_every": 6,
-    "checkpoint_every": 6,
-    "log_every": 1,
-}
+TRAINING = {"steps": 6, "batch_tokens": 600, "warmup": 2, "learning_rate": 1e-2, "precision": "float32"}
+TRAINING |= {"validate_every": 6, "checkpoint_every": 6, "log_every": 1}
 
 
 def train(task: str, folder: Path, **changes: Any) -> Path:

@@ -29,29 +29,14 @@ def marian_pair(
     longer the vector of </s> is than others, so that outputs end here and there.
     """
     torch.manual_seed(seed)
+    sides = ("layers", "attention_heads", "ffn_dim")
+    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in zip(sides, (2, 3, 20))}
     config = MarianConfig(
-        vocab_size=23,
-        d_model=12,
-        encoder_layers=2,
-        decoder_layers=3,
-        encoder_attention_heads=3,
-        decoder_attention_heads=3,
-        encoder_ffn_dim=20,
-        decoder_ffn_dim=20,
-        activation_function=activation,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        scale_embedding=True,
-        max_position_embeddings=64,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        bos_token_id=0,
-        decoder_start_token_id=PAD,
-        forced_eos_token_id=None,
-        share_encoder_decoder_embeddings=True,
-        tie_word_embeddings=True,
-    )
+        vocab_size=23, d_model=12, **sizes | {"decoder_layers": 3}, activation_function=activation,
+        dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, scale_embedding=True, max_position_embeddings=64,
+        pad_token_id=PAD, eos_token_id=EOS, bos_token_id=0, decoder_start_token_id=PAD, forced_eos_token_id=None,
+        share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
+    )  # fmt: skip
     theirs = MarianMTModel(config).eval()
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
@@ -60,20 +45,11 @@ def marian_pair(
             if "layer_norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
         theirs.model.shared.weight[EOS].mul_(ends)
-    ours = Pair(
-        NetworkConfig(
-            vocab_size=23,
-            d_model=12,
-            d_ff=20,
-            n_heads=3,
-            n_layers=2,
-            n_decoder_layers=3,
-            dropout=0.0,
-            feed_forward=FeedForwardConfig(activation=activation),
-            ids=SpecialIds(pad=PAD, eos=EOS, start=PAD),
-            norm="post",
-        )
-    ).eval()
+    network = NetworkConfig(
+        vocab_size=23, d_model=12, d_ff=20, n_heads=3, n_layers=2, n_decoder_layers=3, dropout=0.0, norm="post",
+        feed_forward=FeedForwardConfig(activation=activation), ids=SpecialIds(pad=PAD, eos=EOS, start=PAD),
+    )  # fmt: skip
+    ours = Pair(network).eval()
     ours.order = torch.arange(12).view(2, 6).t().flatten()  # our dimension 2i is their sine i, 2i + 1 their cosine i
     _copy(ours, theirs)
     return ours, theirs

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,13 +15,8 @@ from released import Inputs, saved, theirs
 
 pytestmark = pytest.mark.parity
 WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]
-WRITERS += [
-    "marian, two vocabularies of two sizes",
-    "marian, more to read than to write",
-    "mistral",
-    "qwen2, windows from layer 1",
-    "qwen3",
-]
+WRITERS += ["marian, two vocabularies of two sizes", "marian, more to read than to write"]
+WRITERS += ["mistral", "qwen2, windows from layer 1", "qwen3"]
 NEW = 7
 
 
@@ -54,20 +50,12 @@ def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path)
         for row, ids in enumerate(rows):
             left.ids[row, 9 - len(ids) :] = ids
     found = generate(network, inputs.ids, Greedy(), max_new_tokens=NEW, token_mask=inputs.real, eos_id=())
-    wanted = other.generate(  # type: ignore[attr-defined]
-        left.ids,
-        attention_mask=left.real.long(),
-        max_new_tokens=NEW,
-        min_new_tokens=NEW,
-        do_sample=False,
-        use_cache=False,  # theirs has no room for a decoder deeper than its encoder
-        num_beams=1,
-        eos_token_id=None,
-        forced_eos_token_id=None,
-        forced_bos_token_id=None,
-        pad_token_id=network.config.pad_id,
-        decoder_start_token_id=network.config.start_id if isinstance(network, EncoderDecoder) else None,
-    )
+    options: dict[str, Any] = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "num_beams": 1}
+    options |= dict.fromkeys(("eos_token_id", "forced_eos_token_id", "forced_bos_token_id"))
+    options |= {"use_cache": False, "pad_token_id": network.config.pad_id}  # no room for a decoder above its encoder
+    start = network.config.start_id if isinstance(network, EncoderDecoder) else None
+    read = {"attention_mask": left.real.long(), "decoder_start_token_id": start}
+    wanted = other.generate(left.ids, **read, **options)  # type: ignore[attr-defined]
     assert [row[0].ids for row in found] == wanted[:, -NEW:].tolist()
 
 
@@ -104,9 +92,7 @@ def test_h12_what_was_written_is_shown_with_its_prompt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [0, 1, 2])
 @pytest.mark.parametrize("name", ["llama dynamic", "llama longrope"])
-def test_k2_rotations_that_go_by_the_length_equal_transformers_with_its_cache(
-    name: str, row: int, tmp_path: Path
-) -> None:
+def test_k2_rotations_by_the_length_equal_transformers_with_its_cache(name: str, row: int, tmp_path: Path) -> None:
     """Prompts of 9, 6 and 2 tokens go past the 6 of the training: keys in the cache keep their rotations there too."""
     network, other = load(name, tmp_path)
     inputs = Inputs.padded("right", network.config.pad_id)

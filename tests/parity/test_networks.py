@@ -1,10 +1,11 @@
 """Blocks and whole networks against torch.nn and `transformers`, by copying random weights."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from atento.attention.masks import causal, padding
 from atento.config.sections.network import NetworkConfig, changed
@@ -45,41 +46,23 @@ def copy_block(ours: Block, theirs: nn.TransformerEncoderLayer | nn.TransformerD
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_c1_c2_c6_an_encoder_layer(norm: str, activation: str) -> None:
+def test_c1_c2_c6_c7_a_layer_of_an_encoder_and_of_a_decoder(norm: str, activation: str) -> None:
     config = changed(CONFIG, norm=norm, feed_forward={"activation": activation})
-    torch.manual_seed(0)
-    theirs = nn.TransformerEncoderLayer(
-        12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
-    ).double()
-    shake(theirs)
-    ours = make_block(config, kind="encoder", layer=0).double()
-    copy_block(ours, theirs)
-    x = torch.randn(2, 5, 12, dtype=torch.float64)
-    expected = theirs(x, src_key_padding_mask=~REAL)
-    out = ours(x, mask=lowered(REAL))
-    torch.testing.assert_close(out[REAL], expected[REAL], rtol=0, atol=1e-10)
-
-
-def lowered(real: Tensor) -> Tensor:
-    return padding(real).dense(1, real.shape[1])
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_c1_c2_c7_a_decoder_layer(norm: str, activation: str) -> None:
-    config = changed(CONFIG, norm=norm, feed_forward={"activation": activation})
-    torch.manual_seed(0)
-    theirs = nn.TransformerDecoderLayer(
-        12, 3, 20, dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
-    ).double()
-    shake(theirs)
-    ours = make_block(config, kind="decoder", layer=0, reads_source=True).double()
-    copy_block(ours, theirs)
-    x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 5, 12, dtype=torch.float64)
-    future = ~causal().dense(4)[0, 0]
-    expected = theirs(x, memory, tgt_mask=future, memory_key_padding_mask=~REAL)
-    out = ours(x, mask=causal(), memory=memory, memory_mask=lowered(REAL))
-    torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
+    options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "batch_first": True, "dtype": torch.float64}
+    seen, future = padding(REAL).dense(1, 5), ~causal().dense(4)[0, 0]
+    for kind, layer in (("encoder", nn.TransformerEncoderLayer), ("decoder", nn.TransformerDecoderLayer)):
+        torch.manual_seed(0)
+        theirs = layer(12, 3, 20, norm_first=norm == "pre", **options)
+        shake(theirs)
+        ours = make_block(config, kind=kind, layer=0, reads_source=kind == "decoder").double()
+        copy_block(ours, theirs)
+        x, memory = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 5, 12, dtype=torch.float64)
+        if kind == "encoder":
+            out, expected = ours(x, mask=seen)[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL]
+        else:
+            out = ours(x[:, :4], mask=causal(), memory=memory, memory_mask=seen)
+            expected = theirs(x[:, :4], memory, tgt_mask=future, memory_key_padding_mask=~REAL)
+        torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -87,13 +70,11 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
     """The whole of nn.Transformer, whose stacks end with a norm only where ours do: pre-norm."""
     config = replace(CONFIG, norm=norm)
     torch.manual_seed(0)
-    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
-    last = nn.LayerNorm(12) if norm == "pre" else None
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(12, 3, 20, **options), 2, last, enable_nested_tensor=False
-    )
-    last = nn.LayerNorm(12) if norm == "pre" else None
-    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(12, 3, 20, **options), 3, last)
+    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
+    lasts = [nn.LayerNorm(12) if norm == "pre" else None for _ in range(2)]
+    layer = nn.TransformerEncoderLayer(12, 3, 20, **options)
+    encoder = nn.TransformerEncoder(layer, 2, lasts[0], enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(12, 3, 20, **options), 3, lasts[1])
     theirs = nn.Transformer(12, 3, custom_encoder=encoder, custom_decoder=decoder, batch_first=True).double()
     shake(theirs)
     ours = build_network(config).double()
@@ -104,13 +85,8 @@ def test_c3_c8_stacks_with_gradients_against_nn_transformer(norm: str) -> None:
             stack.norm.load_state_dict(other.norm.state_dict())
     x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
     y = torch.randn(2, 4, 12, dtype=torch.float64, requires_grad=True)
-    expected = theirs(
-        x,
-        y,
-        tgt_mask=~causal().dense(4)[0, 0],
-        src_key_padding_mask=~REAL,
-        memory_key_padding_mask=~REAL,
-    )
+    future = ~causal().dense(4)[0, 0]
+    expected = theirs(x, y, tgt_mask=future, src_key_padding_mask=~REAL, memory_key_padding_mask=~REAL)
     memory = ours.encoder(x, token_mask=REAL)
     out = ours.decoder(y, memory=memory, memory_token_mask=REAL)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
@@ -131,10 +107,8 @@ def test_c6_c7_c8_marian(activation: str) -> None:
     with torch.no_grad():
         expected = theirs(input_ids=SOURCE, attention_mask=real.long(), decoder_input_ids=TARGET)
         out = ours(SOURCE, TARGET, source_token_mask=real)
-    order = ours.order
-    torch.testing.assert_close(
-        out.encoded[real], expected.encoder_last_hidden_state[:, :, order][real], rtol=0, atol=2e-5
-    )
+    states = expected.encoder_last_hidden_state[:, :, ours.order]
+    torch.testing.assert_close(out.encoded[real], states[real], rtol=0, atol=2e-5)
     torch.testing.assert_close(out.logits, expected.logits, rtol=0, atol=2e-5)
 
 

@@ -91,9 +91,8 @@ def test_t5_attention(both: bool, seen: int) -> None:
     """The bias alone, then the whole unscaled attention, encoder and decoder; cached queries stand behind."""
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    config = transformers.T5Config(
-        d_model=H * K, d_kv=K, num_heads=H, is_decoder=not both, relative_attention_max_distance=40
-    )
+    sizes = {"d_model": H * K, "d_kv": K, "num_heads": H, "relative_attention_max_distance": 40}
+    config = transformers.T5Config(**sizes, is_decoder=not both)
     theirs = shaken(T5Attention(config, has_relative_attention_bias=True, layer_idx=0))
     bias = T5Bias(H, 32, 40, bidirectional=both)
     bias.weight.copy_(theirs.relative_attention_bias.weight)
@@ -129,9 +128,8 @@ def test_alibi_attention_as_bloom_has_it(n_heads: int) -> None:
     q, k = random(B, n_heads, L, K), random(B, n_heads, L, K, seed=1)
     mask = causal() & padding(real)
     expected = attention_weights(q, k, mask=mask, bias=theirs.expand(B, n_heads, L, L))
-    found = attention_weights(
-        q, k, mask=mask, relative=RelativeTerms((ALiBi(n_heads),), QueryKeyPositions.arange(L, L))
-    )
+    relative = RelativeTerms((ALiBi(n_heads),), QueryKeyPositions.arange(L, L))
+    found = attention_weights(q, k, mask=mask, relative=relative)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
 
 
@@ -157,14 +155,9 @@ def test_b5_shaw_keys_as_wav2vec2_bert_has_them(limit: int) -> None:
     """Its "relative_key" is Shaw's a_ij, clipped to either side; it has no b_ij."""
     from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
-    config = transformers.Wav2Vec2BertConfig(
-        hidden_size=H * K,
-        num_attention_heads=H,
-        position_embeddings_type="relative_key",
-        left_max_position_embeddings=limit,
-        right_max_position_embeddings=limit,
-        attn_implementation="eager",
-    )
+    limits = {f"{side}_max_position_embeddings": limit for side in ("left", "right")}
+    kind = {"position_embeddings_type": "relative_key", "attn_implementation": "eager"}
+    config = transformers.Wav2Vec2BertConfig(hidden_size=H * K, num_attention_heads=H, **kind, **limits)
     theirs = shaken(Wav2Vec2BertSelfAttention(config))  # type: ignore[no-untyped-call]
     shaw = Shaw(K, limit, values=False)
     shaw.keys.copy_(theirs.distance_embedding.weight)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, T5Config, T5Model
 
-from atento.attention.masks import bidirectional, causal, documents, lookahead, padding
-from atento.attention.prove import prove
+from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding
+from atento.attention.prove import Proof, prove
 
 pytestmark = pytest.mark.parity
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 6, 5, 8, 0, 0]])
@@ -52,6 +52,11 @@ def t5(kernel: str) -> nn.Module:
     return ready(T5Model(config), kernel)
 
 
+def proved(model: nn.Module, ids: Tensor, mask: Mask, *, real: Any = None, cross: bool = False, **given: Any) -> Proof:
+    """The proof of what the model computes with these arguments besides the ids."""
+    return prove(model, ids, mask, call=lambda ids: hidden(model, input_ids=ids, **given), real=real, cross=cross)
+
+
 def hidden(model: nn.Module, **given: Any) -> Tensor:
     out: Tensor = model(**given).last_hidden_state
     return out
@@ -60,11 +65,9 @@ def hidden(model: nn.Module, **given: Any) -> Tensor:
 @KERNELS
 def test_a6_bert_sees_all_but_padding(kernel: str) -> None:
     model = bert(kernel)
-    proof = prove(
-        model, IDS, padding(REAL), call=lambda ids: hidden(model, input_ids=ids, attention_mask=REAL.long()), real=REAL
-    )
+    proof = proved(model, IDS, padding(REAL), real=REAL, attention_mask=REAL.long())
     assert proof.ok and proof.missing == [] and not proof.may_cache
-    forgotten = prove(model, IDS, padding(REAL), call=lambda ids: hidden(model, input_ids=ids), real=REAL)
+    forgotten = proved(model, IDS, padding(REAL), real=REAL)
     assert forgotten.leaks == [(1, i, j) for i in range(4) for j in (4, 5)]
     assert forgotten.across == [] and forgotten.broken == []
 
@@ -72,7 +75,7 @@ def test_a6_bert_sees_all_but_padding(kernel: str) -> None:
 def test_bert_is_no_decoder() -> None:
     """Declared causal, every later position is a leak; ids that look like positions change nothing."""
     model = bert("sdpa")
-    proof = prove(model, torch.arange(6)[None], causal(), call=lambda ids: hidden(model, input_ids=ids))
+    proof = proved(model, torch.arange(6)[None], causal())
     assert proof.leaks == [(0, i, j) for i in range(6) for j in range(i + 1, 6)]
 
 
@@ -80,18 +83,12 @@ def test_bert_is_no_decoder() -> None:
 def test_a7_gpt2_may_cache(kernel: str) -> None:
     """Padded to the left too, where outputs at padding, which may see nothing, are not judged."""
     model = gpt2(kernel)
-    proof = prove(model, IDS, causal(), call=lambda ids: hidden(model, input_ids=ids))
+    proof = proved(model, IDS, causal())
     assert torch.equal(proof.measured, torch.ones(6, 6).tril().bool().expand(2, 6, 6)) and proof.may_cache
     left, real = IDS.flip(1), REAL.flip(1)
-    padded = prove(
-        model,
-        left,
-        causal() & padding(real),
-        call=lambda ids: hidden(model, input_ids=ids, attention_mask=real.long()),
-        real=real,
-    )
+    padded = proved(model, left, causal() & padding(real), real=real, attention_mask=real.long())
     assert padded.ok and padded.may_cache and padded.missing == []
-    forgotten = prove(model, left, causal() & padding(real), call=lambda ids: hidden(model, input_ids=ids), real=real)
+    forgotten = proved(model, left, causal() & padding(real), real=real)
     assert forgotten.leaks == [(1, i, j) for i in range(2, 6) for j in (0, 1)] and forgotten.may_cache
 
 
@@ -100,14 +97,14 @@ def test_m3_leaks_planted_in_gpt2_are_found(kernel: str) -> None:
     """An off-by-one mask of one's own, and documents packed with nothing to keep them apart."""
     model = gpt2(kernel)
     ahead = torch.zeros(1, 1, 6, 6).masked_fill(~lookahead(1).dense(6), torch.finfo(torch.float32).min)
-    late = prove(model, IDS, causal(), call=lambda ids: hidden(model, input_ids=ids, attention_mask=ahead))
+    late = proved(model, IDS, causal(), attention_mask=ahead)
     assert late.leaks == [(b, i, j) for b in range(2) for i in range(6) for j in range(i + 1, min(i + 3, 6))]
     assert not late.may_cache
     packed = documents(torch.tensor([[0, 0, 1, 1, 1, 1]]))
-    joined = prove(model, IDS, causal() & packed, call=lambda ids: hidden(model, input_ids=ids))
+    joined = proved(model, IDS, causal() & packed)
     assert joined.leaks == [(b, i, j) for b in range(2) for i in range(2, 6) for j in (0, 1)]
     apart = torch.zeros(1, 1, 6, 6).masked_fill(~(causal() & packed).dense(6), torch.finfo(torch.float32).min)
-    right = prove(model, IDS, causal() & packed, call=lambda ids: hidden(model, input_ids=ids, attention_mask=apart))
+    right = proved(model, IDS, causal() & packed, attention_mask=apart)
     assert right.ok and right.missing == []
 
 
@@ -115,42 +112,22 @@ def test_m3_leaks_planted_in_gpt2_are_found(kernel: str) -> None:
 def test_t5_encoder_decoder_and_what_the_decoder_reads_of_the_source(kernel: str) -> None:
     model = t5(kernel)
     mask = REAL.long()
-    encoder = prove(
-        model,
-        IDS,
-        padding(REAL),
-        call=lambda ids: hidden(model.get_submodule("encoder"), input_ids=ids, attention_mask=mask),
-        real=REAL,
-    )
+    encoder = proved(model.get_submodule("encoder"), IDS, padding(REAL), real=REAL, attention_mask=mask)
     assert encoder.ok and encoder.missing == []
-    decoder = prove(
-        model,
-        TARGET,
-        causal(),
-        call=lambda ids: hidden(model, input_ids=IDS, attention_mask=mask, decoder_input_ids=ids),
-    )
+    read = {"input_ids": IDS, "attention_mask": mask}
+    decoder = prove(model, TARGET, causal(), call=lambda ids: hidden(model, decoder_input_ids=ids, **read))
     assert decoder.ok and decoder.missing == [] and decoder.may_cache
-
-    def source(ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        return hidden(model, input_ids=ids, attention_mask=attention_mask, decoder_input_ids=TARGET)
-
-    right = prove(model, IDS, padding(REAL), call=lambda ids: source(ids, mask), real=REAL, cross=True)
+    right = proved(model, IDS, padding(REAL), real=REAL, cross=True, attention_mask=mask, decoder_input_ids=TARGET)
     assert torch.equal(right.measured, REAL[:, None].expand(2, 4, 6)) and right.ok
-    forgotten = prove(model, IDS, padding(REAL), call=lambda ids: source(ids, None), real=REAL, cross=True)
+    forgotten = proved(model, IDS, padding(REAL), real=REAL, cross=True, decoder_input_ids=TARGET)
     assert forgotten.leaks == [(1, i, j) for i in range(4) for j in (4, 5)]
 
 
 def test_t5_source_copied_as_target() -> None:
     """Encoder and decoder read equal ids with tied weights; only the encoder's are the input."""
     model = t5("sdpa")
-    proof = prove(
-        model,
-        IDS,
-        padding(REAL),
-        call=lambda ids: hidden(model, input_ids=ids, attention_mask=REAL.long(), decoder_input_ids=IDS),
-        real=REAL,
-        cross=True,
-    )
+    read = {"attention_mask": REAL.long(), "decoder_input_ids": IDS}
+    proof = proved(model, IDS, padding(REAL), real=REAL, cross=True, **read)
     assert proof.ok and proof.missing == []
 
 

@@ -20,15 +20,8 @@ from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq
 from atento.networks.vocabulary import cross_entropy
 
 pytestmark = pytest.mark.parity
-CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq",
-    vocab_size=11,
-    d_model=6,
-    n_heads=1,
-    n_layers=2,
-    dropout=0.0,
-    ids=SpecialIds(pad=0),
-)
+SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 6, "n_heads": 1, "n_layers": 2, "dropout": 0.0}
+CONFIG = NetworkConfig("recurrent-seq2seq", **SIZES, ids=SpecialIds(pad=0))
 CELL_NAMES: tuple[CellName, ...] = ("lstm", "gru", "rnn")
 TORCH_CELLS: dict[type, type] = {nn.LSTM: nn.LSTMCell, nn.GRU: nn.GRUCell, nn.RNN: nn.RNNCell}
 ROWS = [[5, 6, 7, 8, 3], [9, 4, 3], [10, 3], [3]]

@@ -115,9 +115,8 @@ def test_samples_follow_the_generators_distribution_and_its_randomness() -> None
 
 def test_a_generator_shares_the_embedding_and_scales_its_layers() -> None:
     heads = (HeadConfig("generator", size=0.25), HeadConfig("replaced-token", hidden=True))
-    network = build_network(
-        NetworkConfig("encoder", vocab_size=V, d_model=32, d_ff=64, n_heads=8, n_layers=2, heads=heads)
-    )
+    config = NetworkConfig("encoder", vocab_size=V, d_model=32, d_ff=64, n_heads=8, n_layers=2, heads=heads)
+    network = build_network(config)
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     tables = [name for name, shape in shapes.items() if V in shape and len(shape) == 2]
     assert tables == ["embedding.weight"]

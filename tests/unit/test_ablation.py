@@ -34,10 +34,8 @@ def test_a15_an_ablated_head_adds_nothing_to_the_output() -> None:
     with ablate(attention, "encoder", 0, 1):
         got, _ = attention(x)
     weights = attention.head_weights()
-    q, k, v = (
-        x[0] @ weights[role][0] + attention.input.bias.view(3, 2, 4)[n, 0]
-        for n, role in enumerate(("query", "key", "value"))
-    )
+    biases = zip(("query", "key", "value"), attention.input.bias.view(3, 2, 4)[:, 0])
+    q, k, v = (x[0] @ weights[role][0] + bias for role, bias in biases)
     expected = torch.softmax(q @ k.T / 2, dim=-1) @ v @ weights["output"][0] + attention.output.bias
     torch.testing.assert_close(got[0], expected, rtol=0, atol=1e-6)
 

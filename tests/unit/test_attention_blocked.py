@@ -9,8 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from atento.attention import attend, attention_weights, query_blocks
 from atento.attention.algebra import count
@@ -34,6 +32,8 @@ from atento.attention.masks import (
 )
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from tensors import Largest
+from tensors import normal as some
 
 B, H, S, K = 2, 2, 37, 4
 LENGTHS = [S, 21, 45]  # as many queries as keys, fewer (the last ones of a cache), more (the first see what few may)
@@ -42,10 +42,6 @@ CPU = torch.device("cpu")
 
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def some(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64).to(dtype)
 
 
 def chance(*shape: int, seed: int = 0) -> Tensor:
@@ -91,8 +87,8 @@ SCHEMES: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.fixture(autouse=True)
-def short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strips of 16 queries, the fewest there are: every case here takes several, the last one ragged."""
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 16 queries, the fewest there are: every case here takes several, the last one ragged."""
     monkeypatch.setattr(query_blocks, "_PART_SCORES", 1)
 
 
@@ -113,8 +109,7 @@ def run(
     dropout: float = 0.0,
 ) -> dict[str, Tensor]:
     """The output, and the gradients of everything that has one, by name."""
-    leaves = {"q": some(B, H, t, K, dtype=dtype), "k": some(B, H, S, K, seed=1, dtype=dtype)}
-    leaves["v"] = some(B, H, S, K, seed=2, dtype=dtype)
+    leaves = {name: some(B, H, n, K, seed=seed, dtype=dtype) for seed, (name, n) in enumerate(zip("qkv", (t, S, S)))}
     if bias is not None:
         leaves["bias"] = bias.to(dtype, copy=True)
     for leaf in leaves.values():
@@ -145,7 +140,7 @@ def assert_equal(mask: Mask | Tensor | LoweredMask | None, t: int = S, *, atol: 
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("name", MASKS)
 def test_a19_equals_the_plain_equation_for_every_mask(name: str, t: int) -> None:
-    """Outputs and gradients, float64 1e-10 and float32 1e-5, strip by strip."""
+    """Outputs and gradients, float64 1e-10 and float32 1e-5, block by block."""
     assert_equal(MASKS[name], t)
     assert_equal(MASKS[name], t, atol=1e-5, dtype=torch.float32)
 
@@ -159,7 +154,7 @@ def test_a19_equals_the_plain_equation_for_tensors_as_masks(shape: tuple[int, ..
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("name", MASKS)
 def test_a19_with_a_bias_relative_positions_and_dropout_at_once(name: str, t: int) -> None:
-    """All that a strip must cut out at its own queries and keys, and the gradients of all that is learned."""
+    """All that a block must cut out at its own queries and keys, and the gradients of all that is learned."""
     assert_equal(MASKS[name], t, bias=some(1, H, t, S, seed=6), schemes=("T5", "Shaw"), dropout=0.25)
 
 
@@ -182,7 +177,7 @@ def test_b_places_that_differ_by_row(name: str, scheme: str) -> None:
 @pytest.mark.parametrize("of_queries", [True, False])
 @pytest.mark.parametrize("name", ["none", "causal", "window and global tokens", "squares", "documents"])
 def test_a19_a_bias_of_any_shape_and_its_gradient(name: str, of_queries: bool, shape: tuple[int, ...]) -> None:
-    """(B|1,H|1,T|1,S), and (T,S) alone: a part that strips share sums what they give."""
+    """(B|1,H|1,T|1,S), and (T,S) alone: a part that blocks share sums what they give."""
     assert_equal(MASKS[name], bias=some(*shape, S if of_queries else 1, S, seed=7))
 
 
@@ -216,7 +211,7 @@ def test_a19_dropout_without_randomness_draws_from_pytorch_once() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a19_rows_that_see_nothing_are_zero_with_finite_gradients(dropout: float) -> None:
-    """A whole row of the batch, whole strips, and single queries within a strip; never NaN."""
+    """A whole row of the batch, whole blocks, and single queries within a block; never NaN."""
     lone = predicate(lambda b, h, q, k: q % 5 != 0, "not every fifth") & window(2, 2)
     nothing = predicate(lambda b, h, q, k: k < 0, "nothing")
     for mask in (lone, documents(PACKED), padding(torch.tensor([0, S])) & lone, nothing, documents(PACKED * 0 - 1)):
@@ -250,14 +245,10 @@ def test_a19_any_shape_grouped_heads_and_any_mask(b: int, heads: tuple[int, int]
 
 @pytest.mark.parametrize(
     ("scheme", "mask"),
-    [
-        ("T5", causal()),
-        ("Shaw", window(1, 1) | global_tokens([17])),
-        ("T5", documents(torch.tensor([[0] * 17 + [1]]))),
-    ],
+    [("T5", causal()), ("Shaw", window(1, 1) | global_tokens([17])), ("T5", documents(torch.tensor([[0] * 17 + [1]])))],
 )
 def test_a19_gradients_equal_finite_differences(scheme: str, mask: Mask) -> None:
-    """Of queries, keys, values, bias and what the scheme learns; two strips of 16 and 2."""
+    """Of queries, keys, values, bias and what the scheme learns; two blocks of 16 and 2."""
     torch.manual_seed(0)
     module: nn.Module = {"T5": T5Bias(1, 4, 8), "Shaw": Shaw(2, 2)}[scheme].double()
     inputs = [some(1, 1, 18, 2, seed=seed).requires_grad_() for seed in range(3)]
@@ -269,19 +260,6 @@ def test_a19_gradients_equal_finite_differences(scheme: str, mask: Mask) -> None
         return attend(q, k, v, mask=mask, bias=bias, relative=relative, **options)
 
     assert torch.autograd.gradcheck(call, (*inputs, *module.parameters()), fast_mode=True)
-
-
-def test_a19_a_table_shared_by_two_schemes_gets_its_gradient_once() -> None:
-    """The same scheme twice, as two gated halves of the heads would have it."""
-    (scheme,) = made(("T5",), torch.float64)
-    both = (scheme, Gated(scheme, H, (1,), learned=False))
-    relative = RelativeTerms(both, QueryKeyPositions.arange(S, S))  # type: ignore[arg-type]
-    q = some(B, H, S, K)
-    grads: list[Tensor] = []
-    for kernel in ("plain", "blocked"):
-        out = attend(q, q, q, relative=relative, kernel=kernel)
-        grads += torch.autograd.grad(out.sin().sum(), list(scheme.parameters()))
-    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
 
 
 def test_a19_what_asks_for_no_gradient_gets_none() -> None:
@@ -301,8 +279,8 @@ def test_a19_what_asks_for_no_gradient_gets_none() -> None:
         assert not attend(q, k, v, mask=causal(), kernel="blocked").requires_grad
 
 
-def test_a19_sums_over_many_strips_keep_sixteen_bits_right() -> None:
-    """8,192 queries look evenly at 8 keys, so each value's gradient is 1,024, in steps of 2 a strip: bfloat16 counts
+def test_a19_sums_over_many_blocks_keep_sixteen_bits_right() -> None:
+    """8,192 queries look evenly at 8 keys, so each value's gradient is 1,024, in steps of 2 a block: bfloat16 counts
     by 2 no further than 512."""
     q, k = torch.zeros(1, 1, 8192, 2, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 2, dtype=torch.bfloat16)
     v, bias = torch.ones_like(k).requires_grad_(), torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16)
@@ -320,72 +298,45 @@ def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
         assert {"allowed", "bias", "empty"} <= vars(lowered).keys()
 
 
-def strips_of(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) -> list[Any]:
-    lowered = lower(mask, t, s, CPU)
-    return list(
-        query_blocks.query_blocks(query_blocks.QueryBlockCall(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads)
-    )
+def blocks_of(mask: Mask | None, n: int, batch: int = 1, n_heads: int = 1) -> list[query_blocks.QueryBlock]:
+    call = query_blocks.QueryBlockCall(lower(mask, n, n, CPU), None, 1.0, 0.0, 0, (n, n))
+    return list(query_blocks.query_blocks(call, batch, n_heads))
 
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("size", [1, 1 << 10, 1 << 14])
-def test_a19_strips_cover_every_query_that_sees_something_once(
-    name: str, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a19_blocks_cover_what_sees_something_once(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_blocks, "_PART_SCORES", size)
     mask = MASKS[name]
-    found = strips_of(mask, S, S, B, H)
-    assert all(count(strip.keys) > 0 for strip in found)
+    found = blocks_of(mask, S, B, H)
+    assert all(count(block.keys) > 0 for block in found)
     sees = torch.ones(B, S).bool() if mask is None else mask.dense(S).expand(B, H, S, S).any(-1).any(1)
     for row in range(B):
-        own = [strip.queries for strip in found if strip.row in (None, row)]
+        own = [block.queries for block in found if block.row in (None, row)]
         assert all(one.stop <= two.start for one, two in pairwise(own))
-        covered = {query for strip in own for query in range(strip.start, strip.stop)}
+        covered = {query for queries in own for query in range(queries.start, queries.stop)}
         assert {query for query in range(S) if sees[row, query]} <= covered
 
 
 def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores made for 4,096 positions: half for causal, little for a window or packed texts; strips stay small."""
+    """Scores made for 4,096 positions: half for causal, little for a window or packed texts; blocks stay small."""
     monkeypatch.setattr(query_blocks, "_PART_SCORES", 1 << 16)
     n = 4096
     packed = documents(torch.arange(n).view(1, -1) // 128)
     kept = blocks(torch.eye(n // 64).bool(), 64)
-    most = {
-        None: 1.0,
-        causal(): 0.52,
-        window(64, 64): 0.2,
-        packed: 0.2,
-        kept: 0.2,
-        window(9, 9) | global_tokens(1): 0.2,
-    }
-    for mask, share in most.items():
-        scores = [(s.queries.stop - s.queries.start) * count(s.keys) for s in strips_of(mask, n, n)]
+    narrow = dict.fromkeys((window(64, 64), packed, kept, window(9, 9) | global_tokens(1)), 0.2)
+    for mask, share in ({None: 1.0, causal(): 0.52} | narrow).items():
+        scores = [(block.queries.stop - block.queries.start) * count(block.keys) for block in blocks_of(mask, n)]
         assert sum(scores) <= share * n * n, mask
         assert max(scores) <= 4 << 16, mask
 
 
-class Largest(TorchDispatchMode):
-    """The largest memory that one tensor of any operation stands on, in bytes; views count what they look at."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        self.bytes = max([self.bytes, *(leaf.untyped_storage().nbytes() for leaf in made)])
-        return out
-
-
 @pytest.mark.parametrize(
-    "mask",
-    [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(1024).view(1, -1) // 150)],
-    ids=repr,
+    "mask", [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(1024).view(1, -1) // 150)], ids=repr
 )
 def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1,024 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
-    of one head, a small multiple of a strip; the plain equation makes the square."""
+    of one head, a small multiple of a block; the plain equation makes the square."""
     n, size = 1024, 1 << 14
     monkeypatch.setattr(query_blocks, "_PART_SCORES", size)
     largest = {}
@@ -397,13 +348,12 @@ def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch)
             out.sum().backward()
         assert q.grad is not None and bool((q.grad != 0).any())
         largest[kernel] = seen.bytes
-    strip = max(4 * size, 16 * H * n)  # scores
-    assert largest["blocked"] <= 8 * strip < n * n  # an integer of 8 bytes is the widest thing kept of a pair
+    block = max(4 * size, 16 * H * n)  # scores
+    assert largest["blocked"] <= 8 * block < n * n  # an integer of 8 bytes is the widest thing kept of a pair
     assert largest["plain"] >= 4 * H * n * n
 
 
 def test_a19_a_value_bias_is_refused() -> None:
     q = some(1, 1, 3, 2)
-    message = "the blocked kernel does not support `value_bias`; use kernel='plain'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="the blocked kernel does not support `value_bias`; use kernel='plain'"):
         attend(q, q, q, value_bias=some(3, 3, 2), kernel="blocked")

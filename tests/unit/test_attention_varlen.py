@@ -1,5 +1,7 @@
 """Attention without padding: packed into one long row, it equals the plain equation, gradients too (A3, A19, E1)."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -61,16 +63,17 @@ def test_keys_of_another_length() -> None:
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("mask", [window(1, 1), lookahead(1), documents(IDS) | causal(), ~documents(IDS)])
-def test_masks_that_it_does_not_know_are_refused(mask: Mask) -> None:
-    with pytest.raises(ValueError, match="variable-length attention supports documents"):
-        attend(*qkv(), mask=mask, kernel="varlen")
+KNOWS, TAKES = "variable-length attention supports documents", "variable-length attention takes a mask alone"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    *(({"mask": m}, KNOWS) for m in (window(1, 1), lookahead(1), documents(IDS) | causal(), ~documents(IDS))),
+    *(({"dropout": 0.5}, TAKES), ({"bias": torch.zeros(1, 1, L, L)}, TAKES)),
+]
 
 
-@pytest.mark.parametrize("extra", [{"dropout": 0.5}, {"bias": torch.zeros(1, 1, L, L)}])
-def test_what_it_cannot_add_or_drop_is_refused(extra: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="variable-length attention takes a mask alone"):
-        attend(*qkv(), kernel="varlen", **extra)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_what_it_does_not_know_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        attend(*qkv(), kernel="varlen", **options)
 
 
 def test_packed_sequences_leave_out_padding() -> None:

@@ -1,6 +1,7 @@
 """The conditional random field beside brute force over all sequences: sums, marginals, Viterbi, gradients (G4)."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -62,9 +63,7 @@ lengths_and_seeds = given(case=st.sampled_from(CASES), length=st.integers(1, 4),
 
 @settings(max_examples=25, deadline=None)
 @lengths_and_seeds
-def test_probabilities_are_those_of_all_sequences(
-    case: tuple[tuple[str, ...], str | None], length: int, seed: int
-) -> None:
+def test_probabilities_are_those_of_all_sequences(case: Any, length: int, seed: int) -> None:
     """Log-likelihood by the forward algorithm, marginals by forward and backward, and Viterbi: each by brute force."""
     chain = chain_of(*case, seed)
     scores = 3 * torch.randn(length, len(case[0]), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -106,13 +105,9 @@ def test_float32_agrees_with_brute_force_also_where_scores_are_large() -> None:
     assert found.dtype == torch.float32
     assert float(found.sum()) == pytest.approx(float(shares.max().log()), abs=1e-5)
     long = 5 * torch.randn(1, 400, 5, generator=torch.Generator().manual_seed(2))  # log Z of some thousands
-    exact = Chain(*(part.double() for part in chain))
-    best = torch.tensor(best_tags(long, [400], chain))
-    one, two = (
-        float(tag_log_probs(part, torch.tensor([400]), best, own).sum())
-        for part, own in ((long, chain), (long.double(), exact))
-    )
-    assert one == pytest.approx(two, abs=1e-3)
+    best, length = torch.tensor(best_tags(long, [400], chain)), torch.tensor([400])
+    wide = tag_log_probs(long.double(), length, best, Chain(*(part.double() for part in chain)))
+    assert float(tag_log_probs(long, length, best, chain).sum()) == pytest.approx(float(wide.sum()), abs=1e-3)
 
 
 @settings(max_examples=20, deadline=None)
@@ -131,9 +126,8 @@ def test_rows_do_not_depend_on_their_company_or_on_padding(lengths: list[int], s
         assert found[row] == best_tags(alone, [length], chain)[0] and len(found[row]) == length
         assert not illegal([BIOES[tag] for tag in found[row]], "BIOES")
         torch.testing.assert_close(marginals[row, :length], log_marginals(alone, of_one, chain)[0])
-        torch.testing.assert_close(
-            factors[row, :length], tag_log_probs(alone, of_one, tags[row : row + 1, :length], chain)[0]
-        )
+        expected = tag_log_probs(alone, of_one, tags[row : row + 1, :length], chain)[0]
+        torch.testing.assert_close(factors[row, :length], expected)
 
 
 def test_gradients_are_those_of_finite_differences_and_never_nan() -> None:
@@ -178,18 +172,22 @@ def batch_of(labels: list[list[int]], whole: list[bool] | None = None) -> Batch:
     return Batch({"ids": ids, "token_mask": torch.ones_like(ids, dtype=torch.bool)}, {"tagging": tags}, extras=extras)
 
 
+def crf_of(network: Network) -> CRFHead:
+    head = network.heads["tagging"]
+    assert isinstance(head, CRFHead)
+    return head
+
+
 def test_the_loss_reads_each_word_at_its_first_piece() -> None:
     """-1 is a further piece, a special token or padding; a row without a word, and a batch of such rows, give 0."""
     network = tagger()
-    head = network.heads["tagging"]
-    assert isinstance(head, CRFHead)
     batch = batch_of([[-1, 4, 1, -1, 3, -1], [0, -1, 2, 4, -1, -1], [-1] * 6])
     loss, nll = losses(network, batch, Call())["tagging"]
     with torch.no_grad():
         logits = network.read("tagging", network(**batch.inputs), batch.inputs["token_mask"])
         expected = 0.0
         for row, places, tags in ((0, [1, 2, 4], (4, 1, 3)), (1, [0, 2, 3], (0, 2, 4))):
-            sequences, shares = every(logits[row, places].double(), head.chain(torch.float64))
+            sequences, shares = every(logits[row, places].double(), crf_of(network).chain(torch.float64))
             expected -= float(shares[sequences.index(tags)].log())
     assert float(loss.detach()) == float(nll) == pytest.approx(expected, abs=1e-5) and batch.counts() == {"tagging": 6}
     assert float(losses(network, batch_of([[-1] * 6]), Call())["tagging"][1]) == 0.0
@@ -198,27 +196,20 @@ def test_the_loss_reads_each_word_at_its_first_piece() -> None:
 def test_the_last_tag_of_a_sentence_that_is_cut_is_not_its_end() -> None:
     """B-X may not end a sentence in BIOES, but one that is cut may end there."""
     network = tagger(labels=BIOES)
-    cut, whole = ([[3, 0]], [False]), ([[3, 0]], [True])
-    assert float(losses(network, batch_of(*cut), Call())["tagging"][1]) < 100
-    assert float(losses(network, batch_of(*whole), Call())["tagging"][1]) > 1e5
+    cut, whole = (float(losses(network, batch_of([[3, 0]], [ends]), Call())["tagging"][1]) for ends in (False, True))
+    assert cut < 100 and whole > 1e5
 
 
 def test_what_the_loss_does_with_other_options() -> None:
     network, batch = tagger(), batch_of([[4, 1, 3, 4], [0, 2, 4, -1]])
     plain = losses(network, batch, Call())["tagging"]
     # a teacher of the same marginals: the soft loss is 0, so that half of the loss is left
-    head = network.heads["tagging"]
-    assert isinstance(head, CRFHead)
     labels, lengths = batch.labels["tagging"], torch.tensor([4, 3])
     with torch.no_grad():
         logits = network.read("tagging", network(**batch.inputs), batch.inputs["token_mask"])
-        own = log_marginals(logits, lengths, head.chain())[labels >= 0].unsqueeze(1)  # (n,1,C)
-    taught = Batch(
-        batch.inputs,
-        batch.labels,
-        extras={**batch.extras, "tagging teacher": own},
-        settings={"tagging teacher": Teaching(0.5, 1.0, None)},
-    )
+        own = log_marginals(logits, lengths, crf_of(network).chain())[labels >= 0].unsqueeze(1)  # (n,1,C)
+    extras, settings = {**batch.extras, "tagging teacher": own}, {"tagging teacher": Teaching(0.5, 1.0, None)}
+    taught = Batch(batch.inputs, batch.labels, extras=extras, settings=settings)
     loss, nll = losses(network, taught, Call())["tagging"]
     assert float(loss.detach()) == pytest.approx(float(plain[0].detach()) / 2, abs=1e-4)
     assert float(nll) == pytest.approx(float(plain[1]))

@@ -45,6 +45,8 @@ from test_attention_varlen import MASKS as VARLEN_MASKS
 from test_attention_varlen import outcome, qkv
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
+Patch = pytest.MonkeyPatch
+
 
 @pytest.fixture
 def twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -96,9 +98,7 @@ def test_dropout_of_attention_on_a_gpu_is_a_function_of_its_key(twin: None) -> N
 
 @pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 0.0), (0.1, 2.0)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_loss_on_a_gpu_over_words_that_do_not_fill_its_rows(
-    has_bias: bool, smoothing: float, r_drop: float, twin: None
-) -> None:
+def test_loss_on_a_gpu_of_words_that_fill_no_row(has_bias: bool, smoothing: float, r_drop: float, twin: None) -> None:
     """37 words are computed as 64, of which 27 have no probability and no gradient."""
     g = torch.Generator().manual_seed(3)
     hidden, weight, bias = (torch.randn(*size, generator=g) for size in ((2, 11, 8), (37, 8), (37,)))
@@ -132,9 +132,7 @@ def varlen_attn(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_
 
 
 @pytest.mark.parametrize("name", VARLEN_MASKS)
-def test_variable_length_attention_is_given_what_pytorchs_kernel_takes(
-    name: str, twin: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_varlen_is_given_what_pytorchs_kernel_takes(name: str, twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.nn.attention import varlen
 
     real = inspect.signature(varlen.varlen_attn)
@@ -147,10 +145,8 @@ def test_variable_length_attention_is_given_what_pytorchs_kernel_takes(
         torch.testing.assert_close(got.cpu(), plain, rtol=0, atol=1e-5)
 
 
-ALL = {
-    name: (ENCODER_DECODERS | DECODERS)[name]
-    for name in ("transformer", "t5", "rotary, grouped heads", "llama", "alibi")
-}
+NAMES = ("transformer", "t5", "rotary, grouped heads", "llama", "alibi")
+ALL = {name: (ENCODER_DECODERS | DECODERS)[name] for name in NAMES}
 STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2), Beam(2, n_best=2)))]
 
 
@@ -186,11 +182,9 @@ def test_a_graph_is_captured_once_for_each_memory(precision: Any, twin: None) ->
 
 
 HEADS = (HeadConfig("masked-language-model"),)
-NETWORKS = {
-    "encoder-decoder": NetworkConfig(**SIZES | {"dropout": 0.1}),
-    "decoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="decoder"),
-    "encoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="encoder", heads=HEADS),
-}
+DROPS = SIZES | {"dropout": 0.1}
+NETWORKS = {"encoder-decoder": NetworkConfig(**DROPS), "decoder": NetworkConfig(**DROPS, architecture="decoder")}
+NETWORKS["encoder"] = NetworkConfig(**DROPS, architecture="encoder", heads=HEADS)
 
 
 def batch_for(name: str) -> Batch:
@@ -230,9 +224,7 @@ def test_updates_on_a_gpu_are_those_of_the_cpu(name: str, precision: str, twin: 
     assert losses[1] == pytest.approx(losses[0], rel=1e-5 if precision == "float32" else 1e-2)
 
 
-def test_a_run_that_begins_on_a_gpu_keeps_its_parts_on_a_cpu(
-    tmp_path: Path, twin: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_from_a_gpu_keeps_its_parts_on_a_cpu(tmp_path: Path, twin: None, monkeypatch: Patch) -> None:
     """Its updates are single parts of 5,000 tokens, so they draw other masks of dropout than those of 2,048."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -350,14 +342,8 @@ def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
     assert model.search_function() is model.search_function()
     assert isinstance(model.step_function(), PlainStepFunction)
     assert on_cpu.search_function() is on_cpu.step_function()
-    many: list[dict[str, Any]] = [
-        {"greedy": True},
-        {"sample": True, "seed": 3},
-        {"exact": True, "exact_limit": 60},
-        {"beam": 3, "n_best": 2},
-        {"draft": "ngrams", "greedy": True},
-        {"glossary": {"cat": "gata"}, "beam": 2},
-    ]
+    many: list[dict[str, Any]] = [{"greedy": True}, {"sample": True, "seed": 3}, {"exact": True, "exact_limit": 60}]
+    many += [{"beam": 3, "n_best": 2}, {"draft": "ngrams", "greedy": True}, {"glossary": {"cat": "gata"}, "beam": 2}]
     for options in many:
         assert model.translate(texts, **options) == on_cpu.translate(texts, **options), options
     with ablate(model.network, "encoder", 0, 0):
@@ -370,9 +356,7 @@ def _parts(said: str) -> tuple[str, list[float]]:
     return re.sub(r"\s+", " ", re.sub(number, "", said)), [float(each) for each in re.findall(number, said)]
 
 
-def test_memory_that_runs_out_on_a_gpu_is_given_back_and_the_update_is_cut(
-    twin: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_runs_out_on_a_gpu_is_given_back_and_the_update_is_cut(twin: None, monkeypatch: Patch) -> None:
     freed: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(gc, "collect", lambda: freed.append("objects"))  # among those of all tests it takes seconds

@@ -1,9 +1,12 @@
 """Scores taken apart: parts sum to the score for every scheme, and each part is what it says it is (B13)."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from atento.attention import multihead
 from atento.attention.multihead import MultiHeadAttention
 from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
@@ -13,36 +16,21 @@ from atento.inspection.network_scores import score_parts
 from atento.networks import EncoderDecoder
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 8, 9], [4, 9, 5, 7, 6]]), torch.tensor([[2, 5, 6], [2, 8, 4]])
+P = PositionConfig
 SCHEMES = {
-    "sinusoidal": PositionConfig("sinusoidal"),
-    "learned": PositionConfig("learned"),
-    "rotary": PositionConfig("rotary"),
-    "shaw": PositionConfig("shaw", max_distance=2),
-    "t5": PositionConfig("t5"),
-    "alibi": PositionConfig("alibi"),
-    "matrix": PositionConfig("matrix"),
-    "disentangled": PositionConfig("disentangled", n_buckets=4, max_distance=6, norm=True),
-    "disentangled and rotary": (
-        PositionConfig("disentangled", n_buckets=0, max_distance=2, shared=False),
-        PositionConfig("rotary"),
-    ),
-    "none": PositionConfig("none"),
-    "sum": (
-        PositionConfig("sinusoidal"),
-        PositionConfig("rotary"),
-        PositionConfig("shaw"),
-        PositionConfig("t5", gate=True, heads=(1,)),
-    ),
-    "added in the layer too": (PositionConfig("sinusoidal"), PositionConfig("learned", layers=(0,))),
+    **{kind: P(kind) for kind in ("sinusoidal", "learned", "rotary", "t5", "alibi", "matrix", "none")},  # type: ignore[arg-type]
+    "shaw": P("shaw", max_distance=2),
+    "disentangled": P("disentangled", n_buckets=4, max_distance=6, norm=True),
+    "disentangled and rotary": (P("disentangled", n_buckets=0, max_distance=2, shared=False), P("rotary")),
+    "sum": (P("sinusoidal"), P("rotary"), P("shaw"), P("t5", gate=True, heads=(1,))),
+    "added in the layer too": (P("sinusoidal"), P("learned", layers=(0,))),
 }
 
 
 def make(positions: PositionConfig | tuple[PositionConfig, ...], **changes: object) -> EncoderDecoder:
     torch.manual_seed(1)
-    config = NetworkConfig(
-        vocab_size=11, d_model=12, d_ff=20, n_heads=2, n_layers=2, dropout=0.0, positions=positions, **changes
-    )
-    network = EncoderDecoder(config).double().eval()
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+    network = EncoderDecoder(NetworkConfig(**sizes, positions=positions, **changes)).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(0.2, 0.6)  # biases and norms too
@@ -51,8 +39,6 @@ def make(positions: PositionConfig | tuple[PositionConfig, ...], **changes: obje
 
 def true_scores(network: EncoderDecoder, kind: str, layer: int) -> Tensor:
     """What the kernel is given, recorded at its door: the scores by the plain equation."""
-    import atento.attention.multihead as multihead
-
     found: list[Tensor] = []
     stack = network.encoder if kind == "encoder" else network.decoder
     wanted = stack.blocks[layer].self_attention
@@ -82,17 +68,17 @@ def true_scores(network: EncoderDecoder, kind: str, layer: int) -> Tensor:
 @pytest.mark.parametrize(("kind", "layer"), [("encoder", 0), ("decoder", 0), ("encoder", 1)])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_b13_parts_sum_to_the_score(name: str, kind: str, layer: int, norm: str) -> None:
-    network = make(SCHEMES[name], norm=norm)
+    check_sum(make(SCHEMES[name], norm=norm), kind, layer)
+
+
+def check_sum(network: EncoderDecoder, kind: str, layer: int) -> None:
     parts = score_parts(network, kind, layer, lambda: network(SOURCE, TARGET))
     total = torch.stack(list(parts.values())).sum(dim=0)
     torch.testing.assert_close(total, true_scores(network, kind, layer), rtol=0, atol=1e-6)
 
 
 def test_b13_grouped_heads_sum_too() -> None:
-    network = make(SCHEMES["sum"], attention={"n_kv_heads": 1})
-    parts = score_parts(network, "encoder", 0, lambda: network(SOURCE, TARGET))
-    total = torch.stack(list(parts.values())).sum(dim=0)
-    torch.testing.assert_close(total, true_scores(network, "encoder", 0), rtol=0, atol=1e-6)
+    check_sum(make(SCHEMES["sum"], attention={"n_kv_heads": 1}), "encoder", 0)
 
 
 def test_b13_names_of_the_parts() -> None:
@@ -166,9 +152,7 @@ def test_b13_parts_over_words_sum_to_the_words_scores() -> None:
     torch.testing.assert_close(one_each["content-content"], parts["content-content"])
     some = parts_by_word({"content": torch.ones(1, 1, 2, 3)}, [0, 0], [None, 0, 1])["content"]
     assert some.tolist() == [[[[2.0, 2.0]]]]
-    with pytest.raises(
-        ValueError, match=r"each token must have a word or None: got 4 and 4 for scores of shape \(2, 2, 5, 5\)"
-    ):
+    with pytest.raises(ValueError, match=r"a word or None: got 4 and 4 for scores of shape \(2, 2, 5, 5\)"):
         parts_by_word(parts, words[:4])
     with pytest.raises(ValueError, match="words must be numbered from 0, or None: got -1"):
         parts_by_word(parts, [0, 1, 1, 2, -1])

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from atento.attention import attend, observe, query_blocks
 from atento.attention.dropout import Randomness
-from atento.attention.masks import Mask, causal, padding, window
+from atento.attention.masks import causal, padding, window
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
 from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
@@ -19,7 +18,8 @@ from atento.config.sections.network_parts import ConvolutionConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.inference.fast_state import why_not_fast
 from atento.inspection.decompose import decompose
-from atento.networks import Encoder
+from atento.networks import Decoder, Encoder
+from tensors import normal
 
 B, H, L, D, K = 2, 2, 37, 12, 6
 
@@ -39,15 +39,11 @@ def terms(scheme: Disentangled, length: int = L) -> PositionTerms:
     return PositionTerms((), RelativeTerms((scheme,), QueryKeyPositions.arange(length, length)))
 
 
-def vectors(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @pytest.mark.parametrize("n_buckets", [0, 8])
 @torch.no_grad()
 def test_every_score_is_the_sum_of_three_products(n_buckets: int) -> None:
     scheme, layer = scheme_and_layer(n_buckets=n_buckets, norm_eps=1e-7)
-    x, half = vectors(1, 9, D), n_buckets or 20
+    x, half = normal(1, 9, D, seed=1), n_buckets or 20
     parts = decompose(layer, x, position_terms=terms(scheme, 9))
     assert list(parts) == ["content", "content-to-position", "position-to-content"]
     total = torch.stack(list(parts.values())).sum(dim=0)
@@ -66,27 +62,17 @@ def test_every_score_is_the_sum_of_three_products(n_buckets: int) -> None:
                 torch.testing.assert_close(total[0, h, i, j], expected)
 
 
-MASKS: dict[str, Mask | None] = {
-    "none": None,
-    "causal": causal(),
-    "window": window(4, 2),
-    "padding": padding(torch.tensor([20, L])),
-}
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-@pytest.mark.parametrize("mask", MASKS)
-def test_the_blocked_kernel_and_its_gradients_are_those_of_the_plain_one(
-    mask: str, dropout: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("mask", [None, causal(), window(4, 2), padding(torch.tensor([20, L]))], ids=repr)
+def test_the_blocked_kernel_equals_the_plain_one(mask: Any, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_blocks, "_PART_SCORES", 1)  # strips of 16 queries
     results = {}
     for kernel in ("plain", "blocked"):
         scheme, layer = scheme_and_layer(norm_eps=1e-7)
         relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
-        q, k, v = (vectors(B, H, L, K, seed=n).requires_grad_() for n in range(3))
-        out = attend(q, k, v, mask=MASKS[mask], relative=relative, dropout=dropout, random=Randomness(3), kernel=kernel)
-        (out * vectors(*out.shape, seed=9)).sum().backward()
+        q, k, v = (normal(B, H, L, K, seed=n).requires_grad_() for n in range(3))
+        out = attend(q, k, v, mask=mask, relative=relative, dropout=dropout, random=Randomness(3), kernel=kernel)
+        (out * normal(*out.shape, seed=9)).sum().backward()
         assert layer.input.weight.grad is not None
         projections = layer.input.weight.grad[: 2 * H * K]
         results[kernel] = [out, q.grad, k.grad, v.grad, scheme.weight.grad, scheme.norm.weight.grad, projections]  # type: ignore[union-attr]
@@ -97,7 +83,7 @@ def test_the_blocked_kernel_and_its_gradients_are_those_of_the_plain_one(
 
 def test_the_fused_kernel_agrees_without_gradients() -> None:
     scheme, layer = scheme_and_layer()
-    q, k, v = (vectors(B, H, L, K, seed=n) for n in range(3))
+    q, k, v = (normal(B, H, L, K, seed=n) for n in range(3))
     with torch.no_grad():
         relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
         outs = [attend(q, k, v, relative=relative, kernel=kernel) for kernel in ("plain", "fused")]
@@ -122,10 +108,8 @@ def test_observed_weights_are_those_of_the_layer() -> None:
 def encoder(**changes: Any) -> Encoder:
     torch.manual_seed(0)
     positions = PositionConfig("disentangled", n_buckets=4, max_distance=6, norm=True)
-    config = NetworkConfig(
-        architecture="encoder", vocab_size=11, d_model=12, d_ff=16, n_heads=2, n_layers=2, positions=positions
-    )
-    return Encoder(NetworkConfig(**{**vars(config), **changes}))
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2}
+    return Encoder(NetworkConfig("encoder", **sizes | {"positions": positions} | changes))
 
 
 def test_dropout_falls_on_the_vectors_anew_in_each_layer() -> None:
@@ -148,23 +132,9 @@ def test_layers_share_one_table_and_the_scale_counts_three_products() -> None:
 
 
 def test_the_fast_step_function_is_not_chosen() -> None:
-    from atento.networks import Decoder
-
-    config = NetworkConfig(
-        architecture="decoder",
-        vocab_size=11,
-        d_model=12,
-        d_ff=16,
-        n_heads=2,
-        n_layers=1,
-        positions=PositionConfig("disentangled"),
-    )
-    assert why_not_fast(Decoder(config)) == "disentangled positions"
-
-
-def test_buckets_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9"):
-        Disentangled(4, 8, 9)
+    sizes = {"vocab_size": 11, "d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 1}
+    decoder = Decoder(NetworkConfig("decoder", **sizes, positions=PositionConfig("disentangled")))  # type: ignore[arg-type]
+    assert why_not_fast(decoder) == "disentangled positions"
 
 
 @torch.no_grad()
@@ -176,15 +146,16 @@ def test_the_convolution_reads_neighbours_and_no_padding() -> None:
     x = network.inputs(network.embedding(ids[:, :4]))
     part = network.stack.convolution
     assert part is not None
-    silent = torch.zeros_like(x)
     weight, bias = part.conv.weight, part.conv.bias
     assert bias is not None
     sums = [sum(weight[:, :, 1 + d] @ x[0, i + d] for d in (-1, 0, 1) if 0 <= i + d < 4) + bias for i in range(4)]
     expected = part.norm(torch.nn.functional.gelu(torch.stack(sums)))
-    torch.testing.assert_close(part(x, silent, None)[0], expected)
+    torch.testing.assert_close(part(x, torch.zeros_like(x), None)[0], expected)
 
 
-def test_a_convolution_that_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9"):
+        Disentangled(4, 8, 9)
     with pytest.raises(RecipeError, match=r"`convolution.width` must be odd and at least 1: got 4"):
         ConvolutionConfig(4)
     with pytest.raises(RecipeError, match=r"`convolution.groups` must divide `d_model`: got 5 and 12"):

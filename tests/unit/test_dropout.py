@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.attention import dropout as dropout_module
-from atento.attention.dropout import (
-    Randomness,
-    add_dropout,
-    dropout,
-    dropout_mask,
-    fresh,
-    pair_dropout,
-    random_bytes,
-)
+from atento.attention.dropout import Randomness, add_dropout, dropout, dropout_mask, fresh, pair_dropout, random_bytes
 from atento.base.precision import threads
 from atento.base.splitmix import mix, mix_, mixed, signed
 
@@ -140,10 +132,8 @@ sizes = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(0, 12), st.i
 
 
 @given(sizes=sizes, data=st.data())
-def test_any_part_of_the_square_is_dropped_as_it_is_in_the_whole(
-    sizes: tuple[int, int, int, int], data: st.DataObject
-) -> None:
-    """Some queries, keys as a range or as numbers, all rows or one: so strips of any size see the same dropout."""
+def test_any_part_of_the_square_is_dropped_as_it_is_in_the_whole(sizes: tuple[int, ...], data: st.DataObject) -> None:
+    """Some queries, keys as a range or as numbers, all rows or one: so blocks of any size see the same dropout."""
     b, _, t, s = sizes
     whole = pair_dropout(torch.zeros(sizes), 0.5, 77)
     first, last = sorted(data.draw(st.tuples(st.integers(0, t), st.integers(0, t)), "queries"))
@@ -191,10 +181,8 @@ def test_gradients_are_the_mask() -> None:
     residual = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
     mask = dropout_mask(x.shape, 0.3, Randomness(2, 5).key(), x)
     upstream = torch.randn(50, 40, dtype=torch.float64)
-
     dropout(x, 0.3, Randomness(2, 5)).backward(upstream)
     assert bool((x.grad == mask * upstream).all())
-
     x.grad = None
     out = add_dropout(residual, x, 0.3, Randomness(2, 5))
     torch.testing.assert_close(out, residual + x * mask, rtol=0, atol=1e-14)

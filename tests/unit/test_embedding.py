@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +23,8 @@ def model() -> Model:
     tokenizer = Tokenizer.from_vocabulary("word", WORDS)
     torch.manual_seed(0)
     ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    config = presets.bert_tiny(
-        vocab_size=tokenizer.vocab_size,
-        d_model=8,
-        d_ff=12,
-        n_layers=3,
-        max_len=6,
-        ids=ids | {"start": tokenizer.bos_id},
-    )
+    sizes: dict[str, Any] = {"d_model": 8, "d_ff": 12, "n_layers": 3, "max_len": 6}
+    config = presets.bert_tiny(vocab_size=tokenizer.vocab_size, **sizes, ids=ids | {"start": tokenizer.bos_id})
     network = Encoder(config).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -86,9 +81,8 @@ def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:
     found = []
     for text in ("o gato pulou", "o gato corre"):
         ids, _ = model.tokenizer.with_specials(model.tokenizer.encode(text))
-        found.append(
-            model.network.features(torch.tensor([ids]), token_mask=torch.ones(1, len(ids), dtype=torch.bool))[0, place]
-        )
+        real = torch.ones(1, len(ids), dtype=torch.bool)
+        found.append(model.network.features(torch.tensor([ids]), token_mask=real)[0, place])
     assert float((found[0] - found[1]).abs().max()) > 1e-5
 
 
@@ -130,16 +124,14 @@ def test_g8_similarity_is_the_cosine(model: Model) -> None:
 
 
 def test_g8_errors(model: Model) -> None:
-    with pytest.raises(UsageError, match="unknown pooling 'meen'"):
-        model.embed("o gato", pooling="meen")
-    with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
-        model.embed("o gato", layer=3)
-    with pytest.raises(UsageError, match="unknown embedding option 'pool'"):
-        model.embed("o gato", pool="mean")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"pooling": "meen"}, "unknown pooling 'meen'"),
+        ({"layer": 3}, "`layer` must lie between -3 and 2: got 3"),
+        ({"pool": "mean"}, "unknown embedding option 'pool'"),
+        ({"layer": "x"}, r"options: embedding\.layer must be an integer: got 'x'"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(UsageError, match=message):
+            model.embed("o gato", **options)
     with pytest.raises(UsageError, match="a text must be a str: got int"):
         model.embed([3])  # type: ignore[list-item]
-
-
-def test_g8_settings_that_cannot_be_are_one_sentence(model: Model) -> None:
-    with pytest.raises(UsageError, match=r"options: embedding\.layer must be an integer: got 'x'"):
-        model.embed("o gato", layer="x")

@@ -35,13 +35,8 @@ print(json.dumps({"peak": kibibytes("VmHWM") - before, "parameters": parameters,
 
 
 def written(folder: Path, **sizes: int) -> Path:
-    config = presets.gpt2(
-        vocab_size=20000,
-        n_heads=8,
-        max_len=64,
-        ids=dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0),
-        **sizes,
-    )
+    ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
+    config = presets.gpt2(vocab_size=20000, n_heads=8, max_len=64, ids=ids, **sizes)
     torch.manual_seed(0)
     model = Model(build_network(config), None, {"name": "x", "network": asdict(config)}, None)
     return model.save(folder, layout="huggingface")
@@ -52,9 +47,8 @@ def test_c16_loading_takes_a_tenth_more_than_the_file_at_most(tmp_path: Path) ->
     """GPT-2's layout is the hardest: its matrices are turned round on the way, and heads stand stacked."""
     small = written(tmp_path / "small", d_model=8, d_ff=8, n_layers=1)
     large = written(tmp_path / "large", d_model=512, d_ff=2048, n_layers=12)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(large), str(small)], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", PROGRAM, str(large), str(small)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     size = (large / "model.safetensors").stat().st_size
     assert found["parameters"] * 4 == pytest.approx(size, rel=0.01)

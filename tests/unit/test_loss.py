@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -23,13 +24,11 @@ def cut(patch: pytest.MonkeyPatch, rows: int, strip: int = 2) -> None:
         patch.setattr(loss_module, name, value)
 
 
-def example(
-    n: int, vocab_size: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0
-) -> tuple[Tensor, ...]:
+def example(n: int, words: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, ...]:
     g = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(n, d, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
-    weight = torch.randn(vocab_size, d, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
-    return hidden, weight, torch.randint(vocab_size, (n,), generator=g)
+    sides = (torch.randn(rows, d, generator=g, dtype=torch.float64).to(dtype) for rows in (n, words))
+    hidden, weight = (side.requires_grad_() for side in sides)
+    return hidden, weight, torch.randint(words, (n,), generator=g)
 
 
 def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[Tensor]:
@@ -38,25 +37,19 @@ def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[
     return [loss.detach().double(), nll.detach().double(), *torch.autograd.grad(loss, [hidden, weight])]
 
 
+sizes = st.tuples(st.integers(1, 20), st.integers(1, 12))
+cuts = st.tuples(st.integers(1, 25), st.integers(1, 25))
+
+
 @settings(max_examples=30)
-@given(
-    n=st.integers(1, 20),
-    vocab_size=st.integers(1, 12),
-    rows=st.integers(1, 25),
-    strip=st.integers(1, 25),
-    smoothing=st.sampled_from(SMOOTHINGS),
-    seed=st.integers(0, 1000),
-)
-def test_e8_any_chunking_equals_the_equation(
-    n: int, vocab_size: int, rows: int, strip: int, smoothing: float, seed: int
-) -> None:
+@given(sizes, cuts, st.sampled_from(SMOOTHINGS), st.integers(0, 1000))
+def test_e8_any_chunking_equals_the_equation(sizes: Any, cuts: Any, smoothing: float, seed: int) -> None:
     """float64 1e-10, values and both gradients, wherever the boundaries of blocks and strips fall."""
     with pytest.MonkeyPatch.context() as patch:
-        cut(patch, rows, strip)
-        got = with_gradients(cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
-    expected = with_gradients(plain_cross_entropy, *example(n, vocab_size, seed=seed), smoothing=smoothing)
-    for one, other in zip(got, expected):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+        cut(patch, *cuts)
+        got = with_gradients(cross_entropy, *example(*sizes, seed=seed), smoothing=smoothing)
+    expected = with_gradients(plain_cross_entropy, *example(*sizes, seed=seed), smoothing=smoothing)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
@@ -69,8 +62,7 @@ def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pyt
         bias = torch.linspace(-2, 2, 11, dtype=torch.float64).requires_grad_()
         loss, nll = function(hidden, weight, targets, smoothing, bias)
         found.append([loss.double(), nll.double(), *torch.autograd.grad(loss, [hidden, weight, bias])])
-    for one, other in zip(*found):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
@@ -85,9 +77,8 @@ def test_e8_equals_pytorchs_cross_entropy(function: object, smoothing: float, mo
         smooth = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
         return smooth, F.cross_entropy(logits, targets, reduction="sum")
 
-    got = with_gradients(function, *inputs, smoothing=smoothing)
-    for one, other in zip(got, with_gradients(theirs, *inputs, smoothing=smoothing)):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    got, expected = (with_gradients(each, *inputs, smoothing=smoothing) for each in (function, theirs))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 def test_e8_value_and_gradient_by_hand() -> None:
@@ -150,7 +141,8 @@ def test_nothing_to_predict_costs_nothing() -> None:
     hidden, weight, targets = example(0, 5)
     loss, nll = cross_entropy(hidden, weight, targets, 0.1)
     loss.backward()
-    assert float(loss.detach()) == float(nll) == 0 and bool((weight.grad == 0).all()) and hidden.grad.shape == (0, 6)
+    assert float(loss.detach()) == float(nll) == 0 and hidden.grad.shape == (0, 6)
+    assert weight.grad.tolist() == [[0] * 6] * 5
 
 
 def test_a_target_outside_the_vocabulary_is_refused() -> None:
@@ -190,9 +182,7 @@ print(middle - start, peak() - middle)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [5, 64])
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_gradients_in_bfloat16_are_rounded_once(
-    rows: int, smoothing: float, factor: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_in_bfloat16_are_rounded_once(rows: int, smoothing: float, factor: float, monkeypatch: Any) -> None:
     """One block or several, which are summed in float32; the gradient of the loss is 1, or not."""
     cut(monkeypatch, rows)
     found = []
@@ -203,9 +193,3 @@ def test_gradients_in_bfloat16_are_rounded_once(
         found.append(torch.autograd.grad(loss * factor, [hidden, weight]))
     for got, right in zip(*found):
         assert float((got.double() - right).norm() / right.norm()) < 2**-7
-
-
-def test_no_targets_give_a_gradient_of_zeros() -> None:
-    hidden, weight, targets = example(0, 7)
-    loss, _ = cross_entropy(hidden, weight, targets, 0.1)
-    assert [x.abs().sum().item() for x in torch.autograd.grad(loss, [hidden, weight])] == [0, 0]

@@ -51,11 +51,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 IDS = torch.randint(5, V, (B, L), generator=torch.Generator().manual_seed(1))
 SHIFTED = F.pad(IDS[:, 1:], (0, 1), value=-1)
 CHOSEN = torch.where(torch.arange(L) % 4 == 1, IDS, -1)  # every fourth token, one in each span
-NEIGHBOURS = {
-    "span left": torch.zeros_like(IDS),
-    "span right": torch.ones_like(IDS),
-    "span position": torch.ones_like(IDS),
-}
+NEIGHBOURS = {f"span {name}": torch.full_like(IDS, n) for name, n in (("left", 0), ("right", 1), ("position", 1))}
 
 
 def encoder(*kinds: str) -> Network:
@@ -67,41 +63,24 @@ def words(architecture: str, **parts: Any) -> Network:
     return build_network(NetworkConfig(architecture, **SIZES | parts))  # type: ignore[arg-type]
 
 
+MLM = "masked-language-model"
+NEXT, PAIR = {"vocabulary": SHIFTED}, {"source_ids": IDS, "target_ids": IDS}
+SPANS, REPLACED = {"vocabulary": CHOSEN, "span-boundary": CHOSEN}, {"generator": CHOSEN, "replaced-token": IDS}
+WINDOW = {"ids": IDS, "token_mask": torch.ones_like(IDS, dtype=torch.bool)}
 CASES: dict[str, Any] = {
-    "causal": lambda: (build_network(NetworkConfig("decoder", **SIZES)), Batch({"ids": IDS}, {"vocabulary": SHIFTED})),
-    "causal, encoder": lambda: (
-        encoder("masked-language-model"),
-        Batch({"ids": IDS}, {"vocabulary": SHIFTED}, causal()),
-    ),
-    "prefix": lambda: (
-        encoder("masked-language-model"),
-        Batch({"ids": IDS}, {"vocabulary": SHIFTED}, prefix(torch.full((B,), 9))),
-    ),
-    "masked": lambda: (encoder("masked-language-model"), Batch({"ids": IDS}, {"vocabulary": CHOSEN})),
-    "span-boundary": lambda: (
-        encoder("masked-language-model", "span-boundary"),
-        Batch({"ids": IDS}, {"vocabulary": CHOSEN, "span-boundary": CHOSEN}, extras=NEIGHBOURS),
-    ),
-    "replaced-token": lambda: (
-        encoder("generator", "replaced-token"),
-        Batch({"ids": IDS}, {"generator": CHOSEN, "replaced-token": IDS}),
-    ),
-    "sequence-to-sequence": lambda: (
-        build_network(NetworkConfig("encoder-decoder", **SIZES)),
-        Batch({"source_ids": IDS, "target_ids": IDS}, {"vocabulary": SHIFTED}),
-    ),
-    "recurrent": lambda: (
-        build_network(NetworkConfig("recurrent-seq2seq", **SIZES)),
-        Batch({"source_ids": IDS, "target_ids": IDS}, {"vocabulary": SHIFTED}),
-    ),
+    "causal": lambda: (words("decoder"), Batch({"ids": IDS}, NEXT)),
+    "causal, encoder": lambda: (encoder(MLM), Batch({"ids": IDS}, NEXT, causal())),
+    "prefix": lambda: (encoder(MLM), Batch({"ids": IDS}, NEXT, prefix(torch.full((B,), 9)))),
+    "masked": lambda: (encoder(MLM), Batch({"ids": IDS}, {"vocabulary": CHOSEN})),
+    "span-boundary": lambda: (encoder(MLM, "span-boundary"), Batch({"ids": IDS}, SPANS, extras=NEIGHBOURS)),
+    "replaced-token": lambda: (encoder("generator", "replaced-token"), Batch({"ids": IDS}, REPLACED)),
+    "sequence-to-sequence": lambda: (words("encoder-decoder"), Batch(PAIR, NEXT)),
+    "recurrent": lambda: (words("recurrent-seq2seq"), Batch(PAIR, NEXT)),
     "bidirectional": lambda: (
         words("elmo", elmo=ELMoConfig(characters=None, d_cell=8)),
         word_batch(IDS, IDS, torch.full((B,), L)),
     ),
-    "window": lambda: (
-        words("cbow", cbow=CBOWConfig(negatives=0)),
-        Batch({"ids": IDS, "token_mask": torch.ones_like(IDS, dtype=torch.bool)}, {"window": IDS[:, 0]}),
-    ),
+    "window": lambda: (words("cbow", cbow=CBOWConfig(negatives=0)), Batch(WINDOW, {"window": IDS[:, 0]})),
 }
 
 

@@ -88,9 +88,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @pytest.mark.parametrize(("inner", "outer"), [(48, 32), (32, 48), (32, 32)])
 @pytest.mark.parametrize("bias", [False, True])
-def test_the_gradients_of_a_linear_map_are_autograds(
-    inner: int, outer: int, bias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_linear_maps_gradients(inner: int, outer: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multihead, "has_tiles", lambda: True)
     generator = torch.Generator().manual_seed(1)
     sizes = ((4, 80, inner), (outer, inner), (outer,))[: 3 if bias else 2]

@@ -31,12 +31,11 @@ def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, targe
     return out.detach()
 
 
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
+
+
 @settings(max_examples=20)
-@given(
-    cuts=st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted),
-    norm=st.sampled_from(["pre", "post"]),
-    padded=st.booleans(),
-)
+@given(cuts=some_cuts, norm=st.sampled_from(["pre", "post"]), padded=st.booleans())
 def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], norm: str, padded: bool) -> None:
     """One token at a time, a prefix first, or several at once; the source padded or not."""
     network, real = make(norm), REAL if padded else None
@@ -54,11 +53,8 @@ def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], n
 def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
     network, real = make(), REAL if padded else None
     step_function = PlainStepFunction(network)
-    assert (step_function.start_id, step_function.eos_id, step_function.pad_id) == (
-        CONFIG.start_id,
-        CONFIG.eos_id,
-        CONFIG.pad_id,
-    )
+    for role in ("start_id", "eos_id", "pad_id"):
+        assert getattr(step_function, role) == getattr(CONFIG, role)
     expected = uncached(network, SOURCE, real, TARGET)
     state = step_function.begin(SOURCE, real)
     out, state = step_function.step(TARGET[:, :3], state)  # a prefix
@@ -69,10 +65,7 @@ def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
 
 
 @settings(max_examples=20)
-@given(
-    rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5),
-    padded=st.booleans(),
-)
+@given(rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5), padded=st.booleans())
 def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
     """What a beam does: after each step some rows are chosen again, some twice, some never."""
     network, real = make(), REAL if padded else None
@@ -83,9 +76,8 @@ def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padd
     for step, chosen in enumerate(rows):
         out, state = step_function.step(history[:, -1], state)
         masks = None if real is None else real[origin]
-        torch.testing.assert_close(
-            out.double(), uncached(network, SOURCE[origin], masks, history)[:, -1], rtol=0, atol=1e-12
-        )
+        expected = uncached(network, SOURCE[origin], masks, history)[:, -1]
+        torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-12)
         pick = torch.tensor([place % len(origin) for place in chosen])
         state, origin, history = state.select(pick), origin[pick], history[pick]
         new = (TARGET[origin, step + 1] + torch.arange(len(pick)) % 2) % 13  # two copies of a row go different ways
@@ -125,29 +117,21 @@ def test_any_mask_that_does_not_look_ahead_may_be_cached(mask: Mask) -> None:
         torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("mask", [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))], ids=repr)
-def test_a_mask_that_looks_ahead_is_refused_with_a_state(mask: Mask) -> None:
-    network = make()
-    with pytest.raises(CapabilityError, match="a mask that looks ahead cannot be cached: got Mask"):
+LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
+
+
+@pytest.mark.parametrize("mask", [*LOOKING, torch.ones(6, 6).tril().bool()], ids=repr)
+def test_a_mask_that_looks_ahead_is_refused_with_a_state(mask: Mask | Tensor) -> None:
+    """A matrix without being printed."""
+    network, said = make(), "Mask" if isinstance(mask, Mask) else r"a matrix of shape \(6, 6\) with a decode state"
+    with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
         network(SOURCE, TARGET, mask=mask, state=network.begin())
     network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
 
 
-def test_a_matrix_is_refused_with_a_state_without_being_printed() -> None:
-    network = make()
-    matrix = torch.ones(6, 6).tril().bool()
-    message = r"a mask that looks ahead cannot be cached: got a matrix of shape \(6, 6\) with a decode state"
-    with pytest.raises(CapabilityError, match=message):
-        network(SOURCE, TARGET, mask=matrix, state=network.begin())
-
-
 def test_float64_logits_stay_float64_and_bfloat16_become_float32() -> None:
     """What a search adds up has the network's precision, at least float32."""
-    for dtype, expected in (
-        (torch.float64, torch.float64),
-        (torch.float32, torch.float32),
-        (torch.bfloat16, torch.float32),
-    ):
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
         step_function = PlainStepFunction(make().to(dtype))
         out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
-        assert out.dtype == expected
+        assert out.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)

@@ -2,6 +2,7 @@
 
 import cmath
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -17,6 +18,7 @@ from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.position_scheme import StretchConfig
+from tensors import normal as random
 
 
 def test_b1_golden_row() -> None:
@@ -43,12 +45,7 @@ def test_b1_far_positions_are_exact() -> None:
     assert float(sinusoids(torch.tensor(100_003), 2)[0]) == pytest.approx(math.sin(100_003), abs=1e-7)
 
 
-@given(
-    length=st.integers(1, 12),
-    offset=st.integers(0, 600),
-    d_model=st.integers(1, 9),
-    base=st.sampled_from([10000.0, 100.0]),
-)
+@given(st.integers(1, 12), st.integers(0, 600), st.integers(1, 9), st.sampled_from([10000.0, 100.0]))
 def test_b1_an_offset_is_a_slice_of_the_whole(length: int, offset: int, d_model: int, base: float) -> None:
     """Also past the 256 rows the table begins with."""
     part = Sinusoidal(d_model, base)
@@ -211,25 +208,12 @@ def test_b3_a_row_is_taught_by_the_texts_that_reach_it_alone() -> None:
 @pytest.mark.parametrize("shift", [0, 2])
 def test_b2_a_text_past_the_table_is_an_error_that_says_what_to_do(shift: int) -> None:
     part = Learned(5, 2, shift)
-    message = (
-        "^the table of learned positions holds 5: got a text of {} tokens; "
-        "cut it, or make the table longer with `grown` or `interpolated`$"
-    )
     x = torch.zeros(1, 3, 2)
     part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
-    with pytest.raises(UsageError, match=message.format(6)):
-        part(torch.zeros(1, 6, 2))
-    with pytest.raises(UsageError, match=message.format(7)):
-        part(x, offset=4)
-    with pytest.raises(UsageError, match=message.format(6)):
-        part(x, position_ids=torch.tensor([[0, 5, 1]]))
-
-
-def test_b2_a_table_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="`max_len` must be at least 1: got 0"):
-        Learned(0, 4)
-    with pytest.raises(ValueError, match="`shift` must not be negative: got -1"):
-        Learned(4, 4, -1)
+    too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
+    for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
+        with pytest.raises(UsageError, match=f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`"):
+            part(**where)
 
 
 @pytest.mark.parametrize("shift", [0, 2])
@@ -248,11 +232,9 @@ def test_b2_grown_keeps_the_first_positions_and_begins_new_ones(shift: int) -> N
 
 def test_b2_interpolated_by_hand() -> None:
     part = Learned(3, 1)
-    with torch.no_grad():
-        part.weight.copy_(torch.tensor([[0.0], [2.0], [10.0]]))
-    assert part.interpolated(5).weight.flatten().tolist() == [0, 1, 2, 6, 10]
-    assert part.interpolated(3).weight.flatten().tolist() == [0, 2, 10]
-    assert part.interpolated(2).weight.flatten().tolist() == [0, 10]
+    part.weight.data.copy_(torch.tensor([[0.0], [2.0], [10.0]]))
+    for length, rows in ((5, [0, 1, 2, 6, 10]), (3, [0, 2, 10]), (2, [0, 10])):
+        assert part.interpolated(length).weight.flatten().tolist() == rows
 
 
 @settings(max_examples=25)
@@ -278,10 +260,6 @@ def test_b2_rows_left_free_before_position_0() -> None:
 # Rotary -------------------------------------------------------------------------------------------------------------
 
 
-def random(*size: int, seed: int = 0) -> Tensor:
-    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def test_rotary_by_hand() -> None:
     """d = 4, base 100: the first pair turns by p, the second by p/10; pairs (0,2) (1,3), or (0,1) (2,3)."""
     x = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64).expand(1, 1, 3, 4)
@@ -300,9 +278,7 @@ def test_rotary_by_hand() -> None:
     base=st.sampled_from([10000.0, 50.0]),
     offset=st.integers(0, 200_000),
 )
-def test_rotary_equals_a_product_of_complex_numbers(
-    d_head: int, fraction: float, interleaved: bool, base: float, offset: int
-) -> None:
+def test_rotary_by_complex_numbers(d_head: int, fraction: float, interleaved: bool, base: float, offset: int) -> None:
     """Each pair is one number, times e^(i·p·rate), however far p; the rest of the head stays as it is."""
     width = int(d_head * fraction) // 2 * 2
     if width == 0:
@@ -319,17 +295,12 @@ def test_rotary_equals_a_product_of_complex_numbers(
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)  # W11; far positions cost digits
 
 
+places = st.integers(0, 500)
+
+
 @settings(max_examples=25)
-@given(
-    m=st.integers(0, 500),
-    n=st.integers(0, 500),
-    shift=st.integers(0, 500),
-    interleaved=st.booleans(),
-    fraction=st.sampled_from([1.0, 0.5]),
-)
-def test_rotary_q_times_k_depends_on_the_distance_alone(
-    m: int, n: int, shift: int, interleaved: bool, fraction: float
-) -> None:
+@given(m=places, n=places, shift=places, interleaved=st.booleans(), fraction=st.sampled_from([1.0, 0.5]))
+def test_rotary_depends_on_the_distance_alone(m: int, n: int, shift: int, interleaved: bool, fraction: float) -> None:
     part = Rotary(8, interleaved=interleaved, fraction=fraction)
     q, k = random(1, 2, 1, 8), random(1, 2, 1, 8, seed=1)
 
@@ -423,11 +394,19 @@ def test_rotary_for_some_heads_leaves_the_others() -> None:
     assert torch.equal(rows(x), turn(x))
 
 
-@pytest.mark.parametrize(("d_head", "fraction"), [(1, 1.0), (4, 0.25), (7, 0.2)])
-def test_rotary_needs_a_pair_to_turn(d_head: int, fraction: float) -> None:
-    message = f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}"
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: Rotary(1), "rotary positions need a head at least 2 wide: got 1 and fraction 1.0"),
+    (lambda: Rotary(4, fraction=0.25), "rotary positions need a head at least 2 wide: got 4 and fraction 0.25"),
+    (lambda: Rotary(7, fraction=0.2), "rotary positions need a head at least 2 wide: got 7 and fraction 0.2"),
+    (lambda: Learned(0, 4), "`max_len` must be at least 1: got 0"),
+    (lambda: Learned(4, 4, -1), "`shift` must not be negative: got -1"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED)
+def test_positions_that_cannot_be_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Rotary(d_head, fraction=fraction)
+        make()
 
 
 # Query and key positions ------------------------------------------------------------------------------------------
@@ -475,7 +454,7 @@ def test_a_strip_has_the_distances_of_its_queries_and_keys(data: st.DataObject, 
     listed = st.lists(st.integers(0, 6), min_size=1, unique=True).map(sorted).map(torch.tensor)
     keys = data.draw(st.none() | ranges | listed)
     row = data.draw(st.sampled_from([None, 0, 1]))
-    strip = positions.strip(queries, keys, row)
+    strip = positions.for_queries(queries, keys, row)
     expected = positions.distances[..., queries, :]
     if keys is not None:
         expected = expected[..., keys] if isinstance(keys, Tensor) else expected[..., keys[0] : keys[1]]

@@ -36,32 +36,18 @@ B, L, H, D = 2, 6, 2, 8
 Norm = Literal["pre", "post"]
 DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 1, 1, -1]])
 MASKS: list[Mask] = [
-    bidirectional(),
-    causal(),
-    lookahead(1),
-    prefix(3),
-    prefix(torch.tensor([1, 4])),
-    window(1, 0),
-    window(0, 2),
-    window(1, 1) | global_tokens(1),
-    dilated(2),
-    dilated(2, 2) & causal(),
-    causal() | allowed_pairs({(0, 3), (2, 5)}),
-    allowed_pairs({(3, 1), (1, 5)}),
+    *(bidirectional(), causal(), lookahead(1), prefix(3), prefix(torch.tensor([1, 4])), window(1, 0), window(0, 2)),
+    *(window(1, 1) | global_tokens(1), dilated(2), dilated(2, 2) & causal()),
+    *(causal() | allowed_pairs({(0, 3), (2, 5)}), allowed_pairs({(3, 1), (1, 5)})),
     blocks(torch.tensor([[True, False, False], [True, True, False], [False, True, True]]), 2),
     per_head([window(1, 0), allowed_pairs({(0, 4)})]),
-    padding(torch.tensor([6, 4])),
-    causal() & padding(torch.tensor([3, 6])),
-    documents(DOCUMENTS),
-    causal() & documents(DOCUMENTS),
-    ~window(1, 1),
+    *(padding(torch.tensor([6, 4])), causal() & padding(torch.tensor([3, 6])), ~window(1, 1)),
+    *(documents(DOCUMENTS), causal() & documents(DOCUMENTS)),
     predicate(lambda b, h, q, k: (q + k) % 3 == 0, "thirds"),
 ]
 
 
-def stack(
-    seed: int, n_layers: int = 2, dtype: torch.dtype = torch.float32, n_heads: int = H, norm: Norm = "post"
-) -> Stack:
+def stack(seed: int, n_layers: int = 2, dtype: Any = torch.float32, n_heads: int = H, norm: Norm = "post") -> Stack:
     """A random encoder stack in evaluation mode."""
     config = NetworkConfig(vocab_size=11, d_model=D, d_ff=12, n_heads=n_heads, n_layers=n_layers, norm=norm)
     torch.manual_seed(seed)
@@ -75,6 +61,15 @@ def vectors(seed: int, rows: int = B, length: int = L, dtype: torch.dtype = torc
 def whole(seed: int = 0) -> EncoderDecoder:
     torch.manual_seed(seed)
     return build_network(NetworkConfig(vocab_size=11, d_model=D, d_ff=12, n_heads=H, n_layers=2, dropout=0.0)).eval()
+
+
+def masked(network: Stack, x: Tensor, masks: Any, declared: Any = None, **options: Any) -> Proof:
+    """The proof of a stack under masks, which are those declared unless others are."""
+    return prove(lambda x: network(x, mask=masks), x, masks if declared is None else declared, **options)
+
+
+def triangle(length: int) -> Tensor:
+    return torch.ones(length, length).tril().bool().expand(B, length, length)
 
 
 def walk(masks: Sequence[Mask], rows: int, length: int) -> Tensor:
@@ -104,10 +99,8 @@ def test_a6_without_a_mask_every_output_depends_on_every_input(dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a7_a_causal_network_depends_on_nothing_later(dtype: torch.dtype) -> None:
-    network = stack(0, 3, dtype)
-    proof = prove(lambda x: network(x, mask=causal()), vectors(0, dtype=dtype), causal())
-    triangle = torch.ones(L, L).tril().bool().expand(B, L, L)
-    assert torch.equal(proof.by_gradient, triangle) and torch.equal(proof.by_change, triangle)
+    proof = masked(stack(0, 3, dtype), vectors(0, dtype=dtype), causal())
+    assert torch.equal(proof.by_gradient, triangle(L)) and torch.equal(proof.by_change, triangle(L))
     assert proof.ok and proof.may_cache and proof.missing == []
 
 
@@ -116,8 +109,7 @@ def test_a16_right_networks_raise_no_alarm_and_depend_on_all_that_is_declared(ma
     """Two layers, and one or three, float64 and float32: what is measured is what may be reached, pair by pair."""
     for n_layers, dtype in ((2, torch.float64), (1 + 2 * (MASKS.index(mask) % 2), torch.float32)):
         network = stack(n_layers, n_layers, dtype, norm="post" if n_layers < 3 else "pre")
-        x = vectors(n_layers, dtype=dtype)
-        proof = prove(lambda x, network=network: network(x, mask=mask), x, mask, layers=n_layers, trials=2)
+        proof = masked(network, vectors(n_layers, dtype=dtype), mask, layers=n_layers, trials=2)
         expected = walk([mask] * n_layers, B, L)
         assert torch.equal(proof.declared, expected)
         assert torch.equal(proof.measured, expected), f"{n_layers} layers: {proof}"
@@ -141,21 +133,18 @@ def test_layers_are_multiplied_in_their_order() -> None:
     """2 reads 1 in one layer, 1 reads 0 in the other: only if that comes first does 2 learn of 0."""
     near, far = allowed_pairs({(2, 1)}), allowed_pairs({(1, 0)})
     network, x = stack(0, 2), vectors(0, 1, 3)
-    first = prove(lambda x: network(x, mask=[near, far]), x, [near, far])
-    second = prove(lambda x: network(x, mask=[far, near]), x, [far, near])
+    first, second = masked(network, x, [near, far]), masked(network, x, [far, near])
     assert pairs(first.measured) == [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 2, 1), (0, 2, 2)]
     assert pairs(second.measured) == [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1), (0, 2, 2)]
     assert first.ok and second.ok and first.missing == second.missing == []
-    wrong = prove(lambda x: network(x, mask=[far, near]), x, [near, far])
-    assert wrong.leaks == [(0, 2, 0)]
+    assert masked(network, x, [far, near], [near, far]).leaks == [(0, 2, 0)]
 
 
 def test_a_window_of_three_layers_reaches_six_back() -> None:
     network, x = stack(0, 3), vectors(0, 1, 9)
-    proof = prove(lambda x: network(x, mask=window(2, 0)), x, window(2, 0), layers=3)
+    proof = masked(network, x, window(2, 0), layers=3)
     assert proof.ok and torch.equal(proof.measured[0], window(6, 0).dense(9)[0, 0])
-    alone = prove(lambda x: network(x, mask=window(2, 0)), x, window(2, 0))
-    assert alone.leaks == [(0, i, j) for i in range(9) for j in range(i) if 2 < i - j <= 6]
+    assert masked(network, x, window(2, 0)).leaks == [(0, i, j) for i in range(9) for j in range(i) if 2 < i - j <= 6]
 
 
 class Plant:
@@ -194,9 +183,6 @@ class Plant:
             return [right] * self.n_layers, layers
         return [right] * self.n_layers, [wrong] * self.n_layers
 
-    def prove(self, masks: list[Mask], declared: list[Mask], real: Tensor | None) -> Proof:
-        return prove(lambda x: self.network(x, mask=masks), self.x, declared, real=real, trials=2)
-
 
 @pytest.mark.parametrize(
     "kind", ["padding", "causal padding", "off by one", "packing", "one pair", "one head", "one layer"]
@@ -211,25 +197,20 @@ def test_m3_planted_leaks_are_found_every_time(kind: str) -> None:
         leaks = opened & ~allowed & (torch.ones_like(opened) if real is None else real[..., None])
         if kind != "causal padding":  # there, a padded key is seen by itself alone when it is the last
             assert leaks.any()
-        proof = plant.prove(wrong, right, real)
+        proof = masked(plant.network, plant.x, wrong, right, real=real, trials=2)
         assert proof.leaks == pairs(leaks), f"seed {seed}: {proof}"
         assert proof.across == [] and proof.broken == []
         assert proof.ok == (not leaks.any()) and proof.may_cache == (kind in ("causal padding", "packing"))
-        assert plant.prove(right, right, real).ok
+        assert masked(plant.network, plant.x, right, real=real, trials=2).ok
 
 
 def test_m3_a_mean_over_the_batch_is_found() -> None:
     """By position (rows see each other alone), and by BatchNorm in training, which sees later positions too."""
     for seed in range(5):
         network = stack(seed)
-        right = prove(lambda x, net=network: net(x, mask=causal()), vectors(seed, 3, 4), causal(), trials=2)
+        right = masked(network, vectors(seed, 3, 4), causal(), trials=2)
         assert right.ok and right.across == []
-        mean = prove(
-            lambda x, net=network: net(x + x.mean(dim=0), mask=causal()),
-            vectors(seed, 3, 4),
-            causal(),
-            trials=2,
-        )
+        mean = prove(lambda x, net=network: net(x + x.mean(dim=0), mask=causal()), vectors(seed, 3, 4), causal())
         others = [(b, i, c) for b in range(3) for i in range(4) for c in range(3) if b != c]
         assert mean.across == others and mean.leaks == [] and mean.may_cache and not mean.ok
 
@@ -289,6 +270,7 @@ def test_m3_a_leak_too_small_for_any_bit_is_found_by_its_gradient() -> None:
 IDS = torch.tensor([[5, 6, 7, 8, 9], [4, 6, 5, 0, 0]])
 REAL = IDS != 0
 TARGET = torch.tensor([[2, 5, 6, 7], [2, 8, 9, 4]])
+CROSS: dict[str, Any] = {"real": REAL, "cross": True}
 
 
 def test_a9_source_padding_of_a_whole_network() -> None:
@@ -298,14 +280,7 @@ def test_a9_source_padding_of_a_whole_network() -> None:
     assert encoder.ok and encoder.missing == []
     decoder = prove(network, TARGET, causal(), call=lambda ids: network(IDS, ids, source_token_mask=REAL).logits)
     assert decoder.ok and decoder.may_cache and decoder.missing == []
-    source = prove(
-        network,
-        IDS,
-        real,
-        call=lambda ids: network(ids, TARGET, source_token_mask=REAL).logits,
-        real=REAL,
-        cross=True,
-    )
+    source = prove(network, IDS, real, call=lambda ids: network(ids, TARGET, source_token_mask=REAL).logits, **CROSS)
     assert torch.equal(source.measured, REAL[:, None].expand(B, 4, 5)) and source.ok and not source.may_cache
 
 
@@ -317,36 +292,23 @@ def test_m3_a_padded_batch_without_its_padding_mask_leaks(seed: int, read_off: b
     encoder = prove(network, IDS, padding(REAL), call=network.encode, real=marked, trials=2)
     assert {(1, i, j) for i in range(3) for j in (3, 4)} <= set(encoder.leaks)
     assert all(b == 1 and j > 2 for b, _, j in encoder.leaks)
-    source = prove(
-        network, IDS, padding(REAL), call=lambda ids: network(ids, TARGET).hidden, real=marked, cross=True, trials=2
-    )
+    options: dict[str, Any] = {"call": lambda ids: network(ids, TARGET).hidden, "real": marked, "cross": True}
+    source = prove(network, IDS, padding(REAL), trials=2, **options)
     assert source.leaks == [(1, i, j) for i in range(4) for j in (3, 4)]
 
 
 def test_a_network_that_reads_its_padding_off_the_ids() -> None:
     network = whole()
-    proof = prove(
-        network,
-        IDS,
-        padding(REAL),
-        call=lambda ids: network.encode(ids, source_token_mask=ids != 0),
-        real=REAL,
-    )
+    by_ids: Any = {"call": lambda ids: network.encode(ids, source_token_mask=ids != 0), "real": REAL}
+    proof = prove(network, IDS, padding(REAL), **by_ids)
     assert proof.ok and proof.missing == [] and proof.draw(1).splitlines()[2:4] == ["■ ■ ■ · ·", "- - - - -"]
 
 
 def test_a_source_copied_as_target_is_told_apart() -> None:
     """The decoder reads equal ids by the same embedding; only those handed in are the input."""
     network = whole()
-    proof = prove(
-        network,
-        IDS,
-        padding(REAL),
-        call=lambda ids: network(ids, IDS, source_token_mask=REAL).hidden,
-        real=REAL,
-        cross=True,
-        trials=1,
-    )
+    copied: dict[str, Any] = {"call": lambda ids: network(ids, IDS, source_token_mask=REAL).hidden}
+    proof = prove(network, IDS, padding(REAL), trials=1, **copied, **CROSS)
     assert proof.ok and torch.equal(proof.by_gradient, REAL[:, None].expand(B, 5, 5))
 
 
@@ -372,7 +334,7 @@ class Counting(nn.Module):
 
 def test_m3_a_leak_through_the_ids_themselves() -> None:
     proof = prove(Counting(), torch.tensor([[7, 5, 5, 7, 5]]), causal(), trials=1)
-    assert torch.equal(proof.by_gradient[0], torch.ones(5, 5).tril().bool())
+    assert torch.equal(proof.by_gradient[0], triangle(5)[0])
     assert proof.leaks == [(0, i, j) for i in range(5) for j in range(i + 1, 5)]
 
 
@@ -386,7 +348,7 @@ def test_an_embedding_that_is_handed_a_copy_must_be_named() -> None:
     with pytest.raises(UsageError, match="no module was found that embeds the ids: give `embedding`"):
         prove(Counting(copied=True), IDS, causal())
     proof = prove(Counting(copied=True), IDS, causal(), embedding="table")
-    assert torch.equal(proof.by_gradient, torch.ones(5, 5).tril().bool().expand(B, 5, 5))
+    assert torch.equal(proof.by_gradient, triangle(5))
     with pytest.raises(UsageError, match=re.escape("unknown embedding 'tabel'; did you mean 'table'?")):
         prove(Counting(), IDS, causal(), embedding="tabel")
 
@@ -396,7 +358,7 @@ def test_positions_equal_to_the_ids_are_not_taken_for_them() -> None:
     network, ids = Counting(), torch.arange(5)[None]
     reached: list[Tensor] = []
     network.positions.register_forward_hook(lambda module, args, output: reached.append(output))
-    assert torch.equal(prove(network, ids, bidirectional()).by_gradient[0], torch.ones(5, 5).tril().bool())
+    assert torch.equal(prove(network, ids, bidirectional()).by_gradient[0], triangle(5)[0])
     assert all(output.grad_fn is None or "Embedding" in output.grad_fn.name() for output in reached)
 
 
@@ -484,14 +446,8 @@ def test_rounding_is_told_from_leaks_by_tolerance() -> None:
 def by_hand(**changes: Any) -> Proof:
     """Three outputs of one row: 0 sees 0 and (a leak) 2, 1 sees 0, though 1 is allowed as well, 2 sees all."""
     seen = torch.tensor([[[1, 0, 1], [1, 0, 0], [1, 1, 1]]]).bool()
-    given = {
-        "by_gradient": seen,
-        "by_change": torch.zeros_like(seen),
-        "declared": torch.ones(1, 3, 3).tril().bool(),
-        "judged": torch.ones(1, 3).bool(),
-        "across": [],
-        "broken": [],
-    }
+    given = {"by_gradient": seen, "by_change": torch.zeros_like(seen), "across": [], "broken": []}
+    given |= {"declared": triangle(3)[:1], "judged": torch.ones(1, 3).bool()}
     return Proof(**{**given, **changes})
 
 
@@ -550,9 +506,8 @@ def test_wrong_use_is_said(given: dict[str, Any], message: str) -> None:
 
 
 def test_masks_may_be_boolean_matrices() -> None:
-    network, allowed = stack(0), torch.ones(L, L).tril().bool()
-    assert prove(lambda x: network(x, mask=allowed), vectors(0), allowed, layers=2).ok
-    found = prove(lambda x: network(x, mask=allowed), vectors(0), torch.eye(L).bool(), layers=2)
-    assert len(found.leaks) == B * L * (L - 1) // 2
+    network, allowed = stack(0), triangle(L)[0]
+    assert masked(network, vectors(0), allowed, layers=2).ok
+    assert len(masked(network, vectors(0), allowed, torch.eye(L).bool(), layers=2).leaks) == B * L * (L - 1) // 2
     with pytest.raises(TypeError, match="a mask must be boolean"):
         prove(same, vectors(0), torch.ones(L, L))

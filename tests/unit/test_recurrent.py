@@ -25,15 +25,8 @@ from atento.networks.build import parameter_count
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 
-CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq",
-    vocab_size=13,
-    d_model=6,
-    n_heads=1,
-    n_layers=2,
-    dropout=0.0,
-    ids=SpecialIds(pad=0),
-)
+SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 6, "n_heads": 1, "n_layers": 2, "dropout": 0.0}
+CONFIG = NetworkConfig("recurrent-seq2seq", **SIZES, ids=SpecialIds(pad=0))
 LM_CONFIG = changed(CONFIG, architecture="recurrent-lm", output={"tied": False})
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
 REAL = SOURCE > 0
@@ -75,9 +68,6 @@ def close(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-# configuration
-
-
 @pytest.mark.parametrize(
     "keys, message",
     [
@@ -114,17 +104,12 @@ def test_what_no_recurrent_network_can_do_is_said() -> None:
             family(replace(CONFIG, vocab_size=0))
 
 
-# padding
-
-
 places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
 
 
 @settings(max_examples=25)
 @given(source=places, target=places, form=st.sampled_from(sorted(FORMS)), seed=st.integers(0, 1000))
-def test_c11_padding_changes_nothing_wherever_it_stands(
-    source: list[list[bool]], target: list[list[bool]], form: str, seed: int
-) -> None:
+def test_c11_padding_changes_nothing_wherever_it_stands(source: Any, target: Any, form: str, seed: int) -> None:
     """Left, right and between: states and logits are those of each row's real tokens alone."""
     network, real, real_target = seq2seq(form), torch.tensor(source), torch.tensor(target)
     generator = torch.Generator().manual_seed(seed)
@@ -173,15 +158,11 @@ def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 6), rtol=0, atol=1e-6)
 
 
-# one step and the whole
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
 
 
 @settings(max_examples=25)
-@given(
-    cuts=st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted),
-    form=st.sampled_from(sorted(FORMS)),
-    padded=st.booleans(),
-)
+@given(cuts=some_cuts, form=st.sampled_from(sorted(FORMS)), padded=st.booleans())
 def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], form: str, padded: bool) -> None:
     network, real = seq2seq(form), REAL if padded else None
     whole = network(SOURCE, TARGET, source_token_mask=real).logits
@@ -226,10 +207,9 @@ def test_c12_rows_leave_and_change_places(form: str) -> None:
     logits, state = step_function.step(TARGET[:, :2], state)
     close(logits, expected[:, 1])
     rows = torch.tensor([2, 0, 2])
-    logits, state = step_function.step(TARGET[rows, 2], state.select(rows))
-    close(logits, expected[rows, 2])
-    logits, state = step_function.step(TARGET[rows[1:], 3], state.select(torch.tensor([1, 2])))
-    close(logits, expected[rows[1:], 3])
+    for t, chosen, kept in ((2, rows, rows), (3, rows[1:], torch.tensor([1, 2]))):
+        logits, state = step_function.step(TARGET[chosen, t], state.select(kept))
+        close(logits, expected[chosen, t])
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
@@ -241,15 +221,11 @@ def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> No
     close(torch.cat(pieces, dim=1), whole)
     assert state.length == 6
     wide = torch.nn.functional.pad(TARGET, (2, 1), value=7)
-    real = torch.zeros_like(wide, dtype=torch.bool)
-    real[:, 2:-1] = True
+    real = torch.nn.functional.pad(torch.ones_like(TARGET, dtype=torch.bool), (2, 1))
     close(model(wide, token_mask=real).logits[:, 2:-1], whole)
     state = model.begin()
     model(wide[:, :4], token_mask=real[:, :4], state=state)
     close(model(wide[:, 4:], token_mask=real, state=state).logits[:, :-1], whole[:, 2:])  # a mask of all of it
-
-
-# looking
 
 
 @pytest.mark.parametrize("form", ["lstm-additive", "gru-bilinear", "lstm-bilinear-fed"])
@@ -279,12 +255,7 @@ def test_a10_around_a_search_the_best_output_is_seen() -> None:
     torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
 
 
-# weights, gradients, dropout, precision
-
-
-@pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, form in enumerate(FORMS)]
-)
+@pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
 def test_gradients_are_those_of_finite_differences(form: str) -> None:
     """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
     config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])

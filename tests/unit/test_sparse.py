@@ -1,38 +1,24 @@
 """Sparse attention: dense limits, masks, what parts and reports say, and blocks that are chosen, also by learning."""
 
-import math
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention import attend, attention_weights
 from atento.attention.block_router import BlockRouter
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.lowering import lower
-from atento.attention.masks import (
-    Mask,
-    bidirectional,
-    blocks,
-    causal,
-    documents,
-    padding,
-    per_head,
-    prefix,
-    window,
-)
+from atento.attention.masks import Mask, bidirectional, blocks, causal, documents, padding, per_head, prefix, window
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention, kept_links
+from tensors import Largest
+from tensors import normal as draw
 
 B, H, K = 2, 3, 4
 INF = float("inf")
-
-
-def draw(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def qkv(t: int, s: int, seed: int = 0) -> list[Tensor]:
@@ -56,12 +42,8 @@ SPARSE = {
     "spans": SparseAttention(span=span(8, 1.5, 2)),
     "all three": SparseAttention(span=span(8, 1.5, 2), top_k=3, entmax=Entmax(H, 1.3)).double(),
 }
-MASKS = {
-    "none": bidirectional(),
-    "causal": causal(),
-    "nothing for a row": padding(torch.tensor([0, 5])),
-    "window": window(2, 1),
-}
+MASKS = {"none": bidirectional(), "causal": causal(), "window": window(2, 1)}
+MASKS["nothing for a row"] = padding(torch.tensor([0, 5]))
 
 
 def hidden(mask: Mask, length: int = 9) -> tuple[Tensor, Tensor]:
@@ -109,23 +91,11 @@ def test_a17_rows_sum_to_1_hidden_keys_get_0_and_gradients_are_finite(name: str,
 def test_a17_gradients_of_all_three_together() -> None:
     """Scores, α and spans, where no score is near the k-th: finite differences."""
     layer = SPARSE["all three"]
-    names, start = zip(*layer.named_parameters())
-    scores = draw(1, H, 5, 5).requires_grad_()
 
-    class Weigh(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
+    def weights(scores: Tensor, *_: Tensor) -> Tensor:  # what is learned is read where it stands
+        return layer.weigh(scores, QueryKeyPositions.arange(5, 5))
 
-        def forward(self, scores: Tensor) -> Tensor:
-            return self.layer.weigh(scores, QueryKeyPositions.arange(5, 5))
-
-    def weights(scores: Tensor, *parameters: Tensor) -> Tensor:
-        named = {f"layer.{name}": value for name, value in zip(names, parameters)}
-        out: Tensor = torch.func.functional_call(Weigh(), named, (scores,))
-        return out
-
-    assert torch.autograd.gradcheck(weights, (scores, *(p.detach().clone().requires_grad_() for p in start)))
+    assert torch.autograd.gradcheck(weights, (draw(1, H, 5, 5).requires_grad_(), *layer.parameters()))
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -157,22 +127,17 @@ def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> Non
     for mask, kernel in ((causal(), "plain"), (near, "plain"), (near, "blocked")):
         out = attend(q, k, v, mask=mask, relative=relative, kernel=kernel)
         results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, layer.span.behind_logit])])
-    for one, two, three in zip(*results):
-        torch.testing.assert_close(two, one, rtol=0, atol=1e-10)
-        torch.testing.assert_close(three, one, rtol=0, atol=1e-10)
+    for one, *others in zip(*results):
+        torch.testing.assert_close(others, [one, one], rtol=0, atol=1e-10)
 
 
 def test_m4_the_cost_is_the_mean_span() -> None:
     """(3 + 1) positions behind and ahead in one head, (5 + 7) in the other: mean 8, times the weight."""
     layer = AdaptiveSpan(2, 10, ramp=1)
-
-    def logit(z: float) -> float:
-        return math.log(z / (10 - z))
-
+    assert layer.ahead_logit is not None
     with torch.no_grad():
-        layer.behind_logit.copy_(torch.tensor([logit(3), logit(5)]))
-        assert layer.ahead_logit is not None
-        layer.ahead_logit.copy_(torch.tensor([logit(1), logit(7)]))
+        layer.behind_logit.copy_(torch.tensor([0.3, 0.5]).logit())
+        layer.ahead_logit.copy_(torch.tensor([0.1, 0.7]).logit())
     cost = SparseAttention(span=layer, span_cost=0.5).cost()
     assert cost is not None and float(cost.detach()) == pytest.approx(4)
     cost.backward()
@@ -281,9 +246,8 @@ def test_a17_the_choice_in_loops(masked: bool, before: int) -> None:
             for i in range(before // size, 4):
                 own = q[b, h, max(before, 4 * i) : 4 * i + 4]
                 asked = own[0] if masked else own.mean(0)
-                scores = {
-                    j: float((asked @ router.gate[h] @ k[b, h, 4 * j : 4 * j + 4].mean(0)).detach()) for j in range(4)
-                }
+                means = [k[b, h, 4 * j : 4 * j + 4].mean(0) for j in range(4)]
+                scores = {j: float((asked @ router.gate[h] @ mean).detach()) for j, mean in enumerate(means)}
                 others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
                 expected = {i, *others[: n - 1]}
                 blocks = found[b, h, i - before // size].tolist()
@@ -386,21 +350,6 @@ def test_a17_one_choice_for_all_rows_is_a_mask() -> None:
     assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
 
 
-class Largest(TorchDispatchMode):
-    """Watches every tensor that is made, for the size of the largest."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.size = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, Tensor):
-                self.size = max(self.size, one.numel())
-        return out
-
-
 def test_a19_chosen_blocks_make_nothing_square() -> None:
     """Forward and backward: twice the text, twice the largest tensor at most; the square would be four times it."""
     sizes = []
@@ -409,8 +358,8 @@ def test_a19_chosen_blocks_make_nothing_square() -> None:
         router = BlockRouter(1, 8, size=32, n=2)
         with Largest() as largest:
             router.attend(q, k, v, mask=causal()).sum().backward()
-        sizes.append(largest.size)
-        assert largest.size < length * length / 64
+        sizes.append(largest.elements)
+        assert largest.elements < length * length / 64
     assert sizes[1] <= 2 * sizes[0]
 
 

@@ -3,7 +3,7 @@
 `masks.py` has the named masks; `lowering.py` turns a mask into the form that a kernel needs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -66,23 +66,19 @@ def unmasked_in_window(before: int | None, after: int | None) -> RangeFunction:
     return unmasked
 
 
-def unmasked_by_both(left: RangeFunction | None, right: RangeFunction | None) -> RangeFunction | None:
-    """The keys that all queries see under the conjunction of two masks."""
-    if left is None or right is None:
-        return None  # one of unknown range may hide any key
-    return lambda first, last, key_len, row: intersection(
-        left(first, last, key_len, row), right(first, last, key_len, row)
-    )
+def joined_keys(
+    join: Callable[[KeyRange, KeyRange], KeyRange], functions: Sequence[RangeFunction | None], *, needs_all: bool
+) -> RangeFunction | None:
+    """The keys of several masks, joined; None if no mask knows its keys, or with `needs_all` if one does not."""
+    known = [function for function in functions if function is not None]
+    if not known or (needs_all and len(known) < len(functions)):
+        return None
+    return lambda first, last, key_len, row: reduce(join, [keys_of(first, last, key_len, row) for keys_of in known])
 
 
-def unmasked_by_either(left: RangeFunction | None, right: RangeFunction | None) -> RangeFunction | None:
-    """Keys that all queries see under the disjunction of two masks: the longer of the two ranges."""
-    known = [function for function in (left, right) if function is not None]
-
-    def unmasked(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-        return max((function(first, last, key_len, row) for function in known), key=count)
-
-    return unmasked if known else None
+def longer(left: KeyRange, right: KeyRange) -> KeyRange:
+    """The one with more keys."""
+    return max(left, right, key=count)
 
 
 class TypedFunction(torch.autograd.Function):
@@ -154,19 +150,14 @@ class Mask:
         if other.form == "full":
             return self
         limits = [mask.max_ahead for mask in (self, other) if mask.max_ahead is not None]  # None: no limit of its own
-        functions = [mask.reachable for mask in (self, other) if mask.reachable is not None]
-
-        def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-            return reduce(intersection, [function(first, last, key_len, row) for function in functions])
-
         combined = _combine(
             self,
             other,
             torch.logical_and,
             f"{self.name} & {other.name}",
             max_ahead=min(limits) if limits else None,
-            reachable=reachable if functions else None,
-            unmasked=unmasked_by_both(self.unmasked, other.unmasked),
+            reachable=joined_keys(intersection, [self.reachable, other.reachable], needs_all=False),
+            unmasked=joined_keys(intersection, [self.unmasked, other.unmasked], needs_all=True),  # one may hide any key
         )
         documents = (  # a causal mask within documents is known to kernels for packed texts
             self.document_ids if other.form == "causal" else other.document_ids if self.form == "causal" else None
@@ -175,12 +166,6 @@ class Mask:
 
     def __or__(self, other: "Mask") -> "Mask":
         check_compatible(self, other)  # fails before anything is built
-        left, right = self.reachable, other.reachable
-
-        def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-            assert left is not None and right is not None
-            return union(left(first, last, key_len, row), right(first, last, key_len, row))
-
         return _combine(
             self,
             other,
@@ -189,8 +174,8 @@ class Mask:
             max_ahead=None
             if self.max_ahead is None or other.max_ahead is None
             else max(self.max_ahead, other.max_ahead),
-            reachable=None if left is None or right is None else reachable,
-            unmasked=unmasked_by_either(self.unmasked, other.unmasked),
+            reachable=joined_keys(union, [self.reachable, other.reachable], needs_all=True),
+            unmasked=joined_keys(longer, [self.unmasked, other.unmasked], needs_all=False),
         )
 
     def __invert__(self) -> "Mask":
@@ -250,18 +235,18 @@ class Mask:
     def blocks(self, query_len: int, key_len: int | None = None, size: int = 64) -> Tensor:
         """The mask by blocks of `size` x `size` pairs, True if any pair of the block may attend.
 
-        It is computed strip by strip, so that the full matrix is never in memory.
+        It is computed a row of blocks at a time, so that the full matrix is never in memory.
 
         Returns:
             Boolean (B or 1, H or 1, ⌈T/size⌉, ⌈S/size⌉).
         """
         key_len = query_len if key_len is None else key_len
-        keys, strips = torch.arange(key_len), []
+        keys, rows = torch.arange(key_len), []
         for first in range(key_len - query_len, key_len, size):
-            strip = self.tile(torch.arange(first, min(first + size, key_len)), keys, key_len).any(dim=-2)
-            padded = torch.nn.functional.pad(strip, (0, -key_len % size))  # with False
-            strips.append(padded.unflatten(-1, (-1, size)).any(dim=-1))  # (B|1,H|1,⌈S/size⌉)
-        return torch.stack(strips, dim=-2)  # (B|1,H|1,⌈T/size⌉,⌈S/size⌉)
+            seen = self.tile(torch.arange(first, min(first + size, key_len)), keys, key_len).any(dim=-2)
+            padded = torch.nn.functional.pad(seen, (0, -key_len % size))  # with False
+            rows.append(padded.unflatten(-1, (-1, size)).any(dim=-1))  # (B|1,H|1,⌈S/size⌉)
+        return torch.stack(rows, dim=-2)  # (B|1,H|1,⌈T/size⌉,⌈S/size⌉)
 
     def __repr__(self) -> str:
         return f"Mask({self.name})"

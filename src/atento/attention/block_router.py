@@ -13,7 +13,7 @@ from atento.attention.equation import widened
 from atento.attention.kernels import AnyMask
 from atento.attention.lowering import LoweredMask, lower
 
-_STRIP = 1 << 20  # scores in a strip, as in the blocked kernel
+_GROUP_SCORES = 1 << 20  # scores computed at once, as in the blocked kernel
 _ROUTED_AT_ONCE = 256  # blocks of queries that are routed at a time
 
 
@@ -154,7 +154,7 @@ def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor |
     last = ((first + offset) // size * size + size - 1 - offset).clamp(max=lowered.query_len - 1)
     low = torch.arange(0, lowered.key_len, size, device=first.device)  # first and last key of each block, (2·Sb,)
     keys = torch.stack([low, (low + size - 1).clamp(max=lowered.key_len - 1)], dim=-1).flatten()  # their corners
-    pairs = lowered.strip(torch.stack([first, last], dim=-1).flatten(), keys)
+    pairs = lowered.for_queries(torch.stack([first, last], dim=-1).flatten(), keys)
     if pairs is None:
         return None
     allowed: Tensor = pairs.unflatten(-1, (-1, 2)).any(dim=-1)  # first and last key of a block
@@ -165,7 +165,7 @@ def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor |
 
 @dataclass(frozen=True)
 class _Call:
-    """The arguments of a call, the same for all strips. A strip is some blocks of queries of one head."""
+    """The arguments of a call, the same for all groups. A group is some blocks of queries of one head."""
 
     mask: LoweredMask
     blocks: Tensor  # (B,H,Tb,n)
@@ -183,10 +183,10 @@ class _Call:
         offset = torch.arange(len(self.blocks), device=self.blocks.device).view(-1, 1, 1, 1) * n_blocks
         return (self.blocks + offset).transpose(0, 1).flatten(1, 2)
 
-    def strips(self) -> Iterator[tuple[int, slice]]:
+    def groups(self) -> Iterator[tuple[int, slice]]:
         """A head, and some of its B·Tb blocks of queries."""
         n_rows, n_heads, n_blocks, n = self.blocks.shape
-        step = max(1, _STRIP // (self.size * self.size * n))
+        step = max(1, _GROUP_SCORES // (self.size * self.size * n))
         for head in range(n_heads):
             for first in range(0, n_rows * n_blocks, step):
                 yield head, slice(first, min(first + step, n_rows * n_blocks))
@@ -205,12 +205,12 @@ def _from_blocks(x: Tensor, n_rows: int, front: int, length: int) -> Tensor:
     return rows.flatten(2, 3)[:, :, front : front + length]
 
 
-def _allowed_pairs(call: _Call, head: int, strip: slice) -> Tensor | None:
-    """What the mask allows between the queries of a strip and the keys of their blocks: boolean (G,size,n·size)."""
+def _allowed_pairs(call: _Call, head: int, group: slice) -> Tensor | None:
+    """What the mask allows between the queries of a group and the keys of their blocks: boolean (G,size,n·size)."""
     lowered, size = call.mask, call.size
     key_len, offset = lowered.key_len, lowered.key_len - lowered.query_len
-    chosen = call.blocks[:, head].flatten(0, 1)[strip]  # (G,n)
-    index = torch.arange(strip.start, strip.stop, device=chosen.device)
+    chosen = call.blocks[:, head].flatten(0, 1)[group]  # (G,n)
+    index = torch.arange(group.start, group.stop, device=chosen.device)
     row, block = index // call.blocks.shape[2], index % call.blocks.shape[2] + offset // size
     within = torch.arange(size, device=chosen.device)
     q = (block.unsqueeze(-1) * size + within).clamp(offset, key_len - 1)  # (G,size)
@@ -231,16 +231,16 @@ def _allowed_pairs(call: _Call, head: int, strip: slice) -> Tensor | None:
     return allowed if real is None else allowed & real
 
 
-def _weights(call: _Call, head: int, strip: slice, q: Tensor, k: Tensor) -> Tensor:
+def _weights(call: _Call, head: int, group: slice, q: Tensor, k: Tensor) -> Tensor:
     """q (G,size,K), k (G,n·size,K) -> weights (G,size,n·size), in float32 (float64 if q is)."""
     scores = (q * call.scale) @ k.transpose(-2, -1)  # (G,size,n·size)
     scores = scores.float() if scores.dtype == torch.bfloat16 else scores
-    allowed = _allowed_pairs(call, head, strip)
+    allowed = _allowed_pairs(call, head, group)
     return softmax(scores if allowed is None else scores.masked_fill_(~allowed, float("-inf")))
 
 
 class _RoutedAttention(TypedFunction):
-    """Forward strip by strip, each block of queries with its chosen keys; backward computes the weights again."""
+    """Forward group by group, each block of queries with its chosen keys; backward computes the weights again."""
 
     @staticmethod
     def forward(ctx: Context[_Call], call: _Call, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
@@ -249,11 +249,11 @@ class _RoutedAttention(TypedFunction):
         queries, chosen = _to_blocks(q, call.size, call.front), call.flat_blocks()  # (H,B·Tb,size,K); (H,B·Tb,n)
         keys, values = (_to_blocks(x, call.size, 0) for x in (k, v))
         out = queries.new_empty(*queries.shape[:-1], v.shape[-1])  # (H,B·Tb,size,Kv)
-        for head, strip in call.strips():
-            chosen_k, chosen_v = (x[head].index_select(0, chosen[head, strip].flatten()) for x in (keys, values))
-            shape = (strip.stop - strip.start, -1)  # (blocks of queries, all keys that each has chosen, width)
-            weights = _weights(call, head, strip, queries[head, strip], chosen_k.view(*shape, k.shape[-1]))
-            out[head, strip] = weights.to(v.dtype) @ chosen_v.view(*shape, v.shape[-1])  # (G,size,Kv)
+        for head, group in call.groups():
+            chosen_k, chosen_v = (x[head].index_select(0, chosen[head, group].flatten()) for x in (keys, values))
+            shape = (group.stop - group.start, -1)  # (blocks of queries, all keys that each has chosen, width)
+            weights = _weights(call, head, group, queries[head, group], chosen_k.view(*shape, k.shape[-1]))
+            out[head, group] = weights.to(v.dtype) @ chosen_v.view(*shape, v.shape[-1])  # (G,size,Kv)
         return _from_blocks(out, len(q), call.front, q.shape[-2])
 
     @staticmethod
@@ -265,19 +265,19 @@ class _RoutedAttention(TypedFunction):
         wide = torch.promote_types(q.dtype, torch.float32)
         dq, dk, dv = (torch.zeros_like(x, dtype=wide) for x in (queries, keys, values))
         dgates = torch.zeros(chosen.shape, dtype=wide, device=q.device)  # (H,B·Tb,n)
-        for head, strip in call.strips():
-            index, shape = chosen[head, strip].flatten(), (strip.stop - strip.start, -1)
-            strip_q, dout = queries[head, strip], upstream[head, strip]
+        for head, group in call.groups():
+            index, shape = chosen[head, group].flatten(), (group.stop - group.start, -1)
+            group_q, dout = queries[head, group], upstream[head, group]
             chosen_k = keys[head].index_select(0, index).view(*shape, k.shape[-1])  # (G,n·size,K)
             chosen_v = values[head].index_select(0, index).view(*shape, v.shape[-1])
-            weights = _weights(call, head, strip, strip_q, chosen_k)
+            weights = _weights(call, head, group, group_q, chosen_k)
             dweights = (dout @ chosen_v.transpose(-2, -1)).to(weights.dtype)  # (G,size,n·size)
             dscores = weights * (dweights - (weights * dweights).sum(dim=-1, keepdim=True))  # p (dp - Σ p dp)
             # straight-through: a gate's gradient is that of a bias added to all pairs of its block
-            dgates[head, strip] = dscores.sum(dim=1).unflatten(-1, (-1, call.size)).sum(dim=-1)
+            dgates[head, group] = dscores.sum(dim=1).unflatten(-1, (-1, call.size)).sum(dim=-1)
             dscores = (dscores * call.scale).to(q.dtype)
-            dq[head, strip] = (dscores @ chosen_k).to(wide)
-            for total, gradient in ((dk, dscores.mT @ strip_q), (dv, weights.to(v.dtype).mT @ dout)):
+            dq[head, group] = (dscores @ chosen_k).to(wide)
+            for total, gradient in ((dk, dscores.mT @ group_q), (dv, weights.to(v.dtype).mT @ dout)):
                 total[head].index_add_(0, index, gradient.view(len(index), call.size, -1).to(wide))
         sums = ((dq, call.front, q), (dk, 0, k), (dv, 0, v))
         gradients = [_from_blocks(x, len(q), front, like.shape[-2]).to(like.dtype) for x, front, like in sums]

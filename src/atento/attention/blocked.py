@@ -57,7 +57,7 @@ class _BlockTerms:
         self, call: QueryBlockCall, block: QueryBlock, queries: Tensor, keys: Tensor, bias: Tensor | None, learns: bool
     ) -> None:
         relative = None if call.relative is None else call.relative.without_distance_bias
-        self.relative = None if relative is None else relative.strip(block.queries, block.keys, block.row)
+        self.relative = None if relative is None else relative.for_queries(block.queries, block.keys, block.row)
         self.queries, self.keys = (x.detach().requires_grad_(learns) for x in (queries, keys))
         self.scores = None
         if self.relative is not None:
@@ -80,10 +80,6 @@ class _BlockTerms:
             scores[..., keys] += part.of(mask_bias)
         return scores
 
-    def empty_rows(self, part: Part) -> Tensor | None:
-        """True for the rows of a part that may attend to nothing; None if there is none."""
-        return None if self.empty is None else part.of(self.empty)
-
 
 def _mask_bias(call: QueryBlockCall, block: QueryBlock) -> Iterator[tuple[slice, Tensor]]:
     """The additive mask of a block, as (keys of the block, values), only for keys that some query may not see."""
@@ -98,7 +94,7 @@ def _mask_bias(call: QueryBlockCall, block: QueryBlock) -> Iterator[tuple[slice,
             ends = [(first, low), (high, last)]
             ranges = [(slice(start - first, stop - first), (start, stop)) for start, stop in ends if start < stop]
     for where, keys in ranges:
-        allowed = call.mask.strip(block.queries, keys, block.row)
+        allowed = call.mask.for_queries(block.queries, keys, block.row)
         assert allowed is not None
         yield where, additive(allowed)
 
@@ -215,7 +211,7 @@ def _normalised(scores: Tensor, terms: _BlockTerms, part: Part) -> Tensor:
     """The weights of scores (b,h,t,s), by softmax or by the sparsifier."""
     if terms.relative is not None and terms.relative.sparsifier is not None:
         return terms.relative.sparsifier.weigh(scores, terms.relative.positions)
-    return normalise(scores, terms.empty_rows(part))
+    return normalise(scores, None if terms.empty is None else part.of(terms.empty))
 
 
 class _Gradients:
@@ -278,9 +274,8 @@ class _Gradients:
     def through_distance_bias(self, distance_bias: DistanceBias) -> None:
         """The gradient of the schemes that depend on the distance alone."""
         if distance_bias.table is not None and distance_bias.table.requires_grad:
-            self._add_learned(
-                torch.autograd.grad(distance_bias.table, self.parameters, distance_bias.gradient, allow_unused=True)
-            )
+            table, gradient = distance_bias.table, distance_bias.gradient
+            self._add_learned(torch.autograd.grad(table, self.parameters, gradient, allow_unused=True))
 
     def results(self, inputs: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
         """The gradients of q, k, v, the bias and the parameters, each in the dtype of its input."""

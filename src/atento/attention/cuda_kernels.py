@@ -32,22 +32,18 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
 
     if args.value_bias is not None or args.dropout or not args.only_biases:
         raise ValueError("FlexAttention neither adds to values nor drops weights; use kernel='plain' or 'blocked'")
-    query_len, key_len = q.shape[-2], k.shape[-2]
     mask, bias = args.mask, args.score_bias(q, k)
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         assert bias is not None
         return score + bias[b % bias.shape[0], h % bias.shape[1], i % bias.shape[2], j]  # a size of 1 is broadcast
 
-    block_mask = None
+    block_mask, (b, h, t), s = None, q.shape[:3], k.shape[-2]
     if mask.mask is not None:
-        block_mask = create_block_mask(
-            _mask_mod(mask), q.shape[0], q.shape[1], query_len, key_len, device=str(q.device), BLOCK_SIZE=128
-        )
+        block_mask = create_block_mask(_mask_mod(mask), b, h, t, s, device=str(q.device), BLOCK_SIZE=128)
     kernel: Any = _compiled_flex_attention() if q.is_cuda else flex_attention
-    out: Tensor = kernel(
-        q, k, v, score_mod=None if bias is None else score_mod, block_mask=block_mask, scale=args.scale
-    )
+    added = None if bias is None else score_mod
+    out: Tensor = kernel(q, k, v, score_mod=added, block_mask=block_mask, scale=args.scale)
     return out if mask.mask is None or mask.empty is None else out.masked_fill(mask.empty, 0.0)  # rows that see nothing
 
 
@@ -58,11 +54,7 @@ def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], T
         return lambda b, h, i, j: j <= i + offset
     allowed = mask.allowed
     assert allowed is not None
-
-    def look_up(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
-
-    return look_up
+    return lambda b, h, i, j: allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
 
 
 @dataclass(frozen=True)

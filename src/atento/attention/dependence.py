@@ -113,9 +113,8 @@ class NetworkUnderTest:
             tokens = where if self.real is None else where & self.real
             base = self.pool[(index + step) % len(self.pool)].where(tokens, base)  # never the same token
             where = where & ~tokens  # padding keeps its id: its vectors are shifted
-        return self.run(
-            base, [(_random(vectors, generator) * size).where(where[..., None], 0.0) for vectors in self.vectors]
-        )
+        shifts = ((_random(vectors, generator) * size).where(where[..., None], 0.0) for vectors in self.vectors)
+        return self.run(base, list(shifts))
 
 
 def _random(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -70,12 +70,8 @@ def uniform(count: int, key: Key, device: torch.device) -> Tensor:
 
 # The integer type of each floating-point type's width. Masks are computed as integers and then viewed as floats; to
 # compare bytes and convert the result takes four times as long on a CPU.
-_INTEGER_TYPES = {
-    torch.bfloat16: torch.int16,
-    torch.float16: torch.int16,
-    torch.float32: torch.int32,
-    torch.float64: torch.int64,
-}
+_INTEGER_TYPES = {torch.bfloat16: torch.int16, torch.float16: torch.int16}
+_INTEGER_TYPES |= {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def dropout_mask(shape: torch.Size, p: float, key: Key, like: Tensor) -> Tensor:
@@ -149,9 +145,8 @@ def _pair_counter(
     """
     (row, n_rows), (head, n_heads, all_heads), (query, t, query_len) = rows, heads, queries
     lines = torch.arange(row, row + n_rows, device=device).view(-1, 1) * all_heads + head
-    lines = (lines + torch.arange(n_heads, device=device)).view(-1, 1) * query_len + torch.arange(
-        query, query + t, device=device
-    )
+    lines = (lines + torch.arange(n_heads, device=device)).view(-1, 1) * query_len
+    lines = lines + torch.arange(query, query + t, device=device)
     if isinstance(words, range):
         words = torch.arange(words.start, words.stop, device=device)
     return (lines.unsqueeze(-1) * all_words + words).mul_(_ODD).flatten()  # (rows·heads,t,words), then flat
@@ -169,7 +164,7 @@ def pair_dropout(
 ) -> Tensor:
     """A dropout mask for attention weights, in which each pair depends on its (row, head, query, key) alone.
 
-    A kernel that computes strips therefore drops the same pairs as one that computes all weights at once.
+    A kernel that computes blocks therefore drops the same pairs as one that computes all weights at once.
 
     Args:
         weights: (B,H,t,s), a part of all weights.

@@ -69,14 +69,14 @@ def attention_weights(
         raise TypeError(f"`rows` must be a slice or a tensor of query indices: got {type(rows).__name__}")
     if rows is None:
         return weigh(q, k, lowered.bias, lowered.empty, bias, relative, scale)
-    allowed = lowered.strip(rows)  # of these queries alone
+    allowed = lowered.for_queries(rows)  # of these queries alone
     return weigh(
         q[..., rows, :],
         k,
         None if allowed is None else additive(allowed),
         None if allowed is None else nothing_allowed(allowed),
         bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :],
-        None if relative is None else relative.strip(rows),
+        None if relative is None else relative.for_queries(rows),
         scale,
     )
 
@@ -225,8 +225,8 @@ class _Narrow(TypedFunction):
 Kernel = Callable[[Tensor, Tensor, Tensor, AttentionArgs], Tensor]
 KERNELS: dict[str, Kernel] = {kernel.__name__: kernel for kernel in (plain, fused, blocked, narrow, flex, varlen)}
 _SHORT = 64 * 64  # pairs (T·S): up to here the set-up of a fused kernel costs more than it saves
-_LONG = 512 * 512  # pairs (T·S): above this, skipping masked keys saves more than the strips cost
-_FEW = 1 << 21  # scores of all heads (B·H·T·S): up to here a CPU is fastest without strips; twice as many in 16 bits
+_LONG = 512 * 512  # pairs (T·S): above this, skipping masked keys saves more than the blocks cost
+_FEW = 1 << 21  # scores of all heads (B·H·T·S): up to here a CPU is fastest without blocks; twice as many in 16 bits
 _NARROW = 64  # keys: the softmax of shorter rows is faster in float32
 _MOST_NARROW = 1 << 24  # of all heads (B·H·T·S): 32 MiB are kept
 

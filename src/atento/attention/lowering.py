@@ -1,4 +1,4 @@
-"""What a kernel gets besides queries, keys and values: a mask as a flag, dense or in strips, biases and a scale."""
+"""What a kernel gets besides queries, keys and values: a mask, as a flag, whole or in part, biases and a scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from atento.attention.algebra import KeyRange, Mask, additive
+from atento.attention.algebra import KeyRange, Mask, additive, indices
 from atento.attention.dropout import Randomness
 from atento.attention.relative_terms import RelativeTerms
 
@@ -66,7 +66,9 @@ class LoweredMask:
             return None
         return None if self.allowed is None else nothing_allowed(self.allowed)
 
-    def strip(self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None) -> Tensor | None:
+    def for_queries(
+        self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None
+    ) -> Tensor | None:
         """`allowed` for some queries (indices from 0) and keys, in batch row `row` or in all rows."""
         mask = self.mask
         if mask is None:
@@ -74,14 +76,12 @@ class LoweredMask:
         if isinstance(mask, Mask):
             index = torch.arange(self.query_len, device=self.device)
             index = index[queries] if mask.per_query else index[:1]  # one row stands for all where no query differs
-            key_index = (
-                keys if isinstance(keys, Tensor) else torch.arange(*((0, self.key_len) if keys is None else keys))
-            ).to(self.device)
+            key_index = indices((0, self.key_len) if keys is None else keys).to(self.device)
             # query i is at key position S - T + i
             return mask.tile(index + self.key_len - self.query_len, key_index, self.key_len, row)
-        strip = mask if row is None or mask.shape[0] == 1 else mask[row : row + 1]
-        strip = strip if strip.shape[-2] == 1 else strip[..., queries, :]
-        return strip if keys is None else take(strip, keys, dim=-1)
+        part = mask if row is None or mask.shape[0] == 1 else mask[row : row + 1]
+        part = part if part.shape[-2] == 1 else part[..., queries, :]
+        return part if keys is None else take(part, keys, dim=-1)
 
     def reachable(self, first: int, last: int, row: int | None = None) -> KeyRange:
         """Keys outside of which the queries first ... last - 1 (indices from 0) see nothing."""
@@ -107,7 +107,7 @@ class LoweredMask:
 
     @property
     def limits_keys(self) -> bool:
-        """True if the mask knows which keys a strip can reach, so that a shorter strip reads fewer keys."""
+        """True if the mask knows which keys some queries can reach, so that fewer queries read fewer keys."""
         return isinstance(self.mask, Mask) and self.mask.reachable is not None
 
     @property

@@ -1,7 +1,6 @@
 """The named masks: causal, window, prefix, padding, documents and others (docs/notes.md#a6, #a7, #a16, #a18, #c10)."""
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from itertools import combinations
 from numbers import Integral
 from typing import Any
@@ -14,6 +13,7 @@ from atento.attention.algebra import (
     Mask,
     Rule,
     check_compatible,
+    joined_keys,
     reachable_in_window,
     union,
     unmasked_in_window,
@@ -43,6 +43,16 @@ def _check_int(name: str, value: object, minimum: int = 0) -> None:
         raise ValueError(f"`{name}` must be a whole number, {minimum} or more: got {value!r}")
 
 
+def _in_window(name: str, before: int | None, after: int, form: str = "any") -> Mask:
+    """The mask of the keys from `before` positions behind a query (None: from the first) to `after` ahead of it."""
+
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k <= q + after if before is None else (k >= q - before) & (k <= q + after)
+
+    reachable, unmasked = reachable_in_window(before, after), unmasked_in_window(before, after)
+    return Mask(rule, name, form, after, reachable=reachable, unmasked=unmasked)
+
+
 def bidirectional() -> Mask:
     """Every query may attend to every key, as in an encoder (docs/notes.md#a6)."""
     return Mask(lambda b, h, q, k: k >= 0, "bidirectional", "full")  # true of every key
@@ -50,14 +60,7 @@ def bidirectional() -> Mask:
 
 def causal() -> Mask:
     """A query may attend to itself and to earlier keys, as in a decoder (docs/notes.md#a7)."""
-    return Mask(
-        lambda b, h, q, k: k <= q,
-        "causal",
-        "causal",
-        0,
-        reachable=reachable_in_window(None, 0),
-        unmasked=unmasked_in_window(None, 0),
-    )
+    return _in_window("causal", None, 0, "causal")
 
 
 def lookahead(k: int) -> Mask:
@@ -65,14 +68,7 @@ def lookahead(k: int) -> Mask:
     _check_int("k", k)
     if k == 0:
         return causal()
-    return Mask(
-        lambda b, h, q, key: key <= q + k,
-        f"lookahead({k})",
-        "any",
-        k,
-        reachable=reachable_in_window(None, k),
-        unmasked=unmasked_in_window(None, k),
-    )
+    return _in_window(f"lookahead({k})", None, k)
 
 
 def _describe(value: object) -> str:
@@ -120,14 +116,7 @@ def window(left: int, right: int) -> Mask:
     """A query may attend to itself, `left` keys before it and `right` keys after it."""
     _check_int("left", left)
     _check_int("right", right)
-    return Mask(
-        lambda b, h, q, k: (k >= q - left) & (k <= q + right),
-        f"window({left}, {right})",
-        "any",
-        right,
-        reachable=reachable_in_window(left, right),
-        unmasked=unmasked_in_window(left, right),
-    )
+    return _in_window(f"window({left}, {right})", left, right)
 
 
 def dilated(step: int, reach: int | None = None) -> Mask:
@@ -187,13 +176,8 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
             is_allowed |= (q == query) & (k == key)
         return is_allowed
 
-    return Mask(
-        rule,
-        f"pairs({len(listed)})",
-        "any",
-        max(0, ahead),
-        reachable=reachable_in_window(max(0, behind), max(0, ahead)),
-    )
+    reachable = reachable_in_window(max(0, behind), max(0, ahead))
+    return Mask(rule, f"pairs({len(listed)})", "any", max(0, ahead), reachable=reachable)
 
 
 def _pairs(pairs: Any) -> list[tuple[int, int]]:
@@ -254,11 +238,6 @@ def per_head(masks: Sequence[Mask]) -> Mask:
         return torch.cat(allowed, dim=1)[:, h.flatten()]  # (B,heads,T,S), then those that are asked for
 
     aheads = [mask.max_ahead for mask in masks]
-    functions = [mask.reachable for mask in masks if mask.reachable is not None]
-
-    def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-        return reduce(union, [function(first, last, key_len, row) for function in functions])
-
     return Mask(
         rule,
         f"per_head({', '.join(mask.name for mask in masks)})",
@@ -268,7 +247,7 @@ def per_head(masks: Sequence[Mask]) -> Mask:
         len(masks),
         next((mask.key_len for mask in masks if mask.key_len is not None), None),
         any(mask.per_query for mask in masks),
-        reachable if len(functions) == len(masks) else None,
+        joined_keys(union, [mask.reachable for mask in masks], needs_all=True),
         any(mask.per_row for mask in masks),
     )
 
@@ -336,9 +315,8 @@ def documents(ids: Tensor) -> Mask:
             document = row_ids[max(0, first)]  # the first query's, of which all must be
             keys = (row_ids == document).nonzero().flatten()
             start, end = int(keys[0]), int(keys[-1]) + 1  # its first key, and one past its last
-            if (
-                int(document) == -1 or end - start > len(keys) or first < start or last > end
-            ):  # padding, a gap, or others too
+            others = first < start or last > end
+            if int(document) == -1 or end - start > len(keys) or others:  # padding, a gap, or others too
                 return 0, 0
             low, high = max(low, start), min(high, end)  # the keys that every row leaves unmasked
         return low, max(low, high)

@@ -215,9 +215,8 @@ class MultiHeadAttention(nn.Module):
     @torch.no_grad()
     def load_head_weights(self, weights: dict[str, Tensor]) -> None:
         """Copy the matrices in: the inverse of `head_weights` (docs/notes.md#a8)."""
-        self.input.weight.copy_(
-            torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])  # (H·K,D)
-        )
+        rows = [weights[name].transpose(1, 2).flatten(0, 1) for name in ("query", "key", "value")]  # (H·K,D)
+        self.input.weight.copy_(torch.cat(rows))
         self.output.weight.copy_(weights["output"].flatten(0, 1).t())  # (H,K,D) -> (D,H·K), as nn.Linear has it
 
     def _by_head(self, x: Tensor) -> Tensor:

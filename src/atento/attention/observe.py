@@ -80,9 +80,7 @@ class Observation:
         if len(calls) == 1:
             return calls[0]
         width = max(weights.shape[-1] for weights in calls)  # each cached step has one more key
-        return torch.cat(
-            [nn.functional.pad(call_weights, (0, width - call_weights.shape[-1])) for call_weights in calls], dim=-2
-        )
+        return torch.cat([nn.functional.pad(part, (0, width - part.shape[-1])) for part in calls], dim=-2)
 
 
 current_observation: ContextVar[Observation | None] = ContextVar("atento_observation", default=None)

@@ -171,8 +171,7 @@ class Learned(nn.Module):
         if shift < 0:
             raise ValueError(f"`shift` must not be negative: got {shift}")
         self.shift = shift
-        self.weight = nn.Parameter(torch.empty(max_len + shift, d_model))
-        nn.init.normal_(self.weight, std=0.02)  # as BERT begins
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(max_len + shift, d_model), std=0.02))  # as BERT begins
 
     @property
     def max_len(self) -> int:

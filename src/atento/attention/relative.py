@@ -59,8 +59,7 @@ class T5Bias(DistanceScheme):
                 f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {max_distance}"
             )
         self.n_buckets, self.max_distance, self.bidirectional = n_buckets, max_distance, bidirectional
-        self.weight = nn.Parameter(torch.empty(n_buckets, n_heads))
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(n_buckets, n_heads), std=0.02))
 
     def at(self, distance: Tensor) -> Tensor:
         """Biases of the distances: (...) -> (H,...)."""
@@ -118,8 +117,8 @@ class RelativeMatrix(DistanceScheme):
     def __init__(self, n_heads: int, max_distance: int = 128, *, scaled: bool = True) -> None:
         super().__init__()
         self.max_distance, self.scaled = max_distance, scaled
-        self.weight = nn.Parameter(torch.empty(2 * max_distance + 1, n_heads))  # -max ... max, and 0
-        nn.init.normal_(self.weight, std=0.02)
+        rows = 2 * max_distance + 1  # -max ... max, and 0
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(rows, n_heads), std=0.02))
 
     def at(self, distance: Tensor) -> Tensor:
         """Biases of the distances: (...) -> (H,...)."""
@@ -142,11 +141,9 @@ class Shaw(nn.Module):
     def __init__(self, d_head: int, max_distance: int = 16, *, values: bool = True) -> None:
         super().__init__()
         self.max_distance, self.adds_values = max_distance, values
-        self.keys = nn.Parameter(torch.empty(2 * max_distance + 1, d_head))
-        nn.init.normal_(self.keys, std=d_head**-0.5)  # q·a then begins about as large as a number of q
-        self.value_table = nn.Parameter(torch.empty(2 * max_distance + 1, d_head)) if values else None
-        if self.value_table is not None:
-            nn.init.normal_(self.value_table, std=d_head**-0.5)
+        rows, std = 2 * max_distance + 1, d_head**-0.5  # q·a then begins about as large as a number of q
+        self.keys = nn.Parameter(nn.init.normal_(torch.empty(rows, d_head), std=std))
+        self.value_table = nn.Parameter(nn.init.normal_(torch.empty(rows, d_head), std=std)) if values else None
 
     def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """q_i · a_ij, (B,H,T,S): one product with the table, then a gather by distance."""

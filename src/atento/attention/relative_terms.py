@@ -1,11 +1,11 @@
 """What relative positions add to an attention call: the interfaces and sums that kernels use.
 
 The schemes themselves (`T5Bias`, `Shaw`, ...) are in `relative.py`. A scheme is a function of the distance between a
-query and a key. A kernel asks for the strip of queries that it computes, so no (T,S) matrix is made unless a kernel
+query and a key. A kernel asks for the queries that it computes, so no (T,S) matrix is made unless a kernel
 needs one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -33,7 +33,7 @@ class QueryKeyPositions:
         keys = torch.arange(key_len, device=device)
         return QueryKeyPositions(torch.arange(key_len - query_len, key_len, device=device), keys, True)  # consecutive
 
-    def strip(
+    def for_queries(
         self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None
     ) -> "QueryKeyPositions":
         """The positions of some queries (indices from 0) and keys, in batch row `row` or in all rows."""
@@ -178,9 +178,11 @@ class RelativeTerms:
     positions: QueryKeyPositions
     sparsifier: Sparsifier | None = None
 
-    def strip(self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None) -> "RelativeTerms":
+    def for_queries(
+        self, queries: Tensor | slice, keys: KeyRange | None = None, row: int | None = None
+    ) -> "RelativeTerms":
         """The terms of some queries (indices from 0) and keys, in batch row `row` or in all rows."""
-        return RelativeTerms(self.schemes, self.positions.strip(queries, keys, row), self.sparsifier)
+        return RelativeTerms(self.schemes, self.positions.for_queries(queries, keys, row), self.sparsifier)
 
     def projected(self, project: Projections, random: Randomness | None = None) -> "RelativeTerms":
         """The terms for one call of a layer with these projections; `random` is the randomness of dropout."""
@@ -200,27 +202,19 @@ class RelativeTerms:
             k: keys (B,H,S,K).
             scale: the factor of the scores.
         """
-        total: Tensor | None = None
-        for scheme in self.schemes:
-            term = scheme.scores(q, k, self.positions, scale)
-            total = term if total is None else total + term
-        return total
+        return _total(scheme.scores(q, k, self.positions, scale) for scheme in self.schemes)
 
     def distance_bias(self, scale: float) -> Tensor | None:
         """The sum of the schemes that depend on the distance alone, (H,T+S-1), for consecutive positions.
 
         The first value is that of the last query and the first key. None if there is no such scheme.
         """
-        total: Tensor | None = None
-        positions = self.positions
-        if self._has_distances:
-            count = len(positions.queries) + len(positions.keys) - 1
-            distance = positions.keys[0] - positions.queries[-1] + torch.arange(count, device=positions.keys.device)
-            for scheme in self.schemes:
-                if isinstance(scheme, DistanceScheme):
-                    term = scheme.at(distance) * (scale if scheme.scaled else 1.0)  # (H,T+S-1)
-                    total = term if total is None else total + term
-        return total
+        if not self._has_distances:
+            return None
+        queries, keys = self.positions.queries, self.positions.keys
+        distance = keys[0] - queries[-1] + torch.arange(len(queries) + len(keys) - 1, device=keys.device)
+        schemes = (scheme for scheme in self.schemes if isinstance(scheme, DistanceScheme))
+        return _total(scheme.at(distance) * (scale if scheme.scaled else 1.0) for scheme in schemes)  # (H,T+S-1) each
 
     @property
     def without_distance_bias(self) -> "RelativeTerms | None":
@@ -246,12 +240,7 @@ class RelativeTerms:
 
     def values(self, weights: Tensor) -> Tensor | None:
         """The sum of what the schemes add to the output: weights (B,H,T,S) -> (B,H,T,Kv). None if nothing is added."""
-        total: Tensor | None = None
-        for scheme in self.schemes:
-            if scheme.adds_values:
-                term = scheme.values(weights, self.positions)
-                total = term if total is None else total + term
-        return total
+        return _total(scheme.values(weights, self.positions) for scheme in self.schemes if scheme.adds_values)
 
     def parameters(self) -> list[Tensor]:
         """The tensors of the schemes and the sparsifier that need gradients, each once."""
@@ -262,8 +251,14 @@ class RelativeTerms:
         return list(parameters.values())
 
 
+def _total(terms: Iterator[Tensor]) -> Tensor | None:
+    """The sum of the terms; None if there are none."""
+    first = next(terms, None)
+    return first if first is None else sum(terms, start=first)
+
+
 class DistanceBias:
-    """`RelativeTerms.distance_bias` of a full call, added strip by strip; its gradient is summed the same way.
+    """`RelativeTerms.distance_bias` of a full call, added block by block; its gradient is summed the same way.
 
     `table` (H,T+S-1) has the graph back to the parameters of the schemes if `learns`; it is None if no scheme depends
     on the distance alone.
@@ -273,7 +268,7 @@ class DistanceBias:
         self.query_len = lengths[0]
         with torch.set_grad_enabled(learns):
             self.table = None if relative is None else relative.distance_bias(scale)
-        self.values = None if self.table is None else self.table.detach()  # without a graph, for the strips
+        self.values = None if self.table is None else self.table.detach()  # without a graph, for the blocks
         self.gradient = torch.zeros_like(self.values) if learns and self.values is not None else None
 
     def add_to(self, scores: Tensor, queries: slice, keys: KeyRange, heads: slice) -> None:

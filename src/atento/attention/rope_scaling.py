@@ -49,9 +49,7 @@ class Stretch:
     def _by_length(self, rates: Tensor, length: Tensor) -> Tensor:
         assert self.trained_len is not None
         if self.long is not None and self.short is not None:
-            short, long = (
-                torch.tensor(part, dtype=rates.dtype, device=rates.device) for part in (self.short, self.long)
-            )
+            short, long = (rates.new_tensor(part) for part in (self.short, self.long))
             return rates / torch.where(length > self.trained_len, long, short)
         ratio = self.factor * length.clamp(min=self.trained_len).to(rates.dtype) / self.trained_len - (self.factor - 1)
         place = torch.arange(len(rates), device=rates.device)

@@ -78,15 +78,11 @@ def join_adapters(weights: Mapping[str, Tensor], lora: LoraConfig, config: Netwo
             continue
         start, count = parts_of(match["map"], config)[match["part"]]  # q, k and v are rows of one map
         a = weights[f"{match['map']}.adapters.{match['part']}.a"]  # (R,D); `b` is (N,R)
-        add_to_rows(plain, f"{match['map']}.weight", start, start + count, lora.scale * (b.float() @ a.float()))
+        weight = plain[f"{match['map']}.weight"].clone()  # a copy: the caller keeps the old one
+        rows = weight[start : start + count]
+        rows.copy_(rows.float() + lora.scale * (b.float() @ a.float()))
+        plain[f"{match['map']}.weight"] = weight
     return plain
-
-
-def add_to_rows(weights: dict[str, Tensor], name: str, start: int, stop: int, product: Tensor) -> None:
-    """Replace a weight by a copy with `product` added to its rows; the sum is taken in the type of `product`."""
-    weight = weights[name].clone()  # a copy: the caller keeps the old one
-    weight[start:stop] = (weight[start:stop].to(product.dtype) + product).to(weight.dtype)
-    weights[name] = weight
 
 
 def without_effect(network: Network) -> dict[str, Tensor]:

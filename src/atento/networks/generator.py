@@ -45,9 +45,8 @@ class Generator(Head):
         self.projection = nn.Linear(config.embedding_width, small.d_model)
         self.stack = Stack(small, kind="encoder", n_layers=small.n_layers)
         transform = Transform(small, HeadConfig("masked-language-model", activation=head.activation))
-        self.vocabulary = VocabularyHead(
-            config.vocab_size, config.embedding_width, tied=True, bias=True, transform=transform
-        )
+        sizes = (config.vocab_size, config.embedding_width)
+        self.vocabulary = VocabularyHead(*sizes, tied=True, bias=True, transform=transform)
         initialise(self, small)
 
     @property

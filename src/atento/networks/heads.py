@@ -131,8 +131,7 @@ class SpanBoundaryHead(Head):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         d_model = config.d_model
-        self.positions = nn.Parameter(torch.empty(_SPAN_POSITIONS, _POSITION_WIDTH))
-        nn.init.normal_(self.positions, std=0.02)
+        self.positions = nn.Parameter(nn.init.normal_(torch.empty(_SPAN_POSITIONS, _POSITION_WIDTH), std=0.02))
         self.first, self.second = nn.Linear(2 * d_model + _POSITION_WIDTH, d_model), nn.Linear(d_model, d_model)
         self.norms = nn.ModuleList(make_norm(config.norm_kind, d_model, config.norm_eps) for _ in range(2))
         self.output = OutputMatrix(config.vocab_size, d_model, tied=config.output.tied, bias=True)
@@ -314,25 +313,20 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
             config.target_vocab_size, config.d_model, tied=config.output.tied, bias=config.output.bias, scale=scale
         )
         heads.append(("vocabulary", next_token))
-    elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
-        heads.append(("vocabulary", _both_ways(config)))
+    elif config.architecture == "elmo" and config.vocab_size:  # the next word and the one before: both directions share
+        sizes, cutoffs = (config.vocab_size, config.d_model), config.output.adaptive
+        if cutoffs:
+            heads.append(("vocabulary", AdaptiveSoftmax(*sizes, cutoffs)))
+        else:
+            heads.append(("vocabulary", VocabularyHead(*sizes, tied=False, bias=True)))
     described = [head for head in config.heads if head.kind not in WITH_LAYERS]  # an encoder makes these
     return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in described)])
 
 
-def _both_ways(config: NetworkConfig) -> Head:
-    """The head of a bidirectional language model, which both directions share."""
-    if config.output.adaptive:
-        return AdaptiveSoftmax(config.vocab_size, config.d_model, config.output.adaptive)
-    return VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)
-
-
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     if head.kind == "masked-language-model":
-        transform = Transform(config, head)
-        return VocabularyHead(
-            config.vocab_size, config.embedding_width, tied=config.output.tied, bias=True, transform=transform
-        )
+        transform, sizes = Transform(config, head), (config.vocab_size, config.embedding_width)
+        return VocabularyHead(*sizes, tied=config.output.tied, bias=True, transform=transform)
     if HEAD_KINDS[head.kind] in ("tag", "crf") and not head.labels:
         raise RecipeError(f"`labels` of a {head.kind} head may be empty in a recipe alone, which has training data")
     if head.kind == "span-boundary":

@@ -61,7 +61,10 @@ class AdaptiveSoftmax(Head):
 
     def nats(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """vectors (N,D), targets (N,) -> the sum of -log p, without the clusters that no target is in."""
-        total, _ = cross_entropy(vectors, self.first.weight, self._in_first(targets))  # of the word or its cluster
+        starts = torch.tensor(self.bounds[:-1], device=targets.device)  # the first word of each cluster
+        number = torch.searchsorted(starts, targets, right=True)  # of the cluster; 0 for words below the first cutoff
+        column = torch.where(number == 0, targets, self.bounds[0] + number - 1)  # of the word, or of its cluster
+        total, _ = cross_entropy(vectors, self.first.weight, column)
         cluster: Any
         for cluster, begin, end in zip(self.clusters, self.bounds, self.bounds[1:]):
             rows = ((targets >= begin) & (targets < end)).nonzero()[:, 0]  # (n,), rows whose target is in this cluster
@@ -69,12 +72,6 @@ class AdaptiveSoftmax(Head):
                 narrow, matrix = cluster  # two linear layers
                 total = total + cross_entropy(narrow(vectors[rows]), matrix.weight, targets[rows] - begin)[0]
         return total
-
-    def _in_first(self, targets: Tensor) -> Tensor:
-        """The column of the first matrix for each target: the word, or its cluster."""
-        starts = torch.tensor(self.bounds[:-1], device=targets.device)  # the first word of each cluster
-        cluster = torch.searchsorted(starts, targets, right=True)  # 0 for the words below the first cutoff
-        return torch.where(cluster == 0, targets, self.bounds[0] + cluster - 1)
 
 
 def sampled_nats(vectors: Tensor, targets: Tensor, matrix: Tensor, bias: Tensor | None, sampled: Tensor) -> Tensor:

@@ -47,9 +47,8 @@ class Reconstruction(Head):
         count = 1 if config.shared_layers else config.n_layers
         self.layers = nn.ModuleList(VectorAttention(config, layer) for layer in range(count))
         transform = Transform(config, HeadConfig("masked-language-model"))
-        self.vocabulary = VocabularyHead(
-            config.vocab_size, config.embedding_width, tied=True, bias=True, transform=transform
-        )
+        sizes = (config.vocab_size, config.embedding_width)
+        self.vocabulary = VocabularyHead(*sizes, tied=True, bias=True, transform=transform)
 
     def forward(
         self, encoder: OneStack, vectors: Tensor, ids: Tensor, chosen: Tensor, random: Randomness | None = None

@@ -167,7 +167,7 @@ class RecurrentStack(nn.Module):
         if lengths is not None and bool((lengths == 0).any()):
             not_empty = (
                 (lengths > 0).to(x.device).unsqueeze(1)
-            )  # packing needs a token in every row: the step of an empty row is undone
+            )  # packing reads a token of an empty row too: undone here
             after = tuple(torch.where(not_empty, new, old) for new, old in zip(after, before or self.zeros(x)))
         return x, after
 

@@ -325,13 +325,6 @@ class ELMo(Network):
 
 def _direction(config: NetworkConfig, elmo: ELMoConfig, *, backward: bool) -> nn.ModuleList:
     """The stack of LSTMs of one direction."""
-    return nn.ModuleList(
-        ProjectedLSTM(
-            config.d_model,
-            elmo.d_cell,
-            backward=backward,
-            cell_clip=elmo.cell_clip,
-            projection_clip=elmo.projection_clip,
-        )
-        for _ in range(config.n_layers)
-    )
+    clips = {"cell_clip": elmo.cell_clip, "projection_clip": elmo.projection_clip}
+    layers = (ProjectedLSTM(config.d_model, elmo.d_cell, backward=backward, **clips) for _ in range(config.n_layers))
+    return nn.ModuleList(layers)

@@ -50,9 +50,8 @@ class RecurrentLM(Network):
         recurrent = config.recurrent or RecurrentConfig()
         self.config = config
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)
-        self.stack = RecurrentStack(
-            recurrent.cell, config.d_model, config.d_model, config.n_layers, dropout=config.dropout
-        )
+        sizes = (config.d_model, config.d_model, config.n_layers)
+        self.stack = RecurrentStack(recurrent.cell, *sizes, dropout=config.dropout)
         self.heads = make_heads(config)
         self.reset_parameters()
 
@@ -87,9 +86,8 @@ class RecurrentLM(Network):
         # the mask may cover the tokens in the state too: the last T columns are those of `ids`
         new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
         x = self.dropped(self.embedding(ids), random)  # (B,T,D)
-        hidden, layers = self.stack(
-            x, None if state is None else state.layers, token_mask=new_token_mask, random=random
-        )
+        before = None if state is None else state.layers
+        hidden, layers = self.stack(x, before, token_mask=new_token_mask, random=random)
         if state is not None:
             state.layers, state.length = layers, state.length + ids.shape[1]
         hidden = self.dropped(hidden, random)

@@ -134,21 +134,15 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         width, self.recurrent = config.d_model, recurrent
         self.queries_before_step = recurrent.attention in ASKED_BEFORE
-        reads_context = (
-            self.queries_before_step or recurrent.input_feeding
-        )  # the cell reads the token and one more vector
-        self.stack = RecurrentStack(
-            recurrent.cell, 2 * width if reads_context else width, width, config.decoder_layers, dropout=config.dropout
-        )
+        reads_context = self.queries_before_step or recurrent.input_feeding  # beside the token, one more vector
+        sizes = (2 * width if reads_context else width, width, config.decoder_layers)
+        self.stack = RecurrentStack(recurrent.cell, *sizes, dropout=config.dropout)
         self.bridge = nn.Linear(width, config.decoder_layers * self.stack.cell.parts * width)
-        self.attention = (
-            None
-            if recurrent.attention == "none"
-            else SourceAttention(width, score=recurrent.attention, values=recurrent.values)
-        )
-        self.join = (
-            nn.Linear(3 * width, 2 * width) if self.queries_before_step else nn.Linear(2 * width, width, bias=False)
-        )
+        self.attention = None
+        if recurrent.attention != "none":
+            self.attention = SourceAttention(width, score=recurrent.attention, values=recurrent.values)
+        before = self.queries_before_step
+        self.join = nn.Linear(3 * width, 2 * width) if before else nn.Linear(2 * width, width, bias=False)
 
     def begin(self, encoded: Tensor, token_mask: Tensor | None) -> Seq2SeqState:
         """The decode state after the source: encoded (B,S,D), token mask (B,S)."""
@@ -265,14 +259,8 @@ class RecurrentSeq2Seq(Network):
         self.target_embedding = (
             None if config.embedding.shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
         )
-        self.encoder = RecurrentStack(
-            recurrent.cell,
-            config.d_model,
-            config.d_model,
-            config.n_layers,
-            bidirectional=recurrent.bidirectional,
-            dropout=config.dropout,
-        )
+        sizes, both = (config.d_model, config.d_model, config.n_layers), recurrent.bidirectional
+        self.encoder = RecurrentStack(recurrent.cell, *sizes, bidirectional=both, dropout=config.dropout)
         self.decoder = RecurrentDecoder(config, recurrent)
         self.heads = make_heads(config)
         self.reset_parameters()
@@ -334,10 +322,8 @@ class RecurrentSeq2Seq(Network):
         new_token_mask = target_token_mask
         if new_token_mask is not None:
             new_token_mask = new_token_mask[:, new_token_mask.shape[1] - target_ids.shape[1] :]  # of the new tokens
-        hidden = self.decoder(
-            self.dropped(self.table(target_ids), random), current, token_mask=new_token_mask, random=random
-        )
-        hidden = self.dropped(hidden, random)
+        x = self.dropped(self.table(target_ids), random)
+        hidden = self.dropped(self.decoder(x, current, token_mask=new_token_mask, random=random), random)
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:

@@ -259,12 +259,8 @@ class Stack(nn.Module):
         joined: list[Mask | Tensor] = []
         for layer_mask in masks:
             if state is not None and not (isinstance(layer_mask, Mask) and not layer_mask.looks_ahead):
-                description = (
-                    repr(layer_mask) if isinstance(layer_mask, Mask) else f"a matrix of shape {tuple(layer_mask.shape)}"
-                )
-                raise CapabilityError(
-                    f"a mask that looks ahead cannot be cached: got {description} with a decode state"
-                )
+                got = repr(layer_mask) if isinstance(layer_mask, Mask) else f"a matrix of shape {(*layer_mask.shape,)}"
+                raise CapabilityError(f"a mask that looks ahead cannot be cached: got {got} with a decode state")
             if token_mask is not None:
                 real = padding(token_mask)
                 if isinstance(layer_mask, Mask):

@@ -26,6 +26,7 @@ from atento.config.sections.network_parts import SparseConfig
 from atento.config.sections.position_scheme import ADDED, PositionConfig
 from atento.networks.layers import make_norm
 
+_SHARED = ("t5", "rotary", "alibi", "disentangled")  # once for all layers, unless told otherwise
 _SINUSOIDS = 2048  # rows of a table of sinusoids, which have no limit of their own
 
 
@@ -45,9 +46,8 @@ class AddedPositions(nn.Module):
         self.numbers = [_number(scheme, config) for scheme in schemes]
         self.off: set[int] = set()  # numbers of schemes that are switched off at present (`position_ablation`)
         self.real_only = [scheme.real_only for scheme in schemes]
-        self.gates = nn.ParameterDict(
-            {str(n): nn.Parameter(torch.ones(())) for n, scheme in enumerate(schemes) if scheme.gate}
-        )
+        gated = [str(n) for n, scheme in enumerate(schemes) if scheme.gate]
+        self.gates = nn.ParameterDict({name: nn.Parameter(torch.ones(())) for name in gated})
 
     def forward(
         self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None, token_mask: Tensor | None = None
@@ -107,9 +107,7 @@ class LayerPositions(nn.Module):
             layers = [n for n in range(n_layers) if scheme.layers is None or n in scheme.layers]
             if scheme.kind in ADDED:
                 continue
-            shared = (
-                scheme.kind in ("t5", "rotary", "alibi", "disentangled") if scheme.shared is None else scheme.shared
-            )
+            shared = scheme.kind in _SHARED if scheme.shared is None else scheme.shared
             for count, layer in enumerate(layers):
                 if count == 0 or not shared:  # once for all layers if shared, else once a layer
                     self.schemes.append(_make(scheme, config, kind))
@@ -211,9 +209,8 @@ def _unrotated(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tenso
 
 def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module:
     """The module of a scheme that acts inside self-attention of the "encoder" or the "decoder"."""
-    max_distance = (
-        {"shaw": 16, "disentangled": 512}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
-    )
+    usual = {"shaw": 16, "disentangled": 512}.get(scheme.kind, 128)
+    max_distance = usual if scheme.max_distance is None else scheme.max_distance
     module: nn.Module
     if scheme.kind == "rotary":  # its heads are chosen where it rotates
         return Rotary(
