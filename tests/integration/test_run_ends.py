@@ -116,13 +116,7 @@ def test_a_translator_into_chinese_is_loaded_at_its_best(
 
 def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
     """Validated at 3, 6, 9 ... with checkpoints at 10, 20 alone: the best has its checkpoint all the same."""
-    more = [
-        *RISING,
-        "metrics=[]",
-        "training.validate_every=3",
-        "training.checkpoint_every=10",
-        "training.keep=1",
-    ]
+    more = [*RISING, "metrics=[]", "training.validate_every=3", "training.checkpoint_every=10", "training.keep=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place)
     assert done.status == 0, done.stderr
     scores = {event["step"]: event["nll"] for event in events(place / "run", "valid")}

@@ -194,7 +194,7 @@ def test_g1_a_released_decoder_whose_padding_is_its_end_is_fine_tuned_for_a_stoc
     as_tsv(Path("train.tsv"), labelled("train", 60))
     write_released("gpt2", tmp_path / "gpt2")
     recipe = recipe_of(tmp_path / "gpt2", steps=6, rate=3e-3) | {
-        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6},
+        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6}
     }
     model = atento.load(train(recipe, out="run", threads=1).folder)
     folder = model.save(tmp_path / "out", layout="huggingface")

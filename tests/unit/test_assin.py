@@ -47,10 +47,7 @@ def refused(folder: Path, content: str | bytes, fields: Any = CLASSES, **keys: A
 @pytest.mark.parametrize("file", ["a.xml", "a.xml.gz"])
 def test_labels_and_scores_of_pairs(tmp_path: Path, file: str) -> None:
     labels = read(tmp_path, TWO, file=file)
-    assert list(labels) == [
-        ("O gato dorme", "Um gato dorme", "Entailment"),
-        ("café <3 &", "não", "None"),
-    ]
+    assert list(labels) == [("O gato dorme", "Um gato dorme", "Entailment"), ("café <3 &", "não", "None")]
     assert labels.where(0) == f"{file}:3" and labels.where(1) == f"{file}:7"
     assert read(tmp_path, TWO, SCORES, file=file)["score"] == [4.5, 1.0]
     assert read(tmp_path, TWO, file=file, label="id")["label"] == ["1", "2"]

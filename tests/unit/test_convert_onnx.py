@@ -119,10 +119,7 @@ def test_heads_of_encoders_compute_the_same(name: str, tmp_path: Path) -> None:
     )
     assert exact(result)
     outputs = Session(tmp_path / "model.onnx").outputs
-    expected = {
-        "answer": ["start_logits", "end_logits"],
-        "pretraining": ["vocabulary_logits", "next-sentence_logits"],
-    }
+    expected = {"answer": ["start_logits", "end_logits"], "pretraining": ["vocabulary_logits", "next-sentence_logits"]}
     assert outputs == expected.get(name, ["logits"])
 
 

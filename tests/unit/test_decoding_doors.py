@@ -153,11 +153,7 @@ def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
 def by_recipe(model: Model, options: dict[str, Any]) -> Outputs:
     """As validation decodes: with the recipe's configuration itself."""
     loaded = load_recipe(
-        {
-            "task": "translation",
-            "data": {"train": {"world": "train"}},
-            "decoding": {"max_new_tokens": MOST, **options},
-        }
+        {"task": "translation", "data": {"train": {"world": "train"}}, "decoding": {"max_new_tokens": MOST, **options}}
     )
     assert not [line for line in loaded.warnings if "decoding" in line]
     with warnings.catch_warnings():

@@ -10,14 +10,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
-from atento.models.transplant import (
-    extended,
-    to_decoder,
-    to_encoder,
-    to_encoder_decoder,
-    trimmed,
-    with_positions,
-)
+from atento.models.transplant import extended, to_decoder, to_encoder, to_encoder_decoder, trimmed, with_positions
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
 
 SIZES = {"vocab_size": 23, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2}

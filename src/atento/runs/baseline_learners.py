@@ -248,10 +248,7 @@ LEARNERS: dict[Outputs, tuple[Learner, ...]] = {
         Learner("overlap of words", _overlap_of_pairs, ("text", "pair")),
         Learner("TF-IDF, ridge regression", partial(_linear, "ridge"), ("text", "score")),
     ),
-    "rankings": (
-        Learner("overlap of words", _overlap_of_documents, ("query",)),
-        Learner("BM25", _bm25, ("query",)),
-    ),
+    "rankings": (Learner("overlap of words", _overlap_of_documents, ("query",)), Learner("BM25", _bm25, ("query",))),
     "vector pairs": (Learner("TF-IDF vectors", _vectors, ("text", "pair")),),
     "tags": (Learner("most frequent tag of a word", _tag_of_word, ("tokens", "tags")),),
     "answers": (
