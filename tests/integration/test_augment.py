@@ -68,9 +68,7 @@ def pairs_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_pairs_are_made_filtered_and_joined_in_a_recipe_that_trains(
-    server: ForkServer, place: Path, report: dict[str, Any]
-) -> None:
+def test_pairs_are_made_and_filtered_for_training(server: ForkServer, place: Path, report: dict[str, Any]) -> None:
     pairs = pairs_of(place / "out")
     known = {line.split("\t")[1] for line in (place / "real.tsv").read_text(encoding="utf-8").splitlines()}
     texts = (place / "more.pt").read_text(encoding="utf-8").splitlines()

@@ -168,9 +168,7 @@ def test_c16_a_hostile_file_runs_nothing(run: Command, released: Path, tmp_path:
         ),
     ],
 )
-def test_c16_a_truncated_file_is_called_that(
-    run: Command, released: Path, tmp_path: Path, zipped: bool, cut: float
-) -> None:
+def test_c16_a_cut_file_is_called_that(run: Command, released: Path, tmp_path: Path, zipped: bool, cut: float) -> None:
     folder = older(released, tmp_path / "older")
     file = folder / "pytorch_model.bin"
     torch.save(torch.load(file, weights_only=True), file, _use_new_zipfile_serialization=zipped)
@@ -181,9 +179,7 @@ def test_c16_a_truncated_file_is_called_that(
 
 def test_c16_convert_refuses_what_it_must(run: Command, released: Path, tmp_path: Path) -> None:
     done = run("convert", str(released), "--to", "onyx", "--out", str(tmp_path / "out"))
-    assert (
-        done.status == 2 and "`--to` must be one of atento, huggingface, ctranslate2, onnx: got 'onyx'" in done.stderr
-    )
+    assert done.status == 2 and "`--to` must be one of atento, .*" in done.stderr
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "kept.txt").write_text("kept")
     done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "out"))
@@ -195,9 +191,7 @@ def test_g8_embed_and_similarity(run: Command, released: Path, tmp_path: Path) -
     wanted = atento.load(released).embed(["o gato pulou", "casa"])
     done = run("embed", str(released), given="o gato pulou\ncasa\n")
     assert done.status == 0
-    np.testing.assert_allclose(
-        [[float(n) for n in line.split()] for line in done.stdout.splitlines()], wanted, rtol=1e-5
-    )
+    np.testing.assert_allclose([[*map(float, line.split())] for line in done.stdout.splitlines()], wanted, rtol=1e-5)
     done = run("embed", str(released), "--out", str(tmp_path / "v.npy"), given="o gato pulou\ncasa\n")
     assert done.status == 0 and not done.stdout
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, rtol=1e-6)

@@ -79,9 +79,7 @@ def small_shards(said: Path) -> None:
 
 
 @pytest.mark.parametrize("shard", [pytest.param(0, marks=pytest.mark.slow), 3])
-def test_a_killed_command_leaves_a_store_that_the_same_command_completes(
-    server: ForkServer, tmp_path: Path, shard: int
-) -> None:
+def test_a_killed_command_leaves_a_store_that_it_completes(server: ForkServer, tmp_path: Path, shard: int) -> None:
     """SIGKILL before the first shard or between two: no process is left over, and the result has the same bytes."""
     contents = []
     for name in ("undisturbed", "killed"):

@@ -196,10 +196,7 @@ def test_the_service_takes_long_texts_and_an_explanation_says_what_it_reads(run:
     ("keys", "sentence"),
     [
         ("windows: mean\n  stride: 0", r"mine.yaml:6:11: `data.stride` is the tokens that neighbouring windows share"),
-        (
-            "windows: mean\n  truncate: head-tail",
-            r"`data.truncate` head-tail cuts what `data.windows` mean reads whole",
-        ),
+        ("windows: mean\n  truncate: head-tail", r"`data.truncate` head-tail .* `data.windows` mean reads whole"),
         ("windows: median", r"mine.yaml:5:12: .*windows.*median"),
     ],
 )
@@ -226,9 +223,7 @@ def test_tasks_and_records_that_have_no_windows(tmp_path: Path) -> None:
     assert any("data.windows has no effect" in line for line in loaded("tagging", data={"windows": "mean"}).warnings)
     pairs = {"train": [("um", "dois", "a"), ("três", "quatro", "b")]}
     for key, value, said in (("windows", "mean", "windows` are"), ("truncate", "head-tail", "truncate: head-tail` is")):
-        with pytest.raises(
-            RecipeError, match="windows and head-tail are of single texts, and task ranking reads pairs"
-        ):
+        with pytest.raises(RecipeError, match="windows and head-tail are of single texts, and task ranking"):
             loaded("ranking", data={key: value})
         settings = recipe(**{key: value})
         del settings["data"]["valid"]

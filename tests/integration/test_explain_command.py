@@ -111,9 +111,7 @@ def test_other_verbs_explain_their_lines(
         (["--explain", "--cluster", "local", "--out", "parts"], "--explain and --cluster exclude each other"),
     ],
 )
-def test_flags_that_exclude_it(
-    classifier: Path, tmp_path: Path, server: ForkServer, flags: list[str], message: str
-) -> None:
+def test_what_excludes_it(classifier: Path, tmp_path: Path, server: ForkServer, flags: list[str], message: str) -> None:
     refused(server.run("classify", classifier, *flags, cwd=tmp_path, stdin="x\n"), message)
 
 

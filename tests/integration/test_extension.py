@@ -154,9 +154,7 @@ def files_with(*path: str) -> set[str]:
     """The files that define a table of that dotted name, or a part of it."""
     home = SOURCE / Path(*path[:-1])
     files = [file for file in (home.with_suffix(".py"), *home.glob("*.py")) if file.is_file()]
-    found = [
-        file for file in files if re.search(rf"^{path[-1]}(: .+)? = ", file.read_text(encoding="utf-8"), flags=re.M)
-    ]
+    found = [file for file in files if re.search(rf"(?m)^{path[-1]}(: .+)? = ", file.read_text(encoding="utf-8"))]
     return {file.relative_to(SOURCE).as_posix().removeprefix("atento/") for file in found}
 
 
@@ -360,9 +358,7 @@ def test_the_family_loads_computes_and_is_exported(added: ModuleType, tmp_path: 
 
 
 @pytest.mark.parametrize("min_probability", [1e-9, 0.5, 0.9])
-def test_the_strategy_ends_where_greedy_search_grows_unsure(
-    added: ModuleType, model: Model, min_probability: float
-) -> None:
+def test_the_strategy_ends_where_greedy_grows_unsure(added: ModuleType, model: Model, min_probability: float) -> None:
     ids = torch.randint(5, 14, (6, 5), generator=torch.Generator().manual_seed(2))
     for (cautious,), (greedy,) in zip(
         generate(model, ids, added.Cautious(min_probability), max_new_tokens=8),

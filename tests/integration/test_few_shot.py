@@ -114,9 +114,7 @@ def test_prompts_of_the_encoder_are_left_out_before_windows(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("given", "pooling"), [({"kind": "svm"}, "first"), ({"pooling": "mean"}, "mean")])
-def test_the_head_reads_the_pooling_of_the_encoder_unless_told(
-    encoder: Path, given: dict[str, str], pooling: str
-) -> None:
+def test_the_head_reads_the_encoders_pooling_unless_told(encoder: Path, given: dict[str, str], pooling: str) -> None:
     loaded = load_recipe(recipe(encoder, classifier=given), memory=["train"])
     assert head_overrides(loaded, encoder).get("init.classifier.pooling", given.get("pooling")) == pooling
 
@@ -188,9 +186,7 @@ def test_a_class_with_too_few_records_names_file_and_line(encoder: Path, tmp_pat
     assert "header" not in done.stderr
     valid = {"train": TEXTS, "valid": [("a pear", "fruit")]}
     with pytest.raises(DataError, match=r"unknown label 'fruit'\. Known: animal, tool"):
-        atento.train(
-            recipe(encoder) | {"data": {one: {"memory": one} for one in valid}}, data=valid, out=tmp_path / "b"
-        )
+        atento.train(recipe(encoder) | {"data": {n: {"memory": n} for n in valid}}, data=valid, out=tmp_path / "b")
     assert not (tmp_path / "b-vectors").exists()
     by_number = {
         "train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1, "header": False}

@@ -33,9 +33,7 @@ def decoder(folder: Path) -> Path:
     return atento.train(settings, data=records(), out=folder / "decoder", threads=1).folder
 
 
-def train(
-    base: Path, out: Path, task: dict[str, Any], data: Any, *, network: dict[str, Any] | None = None, **init: Any
-) -> Path:
+def train(base: Path, out: Path, task: dict[str, Any], data: Any, *, network: Any = None, **init: Any) -> Path:
     settings = {
         **task,
         "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
@@ -137,14 +135,10 @@ def test_what_a_cache_refuses(base: Path, tmp_path: Path) -> None:
     network = ENCODER | {"architecture": "encoder-decoder", "embedding": {}}
     settings = recipe({"train": {"memory": "train"}}, network, steps=1)
     both = atento.train(settings, data=records(), out=tmp_path / "both", threads=1).folder
-    with pytest.raises(
-        RecipeError, match=r"`init\.cache` is for an encoder or a decoder: got a model of architecture en"
-    ):
+    with pytest.raises(RecipeError, match=r"`init\.cache` is for an encoder or a decoder: got .*architecture en"):
         train(both, tmp_path / "b", CLASSIFY, records(), cache="vectors")
     writer = {"task": "language-modeling", "training": TRAINING | {"steps": 1}}
-    with pytest.raises(
-        RecipeError, match=r"`init\.cache` of a decoder is for tasks with a head: got task language-mod"
-    ):
+    with pytest.raises(RecipeError, match=r"`init\.cache` of a decoder.* got task language-mod"):
         train(decoder(tmp_path), tmp_path / "c", writer, [text for text, _ in records()], cache="vectors")
 
 

@@ -93,9 +93,7 @@ def test_lines_are_added_and_taken_out(server: ForkServer, made: Path, tmp_path:
         ("index - micro-world-mlm --out .", "a\n", ". has other files"),
     ],
 )
-def test_bad_input_is_one_sentence_and_changes_nothing(
-    server: ForkServer, made: Path, command: str, stdin: str, said: str
-) -> None:
+def test_bad_input_changes_nothing(server: ForkServer, made: Path, command: str, stdin: str, said: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"}
     words = [word.strip("'") for word in command.split(" ")]
     done = server.run(*words, cwd=made, stdin=stdin)
@@ -168,9 +166,7 @@ def test_a_served_ranker_orders_the_lines_anew(service: Served) -> None:
         ({"query": "a", "k": 3}, 422, "/k", "`k`"),
     ],
 )
-def test_bad_requests_say_which_field(
-    service: Served, body: dict[str, Any], status: int, param: str | None, said: str
-) -> None:
+def test_bad_fields_are_named(service: Served, body: dict[str, Any], status: int, param: str | None, said: str) -> None:
     answer = service.post("/find", body)
     error = answer.json()["error"]
     assert answer.status_code == status, answer.text

@@ -91,9 +91,7 @@ def chinese(place: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("metrics", ["[bleu, chrf]", "[{bleu: {tokenize: 13a}}, chrf]"])
-def test_a_translator_into_chinese_is_loaded_at_its_best(
-    server: ForkServer, place: Path, chinese: list[str], metrics: str
-) -> None:
+def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese: list[str], metrics: str) -> None:
     """A first metric that is 0 throughout leaves the choice to the next, or the loss, and neither ends the run."""
     given = [*TINY, *chinese, f"metrics={metrics}", "training.early_stop=2", "training.average=2", "--out", "run"]
     done = server.run(*given, cwd=place)
@@ -267,9 +265,7 @@ def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place:
 # Numbers that go wrong ----------------------------------------------------------------------------------------------
 
 
-def test_n3_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_one(
-    server: ForkServer, place: Path
-) -> None:
+def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server: ForkServer, place: Path) -> None:
     more = ["training.clip=0", "training.checkpoint_every=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place, fault="rate_explodes")
     assert done.status == 1 and done.stdout == ""

@@ -56,9 +56,7 @@ def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServe
     assert tokenizer == (tuning / "model" / "tokenizer.json").read_bytes()
 
 
-def test_the_default_rate_of_new_networks_is_warned_of_where_it_spoils_a_trained_one(
-    server: ForkServer, tuning: Path
-) -> None:
+def test_the_default_rate_is_warned_of_where_it_spoils_a_trained_network(server: ForkServer, tuning: Path) -> None:
     """All weights of MiniLM at 1e-3, which nobody wrote, lose what they had learned."""
     config = NetworkConfig("encoder", vocab_size=9, d_model=256, d_ff=8, n_heads=2, n_layers=1, max_len=8)
     for origin, train, width, warned in (

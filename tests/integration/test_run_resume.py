@@ -164,11 +164,7 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
     server: ForkServer, place: Path, whole: dict[str, Path], kill: int
 ) -> None:
     """While it averages (1), scores the average (2), or reads the best model for the test data (3)."""
-    at = [
-        ("atento.runs.finish", "average_run"),
-        ("atento.runs.finish", "signed"),
-        ("atento.runs.finish", "read_model"),
-    ][kill - 1]
+    at = ("atento.runs.finish", ("average_run", "signed", "read_model")[kill - 1])
     details = {"module": at[0], "function": at[1], "number": signal.SIGKILL}
     command = train("float32", "--out", "run")
     assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
@@ -180,9 +176,7 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
 @pytest.mark.covering
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("call", [1, 2, 3])
-def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
-    server: ForkServer, place: Path, keep: int, call: int
-) -> None:
+def test_r2_what_a_kill_cuts_off_a_checkpoint_is_made_up(server: ForkServer, place: Path, keep: int, call: int) -> None:
     """Killed between a checkpoint and its event, or between the event and the retention, also of the last step."""
     command = ["train", "tiny.yaml", "--threads", "1", f"training.keep={keep}"]
     command += ["training.steps=6", "training.validate_every=6", "training.checkpoint_every=2"]

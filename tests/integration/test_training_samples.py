@@ -67,9 +67,7 @@ def test_samples_resume_and_change_no_weight(tmp_path: Path) -> None:
     assert tensors(last(without) / "model.safetensors") == tensors(last(whole) / "model.safetensors")
 
 
-def test_what_samples_cannot_show_is_said_and_training_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_samples_cannot_show_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A word that each output must have, longer than a sample may be."""
     words = {"decoding.required_words": ["a" * 30], "decoding.beam": 2, "tokenizer.kind": "character"}
     run = train("language-modeling", tmp_path / "run", **words)

@@ -149,9 +149,7 @@ def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) ->
     }
 
 
-def test_g3_windows_labels_losses_and_answers_are_those_of_a_plain_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same weights, head included, the same windows in the same order, no dropout."""
     monkeypatch.chdir(tmp_path)
     made, valid = records(120, 1), records(60, 3)

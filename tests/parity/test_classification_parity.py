@@ -125,9 +125,7 @@ def our_order(recipe: dict[str, Any], run: Path, folder: Path) -> list[list[tupl
     return [[(texts[row], numbers[row]) for row in update] for update in rows]
 
 
-def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same weights, classifier included, the same texts in the same order, no dropout."""
     monkeypatch.chdir(tmp_path)
     records, valid = labelled("train", 120), labelled("valid", 60, seed=3)
@@ -164,9 +162,7 @@ def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "llama2-7b"])
-def test_g1_a_decoder_that_classifies_is_written_for_a_stock_pipeline(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g1_a_stock_pipeline_reads_our_decoder(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head on the last token, trained here; `transformers` pads a batch of its texts and gives our probabilities."""
     monkeypatch.chdir(tmp_path)
     as_tsv(Path("train.tsv"), labelled("train", 60))

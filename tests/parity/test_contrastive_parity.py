@@ -109,9 +109,7 @@ CASES: dict[str, tuple[list[Any], Any, Any]] = {
     "triplets by cosine": (
         TRIPLES,
         {"kind": "triplet", "distance": "cosine", "margin": 0.3},
-        lambda peer: their_losses.TripletLoss(
-            peer, distance_metric=their_losses.TripletDistanceMetric.COSINE, triplet_margin=0.3
-        ),
+        lambda peer: their_losses.TripletLoss(peer, their_losses.TripletDistanceMetric.COSINE, triplet_margin=0.3),
     ),
     **{
         f"{kind}, nested": (

@@ -30,9 +30,7 @@ def scored(count: int) -> list[tuple[str, str, float]]:
 
 
 @pytest.mark.parametrize("cls", ["Bert", "Roberta"])
-def test_g5_every_loss_and_the_numbers_are_those_of_a_plain_loop(
-    cls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g5_every_loss_and_number_of_a_plain_loop(cls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     records = scored(160)
     lines = "".join(f"{a}\t{b}\t{number}\n" for a, b, number in records)

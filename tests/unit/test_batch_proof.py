@@ -110,9 +110,7 @@ def padded(rows: list[list[int]], side: str, spare: int) -> tuple[Tensor, Tensor
     return ids, real
 
 
-def written(
-    made: Any, strategy: Any, order: list[int], side: str, spare: int, most: list[int], required: bool
-) -> list[list[Hypothesis]]:
+def written(made: Any, strategy: Any, order: list[int], side: str, spare: int, most: list[int], required: bool) -> Any:
     """Those prompts in that order; each has its own limit, seed and required words."""
     ids, real = padded([PROMPTS[row] for row in order], side, spare)
     return generate(

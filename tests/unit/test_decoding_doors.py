@@ -132,9 +132,7 @@ def flags_of(options: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            flags += [
-                part for one in (value if isinstance(value, list) else [value]) for part in (f"--{flag}", str(one))
-            ]
+            flags += [part for v in (value if isinstance(value, list) else [value]) for part in (f"--{flag}", str(v))]
     return flags
 
 
@@ -253,9 +251,7 @@ EXCLUDED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "said"), EXCLUDED, ids=[str(options) for options, _ in EXCLUDED])
-def test_options_that_exclude_each_other_are_refused_in_one_sentence(
-    model: Model, options: dict[str, Any], said: str
-) -> None:
+def test_options_that_exclude_each_other_are_refused(model: Model, options: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError) as refused:
         DecodingConfig(**{name: tuple(one) if isinstance(one, list) else one for name, one in options.items()})
     assert str(refused.value).replace("decoding.", "").startswith(said)
@@ -272,10 +268,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"forced_bos": "<pt>"}, "`forced_bos`: the model's vocabulary has no token '<pt>'"),
     ({"stop_tokens": ["ab"]}, "`stop_tokens`: the model's vocabulary has no token 'ab'"),
     ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain banned words or tokens: got 'b' in 'abc'"),
-    (
-        {"required_words": ["abc"], "banned_tokens": ["c"]},
-        "`required_words` must not contain banned words or tokens: got 'c'",
-    ),
+    ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain banned words or tokens"),
     (
         {"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]},
         "`banned_words` and `banned_tokens` leave no token of the vocabulary that a text could have",
@@ -324,9 +317,7 @@ def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
         assert len(model.translate(TEXTS, exact=True, exact_limit=1, max_new_tokens=3)) == 3
 
 
-def test_the_exact_search_ranks_by_the_scores_of_a_rule_that_a_program_adds(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_exact_search_ranks_by_the_rules_that_a_program_adds(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by those of the beam before it, whose score leaves out what the rule takes."""
     size = model.network.config.vocab_size
     taken = 6 * torch.rand(3, size, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -344,12 +335,9 @@ def test_the_exact_search_ranks_by_the_scores_of_a_rule_that_a_program_adds(
 
 def test_a_stream_and_the_service_load_no_model_to_compare_outputs_with(model: Model) -> None:
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"mbr": "embeddings:x"}}, None)
-    for refused in (
-        lambda: model.stream("abc", mbr="embeddings:x"),
-        lambda: generator_for(usual, "translate", "{}", None),
-    ):
+    for one in (lambda: model.stream("abc", mbr="embeddings:x"), lambda: generator_for(usual, "translate", "{}", None)):
         with pytest.raises(UsageError, match="`mbr` embeddings:x needs another model, which neither a stream nor the"):
-            refused()
+            one()
 
 
 def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:

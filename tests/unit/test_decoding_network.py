@@ -71,9 +71,7 @@ def close(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("prefix", [None, torch.tensor([[5, 6], [7, 7], [6, 5], [9, 9]])])
-def test_h12_cached_search_equals_uncached(
-    network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None
-) -> None:
+def test_h12_cached_equals_uncached(network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None) -> None:
     options = {"max_new_tokens": [9, 4, 12, 7], "token_mask": REAL, "prefix_ids": prefix, "min_new_tokens": 1}
     close(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
 

@@ -95,10 +95,7 @@ def test_an_option_is_named_unused_exactly_where_it_changes_no_strategy(strategy
         ({"sample": True, "length_penalty": 0.5}, "`length_penalty` has no effect: outputs are drawn"),
         ({"mbr": "chrf", "beam": 4}, "`beam` has no effect: `mbr` searches with a beam as wide as `candidates`"),
         ({"mbr": "chrf", "length_penalty": 0.5}, "`length_penalty` has no effect: `mbr` draws its candidates"),
-        (
-            {"mbr": "chrf", "candidates_from": "beam", "top_k": 5},
-            "has no effect: `mbr` takes its candidates from a beam",
-        ),
+        ({"mbr": "chrf", "candidates_from": "beam", "top_k": 5}, "`mbr` takes its candidates from a beam"),
         ({"candidates": 8}, "`candidates` has no effect: it is for `mbr`"),
         ({"temperature": 0.0, "top_p": 0.9}, "`top_p` has no effect: a `temperature` of 0 takes the most probable"),
         ({"sample": False, "top_p": 0.9}, "`sample` and `top_p` exclude each other"),
@@ -178,9 +175,7 @@ def test_two_strategies_at_once_are_refused_but_for_drawn_candidates(pair: tuple
             decoding_for(DecodingConfig(), None, options)
 
 
-def test_a_language_model_is_greedy_unless_asked_and_its_limit_is_a_constant(
-    tokenizer: Tokenizer, tmp_path: Any
-) -> None:
+def test_a_language_model_is_greedy_and_its_limit_a_constant(tokenizer: Tokenizer, tmp_path: Any) -> None:
     assert decoding_config({"task": "language-modeling"}, tmp_path).beam == 1
     assert decoding_config({"task": "translation"}, tmp_path).beam == 4
     assert decoding_config({"task": "language-modeling", "decoding": {"beam": 3}}, tmp_path).beam == 3

@@ -99,13 +99,9 @@ def test_tags_of_class_labels_and_answers_of_two_lists(datasets: Any, tmp_path: 
         read(tmp_path, TAGGING, tags="ner_tags", split="test")
     assert str(error.value) == "set[test]:0: 2 words and 1 tag; each word needs one tag"
     assert len(read(tmp_path, TAGGING, tags="ner_tags", split="test", skip_bad=True)) == 1
-    with pytest.raises(
-        DataError, match=r"set: has several splits: name one as `split`; its splits are 'train', 'test'"
-    ):
+    with pytest.raises(DataError, match=r"has several splits: name one as `split`; its splits are 'train', 'test'"):
         read(tmp_path, TAGGING, tags="ner_tags")
-    with pytest.raises(
-        DataError, match=r"set: has no split 'tset'; did you mean 'test'\?; its splits are 'train', 'test'"
-    ):
+    with pytest.raises(DataError, match=r"has no split 'tset'; did you mean 'test'\?; its splits are 'train', 'test'"):
         read(tmp_path, TAGGING, tags="ner_tags", split="tset")
     with pytest.raises(DataError, match=r"set: has no split 'other'; its splits are"):
         read(tmp_path, TAGGING, tags="ner_tags", split="other")

@@ -145,9 +145,7 @@ def test_what_does_not_go_together_is_named() -> None:
         OutputConfig(adaptive=(5, 5))
     with pytest.raises(RecipeError, match=r"`output.adaptive` belongs to architecture elmo: got 'decoder'"):
         NetworkConfig(architecture="decoder", output=OutputConfig(adaptive=(5,)))
-    with pytest.raises(
-        RecipeError, match=r"`output.adaptive` must be below the 30 words of the vocabulary: got \[30\]"
-    ):
+    with pytest.raises(RecipeError, match=r"`output.adaptive` must be below the 30 words.* got \[30\]"):
         build_network(replace(CONFIG, output=OutputConfig(adaptive=(30,))))
     with pytest.raises(RecipeError, match=r"`sampled` has no effect on the objective causal"):
         ObjectiveConfig("causal", sampled=5)

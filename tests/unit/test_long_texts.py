@@ -156,9 +156,7 @@ READ_WHOLE = {"translate", "summarize", "stream", "score", "attend to a source",
 
 
 @pytest.mark.parametrize("use", USES)
-def test_no_use_compares_more_tokens_with_one_another_than_it_says(
-    tokenizer: Tokenizer, use: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_use_compares_more_than_it_says(tokenizer: Tokenizer, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of 200,000 words ran for hours: it is refused, cut with a warning, or read in windows (K12)."""
     monkeypatch.setattr("atento.tasks.task_model._LONGEST", 64)
     monkeypatch.setattr("atento.tasks.attending._MOST", 2 * 64**2)

@@ -117,9 +117,7 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
         ([], 32, []),
     ],
 )
-def test_rows_are_joined_where_padding_costs_less_than_a_call(
-    lengths: list[int], width: int, groups: list[list[int]]
-) -> None:
+def test_rows_join_if_padding_costs_less_than_a_call(lengths: list[int], width: int, groups: list[list[int]]) -> None:
     assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
 
 

@@ -68,9 +68,7 @@ def test_the_command_says_parameters_memory_and_computation() -> None:
 
 
 @pytest.mark.parametrize(("steps", "lines"), [(50, 1), (49, 0)])
-def test_a_run_of_50_steps_begins_with_an_estimate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, lines: int
-) -> None:
+def test_an_estimate_from_50_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, lines: int) -> None:
     (tmp_path / "text.txt").write_text("o gato dorme\na uva caiu\n", encoding="utf-8")
     network = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "max_len": 16}
     recipe = {

@@ -152,9 +152,7 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     with pytest.raises(UsageError, match="`precision` must be one of"):
         model.to(precision="int4")
     recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=9, d_model=8))
-    with pytest.raises(
-        CapabilityError, match="int8 is for Transformers that write and for encoders on the CPU, not for"
-    ):
+    with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
         Model(recurrent, None, {}, None).to(precision="int8")
     assert model.device.type == "cpu" and model.precision == "float32"
 
@@ -193,9 +191,7 @@ def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> Non
             if option.kind is option.KEYWORD_ONLY and option.annotation in (bool, "bool", "bool | None", bool | None):
                 seen.add(name)
                 for wrong in ("no", 1):
-                    with pytest.raises(
-                        (UsageError, RecipeError), match=rf"{name}.* must be (True or False|true or false)"
-                    ):
+                    with pytest.raises((UsageError, RecipeError), match=rf"{name}.* must be (?i:true or false)"):
                         call(*arguments, **{name: wrong})
     assert seen >= {"split_sentences", "protect", "greedy", "exact", "force", "skip_bad", "fit", "constrained"}
     assert model.translate("a", greedy=np.True_) == model.translate("a", greedy=True)

@@ -149,9 +149,7 @@ def test_what_is_refused_before_any_work() -> None:
         train("tiny.yaml", {"data.train": [{"file": "train.tsv", "source": 0, "target": 1}]}, out="run")
 
 
-def test_force_moves_a_run_that_one_stands_in_and_no_other_such_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_force_moves_a_run_that_one_stands_in_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mine", "run"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "mine")

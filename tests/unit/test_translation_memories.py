@@ -167,9 +167,7 @@ def test_files_of_translators_without_what_is_untranslated_or_fuzzy(
         records = read(tmp_path, content, "en", target, file=file)
         assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [f"{file}:{line}" for line in lines]
         assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
-    with pytest.raises(
-        DataError, match=rf"{file}: no translation unit has the language 'fr'; the languages are 'en', 'p"
-    ):
+    with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
         read(tmp_path, content, "en", "fr", file=file)
     texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
     assert len(texts) == len(pairs) + 2  # a source waits for its translation
