@@ -95,8 +95,7 @@ def test_pairs_are_made_and_filtered_for_training(server: ForkServer, place: Pat
     assert trained.status == 0 and "mixing: real.tsv" in trained.stderr, trained.stderr
     tokenizer = atento.load(place / "joined", device="cpu").tokenizer
     assert tokenizer is not None and tokenizer.markers == (TAG,)
-    plain = tokenizer.encode("the red house")
-    assert tokenizer.encode(f"{TAG}the red house") == [tokenizer.encode(TAG)[0], *plain]
+    assert tokenizer.encode(f"{TAG}the red house") == [tokenizer.encode(TAG)[0], *tokenizer.encode("the red house")]
     assert not {"back", "translated"} & set(tokenizer.tokens(tokenizer.ordinary_ids))
 
 

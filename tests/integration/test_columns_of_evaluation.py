@@ -54,8 +54,7 @@ def test_labels_that_look_the_same_are_one_class(run: Path) -> None:
 
 
 def test_evaluate_reads_the_columns_of_the_recipe(server: ForkServer, run: Path) -> None:
-    data = run.parent / "train.csv"
-    done = server.run("evaluate", str(run), str(data), "--json", cwd=run.parent)
+    done = server.run("evaluate", str(run), str(run.parent / "train.csv"), "--json", cwd=run.parent)
     assert done.status == 0 and "columns as in training: text 'texto', label 'rótulo'" in done.stderr
     assert json.loads(done.stdout)["accuracy"]["value"] > 0.9
     other = run.parent / "other.tsv"  # it has no such columns: the order of the fields
@@ -66,8 +65,7 @@ def test_evaluate_reads_the_columns_of_the_recipe(server: ForkServer, run: Path)
     swapped.write_text("1\tação\to gato dorme\n2\tobjeto\ta uva caiu\n")
     done = server.run("evaluate", str(run), str(swapped), "--columns", "text=2,label=1", "--json", cwd=run.parent)
     assert done.status == 0 and json.loads(done.stdout)["accuracy"]["value"] == 1.0
-    scores = atento.evaluate(run, swapped, columns={"text": 2, "label": 1})
-    assert scores["accuracy"].value == 1.0
+    assert atento.evaluate(run, swapped, columns={"text": 2, "label": 1})["accuracy"].value == 1.0
 
 
 def test_files_of_other_formats_have_the_columns_of_the_recipe(run: Path, tmp_path: Path) -> None:
@@ -107,8 +105,7 @@ def test_a_file_has_the_format_of_the_recipe_where_its_ending_says_no_other(tmp_
     (tmp_path / "a.tsv").write_text(lines)
     model.config["reading"] = {"format": "conll"}
     assert len(atento.evaluate(model, tmp_path / "a.tsv")["entity-f1"].segments) == 2
-    table = [json.dumps({"tokens": ["Maria", "viajou"], "tags": ["B-PER", "O"]})]
-    (tmp_path / "a.jsonl").write_text("\n".join(table))
+    (tmp_path / "a.jsonl").write_text("\n".join([json.dumps({"tokens": ["Maria", "viajou"], "tags": ["B-PER", "O"]})]))
     assert len(atento.evaluate(model, tmp_path / "a.jsonl")["entity-f1"].segments) == 1
     model.config["reading"] = {}
     (tmp_path / "a.csv").write_text(lines)
@@ -130,8 +127,7 @@ def test_numbers_of_columns_are_kept_where_the_order_of_fields_says_something_el
 ) -> None:
     """A table of three columns has a score or a hard negative behind two texts, or a column that is not read."""
     (tmp_path / "a.tsv").write_text("a\tb\t1\n")
-    data = {"train": {"file": "a.tsv", **columns}}
-    recipe = load_recipe({"task": task, "data": data}, environment={}).recipe
+    recipe = load_recipe({"task": task, "data": {"train": {"file": "a.tsv", **columns}}}, environment={}).recipe
     model: Any = SimpleNamespace(config={"task": task} | facts_of_data(recipe, Split({}, "")))
     assert columns_learned(model, str(tmp_path / "a.tsv"), task) == columns
 

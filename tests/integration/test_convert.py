@@ -77,8 +77,7 @@ def test_c16_older_weights_in(run: Command, released: Path, tmp_path: Path, shar
     for name, value in wanted.network.state_dict().items():
         assert torch.equal(found.network.state_dict()[name], value)
     np.testing.assert_array_equal(found.embed("o gato"), wanted.embed("o gato"))
-    back = run("convert", str(tmp_path / "ours"), "--to", "huggingface", "--out", str(tmp_path / "back"))
-    assert back.status == 0
+    assert run("convert", str(tmp_path / "ours"), "--to", "huggingface", "--out", str(tmp_path / "back")).status == 0
     again = load_file(tmp_path / "back" / "model.safetensors")
     assert all(torch.equal(again[name], value) for name, value in load_file(released / "model.safetensors").items())
 
@@ -95,8 +94,7 @@ def test_c16_older_weights_of_a_hub_name(server: ForkServer, released: Path, tmp
     program = f"{offline}from atento_cli.main import main; main()"
     done = server.run("convert", "someone/small", "--to", "atento", "--out", "ours", cwd=tmp_path, program=program)
     assert done.status == 0, done.stderr
-    found = atento.load(tmp_path / "ours")
-    np.testing.assert_array_equal(found.embed("o gato"), atento.load(released).embed("o gato"))
+    np.testing.assert_array_equal(atento.load(tmp_path / "ours").embed("o gato"), atento.load(released).embed("o gato"))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -222,8 +222,7 @@ def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str
 def hub(scratch: Path) -> Path:
     """A folder with the released models that the pages name, as folders with random weights."""
     for name, family in HUB.items():
-        write = write_published if family in PUBLISHED else write_released
-        write(family, scratch / "hub" / name)
+        (write_published if family in PUBLISHED else write_released)(family, scratch / "hub" / name)
     ranker = write_released("bert", scratch / "hub" / "cross-encoder/ms-marco-MiniLM-L6-v2")
     AutoModelForSequenceClassification.from_pretrained(ranker, num_labels=1).save_pretrained(ranker)
     return scratch / "hub"
@@ -296,8 +295,7 @@ def test_what_the_python_page_shows(session: Session, capsys: pytest.CaptureFixt
     assert seen["vectors"].shape == (2, 16) and set(seen["scores"]) == {"bleu", "chrf"}
     assert (session.folder / "page.html").stat().st_size > 10_000 and "iframe" in seen["trace"]._repr_html_()
     assert len(seen["given"].tokens) == len(seen["given"].log_probs)
-    said = capsys.readouterr().out
-    assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in said
+    assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in capsys.readouterr().out
     assert issubclass(atento.base.errors.UsageError, atento.AtentoError)
 
 

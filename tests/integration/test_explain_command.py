@@ -93,8 +93,7 @@ def test_other_verbs_explain_their_lines(
     sizes = {name: value for name, value in TINY.items() if name != "dropout"}
     config = NetworkConfig(architecture="encoder", heads=heads, vocab_size=tokenizer.vocab_size, **sizes)
     torch.manual_seed(1)
-    model = Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": task}, None)
-    model.save(tmp_path / "model")
+    Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": task}, None).save(tmp_path / "model")
     done = server.run(verb, "model", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n\n")
     assert done.status == 0, done.stderr
     record = json.loads(done.stdout.splitlines()[0])
@@ -124,8 +123,7 @@ def explanation(**changes: Any) -> Explanation:
 def test_the_page_is_readable_in_a_browser(browser: Any, tmp_path: Path) -> None:
     """Texts are no markup, signs are in the text, every colour has contrast, and nothing is fetched."""
     part = explanation()
-    whole = explanation(parts=[part, part])
-    whole.save(tmp_path / "why.html")
+    explanation(parts=[part, part]).save(tmp_path / "why.html")
     page, requests = browser.new_page(viewport={"width": 360, "height": 700}), []
     page.on("request", lambda request: requests.append(request.url))
     page.goto((tmp_path / "why.html").as_uri())

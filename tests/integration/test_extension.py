@@ -172,8 +172,7 @@ def test_the_objective_shows_a_text_in_another_order_every_epoch(added: ModuleTy
             assert sorted(example["source_ids"]) == sorted([*text, 3]) and example["source_ids"][-1] == 3
         seen.add(tuple(shown[1]["source_ids"]))
         assert batch.counts() == {"vocabulary": len(texts[0]) + len(texts[1]) + 2}
-    assert len(seen) > 1
-    assert learned.sizes(store).tolist() == [8.0, 3.0]
+    assert len(seen) > 1 and learned.sizes(store).tolist() == [8.0, 3.0]
 
 
 def test_the_metric_is_scored_and_has_its_interval(added: ModuleType) -> None:
@@ -181,8 +180,7 @@ def test_the_metric_is_scored_and_has_its_interval(added: ModuleType) -> None:
     assert score.value == pytest.approx(100 * 3 / 5) and score.per_sentence() == pytest.approx([100 / 3, 100.0])
     low, high = score.interval(samples=50)
     assert low <= score.value <= high
-    test = paired_test("word-order", ["a b"] * 8, ["b a"] * 8, [["a b"] * 8], 50)
-    assert test.difference == 100
+    assert paired_test("word-order", ["a b"] * 8, ["b a"] * 8, [["a b"] * 8], 50).difference == 100
 
 
 def test_the_task_is_trained_scored_loaded_and_used(added: ModuleType, trained: TrainedRun, model: Model) -> None:
@@ -262,8 +260,7 @@ def test_the_command_atento_train_trains_the_task_and_says_what_comes_next(
 
 
 def test_the_model_card_shows_the_verb(model: Model, tmp_path: Path) -> None:
-    card = (model.save(tmp_path / "saved") / "README.md").read_text(encoding="utf-8")
-    assert "model.order(['sees cat the'])" in card
+    assert "model.order(['sees cat the'])" in (model.save(tmp_path / "saved") / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_route_counts_tokens_over_http(program: list[str], trained: TrainedRun, model: Model) -> None:
@@ -321,8 +318,7 @@ def nanogpt(weights: dict[str, Tensor], ids: Tensor, n_heads: int, n_layers: int
         q, k, v = (part.unflatten(-1, (n_heads, -1)).transpose(1, 2) for part in parts)
         read = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         x = x + mapped(read, f"{layer}.attn.c_proj")
-        inner = F.gelu(mapped(normed(x, f"{layer}.ln_2"), f"{layer}.mlp.c_fc"))
-        x = x + mapped(inner, f"{layer}.mlp.c_proj")
+        x = x + mapped(F.gelu(mapped(normed(x, f"{layer}.ln_2"), f"{layer}.mlp.c_fc")), f"{layer}.mlp.c_proj")
     return F.linear(normed(x, "transformer.ln_f"), weights["transformer.wte.weight"])
 
 
@@ -349,8 +345,7 @@ def test_the_family_loads_computes_and_is_exported(added: ModuleType, tmp_path: 
     ids = torch.randint(13, (2, 7), generator=generator)
     with torch.no_grad():
         torch.testing.assert_close(loaded.network(ids).logits, nanogpt(weights, ids, 2, 2), rtol=1e-4, atol=1e-4)
-    out = loaded.save(tmp_path / "ours", layout="huggingface")
-    again = atento.load(out)
+    again = atento.load(loaded.save(tmp_path / "ours", layout="huggingface"))
     for name, value in loaded.network.state_dict().items():
         assert torch.equal(value, again.network.state_dict()[name]), name
     made = preset("nanogpt-tiny", n_layers=2, ids={"eos": 5})

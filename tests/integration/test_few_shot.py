@@ -72,8 +72,7 @@ def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_
     same = atento.load(atento.train(alone, data={"train": TEXTS}, out=tmp_path / "alone", threads=1).folder)
     shares = [[label.probability for label in one.classify(texts)] for one in (model, same)]
     assert shares[0] == pytest.approx(shares[1], abs=1e-6) and len(set(shares[0])) > 1
-    again = atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1)
-    assert again.already_finished
+    assert atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1).already_finished
     close = recipe(encoder, classifier={"kind": "svm", "inverse_regularization": 1e4})
     other = atento.train(close, ["training.seed=2"], data={"train": TEXTS}, out=tmp_path / "other", threads=1)
     assert atento.evaluate(str(other.folder), TEXTS)["accuracy"].value == 1.0

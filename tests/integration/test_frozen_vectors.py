@@ -111,10 +111,8 @@ def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
         train(model, tmp_path / name, CLASSIFY, data, cache=str(tmp_path / "vectors"), **init)
         return sum(computed)
 
-    assert texts_read("first", base, records()) == len(records())
-    assert texts_read("second", base, records()) == 0
-    changed = [("um texto novo", "fruta"), *records()]
-    assert texts_read("text", base, changed) == 1
+    assert texts_read("first", base, records()) == len(records()) and texts_read("second", base, records()) == 0
+    assert texts_read("text", base, [("um texto novo", "fruta"), *records()]) == 1
     assert texts_read("logistic", base, records(), classifier={"kind": "logistic"}) == len(
         records()
     )  # mean, not pooler
@@ -122,8 +120,7 @@ def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
     model = atento.load(base)
     with torch.no_grad():
         model.network.get_parameter("embedding.weight")[7] += 1
-    other = model.save(tmp_path / "other")
-    assert texts_read("weight", other, records()) == len(records())
+    assert texts_read("weight", model.save(tmp_path / "other"), records()) == len(records())
     for path in (tmp_path / "vectors").iterdir():  # a damaged file is computed again
         path.write_bytes(path.read_bytes()[:-9])
     assert texts_read("damaged", base, records()) == len(records())
@@ -146,6 +143,5 @@ def test_a_run_keeps_the_place_of_the_vectors(tmp_path: Path, monkeypatch: pytes
     """Its recipe lies elsewhere, and a resumed run must find them."""
     monkeypatch.chdir(tmp_path)
     init = {"model": "anywhere", "train": "head", "cache": "vectors"}
-    loaded = load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})
-    kept = located(loaded).init
+    kept = located(load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})).init
     assert kept is not None and kept.cache == str(tmp_path / "vectors")

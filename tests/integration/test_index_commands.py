@@ -96,8 +96,7 @@ def test_lines_are_added_and_taken_out(server: ForkServer, made: Path, tmp_path:
 def test_bad_input_changes_nothing(server: ForkServer, made: Path, command: str, stdin: str, said: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"}
     words = [word.strip("'") for word in command.split(" ")]
-    done = server.run(*words, cwd=made, stdin=stdin)
-    refused(done, said)
+    refused(server.run(*words, cwd=made, stdin=stdin), said)
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"} == before
 
 
@@ -106,8 +105,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """An encoder with an index, and a ranker."""
     folder = tmp_path_factory.mktemp("service")
     subwords = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=200), iter(SOURCES))
-    head = (HeadConfig("regression"),)
-    ranker = random_model(subwords, "ranking", "bos-eos", architecture="encoder", heads=head)
+    ranker = random_model(subwords, "ranking", "bos-eos", architecture="encoder", heads=(HeadConfig("regression"),))
     ranker.config["pairs"] = True
     ranker.save(folder / "ranker")
     columns = {"parity": [str(number % 2) for number in range(len(SOURCES))]}
@@ -137,8 +135,7 @@ def test_find_over_http_gives_what_the_index_gives(service: Served) -> None:
 
 
 def test_a_served_ranker_orders_the_lines_anew(service: Served) -> None:
-    body = {"query": SOURCES[0], "top": 5, "within": 40, "rerank": "ranker"}
-    hits = service.post("/find", body).json()["hits"]
+    hits = service.post("/find", {"query": SOURCES[0], "top": 5, "within": 40, "rerank": "ranker"}).json()["hits"]
     ranker = atento.load(service.folders["ranker"])
     expected = atento.Index(service.folders["i"]).find(SOURCES[0], top=5, within=40, rerank=ranker)
     assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in expected], abs=1e-5)

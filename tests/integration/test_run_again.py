@@ -162,8 +162,7 @@ def test_a_recipe_with_a_tokenizer_and_a_first_model_is_usable_too(server: ForkS
     for n, more in enumerate((["~tokenizer", "tokenizer.path=run/tokenizer"], ["init=run", "~network", "~tokenizer"])):
         out = place / f"first-{n}"
         assert server.run(*TINY, *more, "--out", out, cwd=place).status == 0
-        again = ["train", out / "recipe.yaml", "--threads", "1", "--out", f"again-{n}"]
-        done = server.run(*again, cwd=away)
+        done = server.run("train", out / "recipe.yaml", "--threads", "1", "--out", f"again-{n}", cwd=away)
         assert done.status == 0 and "warning" not in done.stderr, done.stderr
         assert differences(out, away / f"again-{n}") == []
         assert "already finished" in server.run(*TINY, *more, "--out", out, cwd=place).stderr
@@ -237,8 +236,7 @@ def test_r9_threads_device_and_version_are_only_warned_of(server: ForkServer, pl
     kept = json.loads((run / "run.json").read_text(encoding="utf-8"))
     kept |= {"deterministic_from": "2.10.0", "device": "cuda"}
     (run / "run.json").write_text(json.dumps(kept), encoding="utf-8")
-    command = ["train", "tiny.yaml", "training.steps=10", "--out", "run"]
-    done = server.run(*command, "--threads", "2", cwd=place)
+    done = server.run("train", "tiny.yaml", "training.steps=10", "--out", "run", "--threads", "2", cwd=place)
     assert done.status == 0
     assert "warning: the run started with 1 threads and continues with 2 threads: results agree up to" in done.stderr
     assert "warning: the run started on cuda and continues on cpu: results agree up to rounding only" in done.stderr
@@ -251,8 +249,7 @@ def test_r9_without_threads_the_run_keeps_its_own_number(server: ForkServer, pla
     assert server.run(*command, "training.steps=2", "--threads", "2", cwd=place).status == 0
     done = server.run(*command, "training.steps=3", cwd=place)
     assert done.status == 0 and "warning" not in done.stderr
-    state = json.loads((last(place / "run") / "state.json").read_text(encoding="utf-8"))
-    assert state["threads"] == 2
+    assert json.loads((last(place / "run") / "state.json").read_text(encoding="utf-8"))["threads"] == 2
 
 
 def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: Path) -> None:
@@ -266,8 +263,7 @@ def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: 
     assert [event["step"] for event in read_journal(run / "metrics.jsonl") if event["event"] == "end"] == [16]
     assert "steps: 16" in (run / "recipe.yaml").read_text(encoding="utf-8")
     updates = int(server.run(*command, "--out", "x", cwd=place).stderr.split(" updates an epoch")[0].split()[-1])
-    by_epochs = server.run(*command[:-1], "training.epochs=1.5", "--out", "run", cwd=place)
-    assert by_epochs.status == 0
+    assert server.run(*command[:-1], "training.epochs=1.5", "--out", "run", cwd=place).status == 0
     assert [event["step"] for event in events(run, "end")] == [round(1.5 * updates)]
 
 
@@ -340,8 +336,7 @@ def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, 
     journal.write_bytes(journal.read_bytes().replace(b'{"event": "valid"', b'{"evnt": "valid"', 1))
     shown = server.run("runs", "show", "run", cwd=place)
     assert shown.status == 2 and "metrics.jsonl:4: not an event" in shown.stderr
-    done = server.run(*TINY, "--out", "run", cwd=place)
-    assert done.status == 0
+    assert server.run(*TINY, "--out", "run", cwd=place).status == 0
     assert [event["event"] for event in read_journal(journal)][-1] == "end"
     assert "already finished" in server.run(*TINY, "--out", "run", cwd=place).stderr
 
@@ -434,8 +429,7 @@ def test_folders_that_are_no_runs_are_refused(server: ForkServer, place: Path) -
 
 
 def test_without_out_the_folder_is_named_after_the_recipe(server: ForkServer, place: Path) -> None:
-    assert server.run(*TINY, cwd=place).status == 0
-    assert (place / "runs" / "tiny" / "run.json").exists()
+    assert server.run(*TINY, cwd=place).status == 0 and (place / "runs" / "tiny" / "run.json").exists()
     assert server.run(*TINY, "name=other", cwd=place).status == 0
     assert (place / "runs" / "other" / "run.json").exists()
     listed = server.run("runs", cwd=place)
@@ -528,8 +522,7 @@ def test_n1_a_process_with_another_hash_seed_makes_the_same_run(server: ForkServ
     command = [sys.executable, "-c", "from atento_cli.main import main; main()", *TINY, "--out", "run-1"]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": "7"}
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, timeout=120)
-    assert done.returncode == 0 and done.stdout == b""
-    assert differences(place / "run-1", ended) == []
+    assert done.returncode == 0 and done.stdout == b"" and differences(place / "run-1", ended) == []
     write_tsv(place / "valid.tsv", "valid", 5)
     assert "other data" in server.run(*TINY, "--out", "run-1", cwd=place).stderr
 
@@ -558,8 +551,7 @@ def test_a_run_is_begun_anew_by_its_own_name(server: ForkServer, here: Path) -> 
     """Messages say `--force starts over`: so it does, though the recipe stands in the folder that is moved."""
     (here / "run").unlink()
     shutil.copytree(here.parent / "trained", here / "run")
-    fewer = server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here)
-    refused(fewer, "Use --force to start over")
+    refused(server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here), "Use --force to start over")
     anew = server.run("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
     assert anew.status == 0, anew.stderr
     assert "moved the old folder to run.old-1" in anew.stderr and last(here / "run").name == "step-00000004"

@@ -66,8 +66,7 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
     scores = {event["step"]: event[metric] for event in events(place / "run", "valid")}
     best = max(scores.values()) if metric == "chrf" else min(scores.values())
     first = min(step for step, score in scores.items() if score == best)
-    assert len(set(scores.values())) > 1
-    assert find_model(place / "run").name == f"step-{first:08d}"
+    assert len(set(scores.values())) > 1 and find_model(place / "run").name == f"step-{first:08d}"
     assert f"best validation score {best:.2f} at step {first}" in done.stderr
 
 
@@ -108,8 +107,7 @@ def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese:
         assert [state(loaded)["score"], *state(loaded)["ties"]][0 if by == "bleu" else 1] >= best
     still = "warning: bleu was 0 in all" in done.stderr
     assert still == (by != "bleu") and [event["bleu"] > 50 for event in found][-1] == (by == "bleu")
-    shown = server.run("runs", "show", "run", "--json", cwd=place)
-    assert scores[json.loads(shown.stdout)["best"]["step"]] == best
+    assert scores[json.loads(server.run("runs", "show", "run", "--json", cwd=place).stdout)["best"]["step"]] == best
 
 
 def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
@@ -119,8 +117,7 @@ def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer
     assert done.status == 0, done.stderr
     scores = {event["step"]: event["nll"] for event in events(place / "run", "valid")}
     best = min(scores, key=lambda step: scores[step])
-    assert best % 10 and best != 24
-    assert steps(place / "run" / "checkpoints") == [best, 24]
+    assert best % 10 and best != 24 and steps(place / "run" / "checkpoints") == [best, 24]
     assert find_model(place / "run").name == f"step-{best:08d}"
 
 
@@ -146,8 +143,7 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     assert (
         find_model(place / "run").name == f"step-{2 * best + 2:08d}" and last(place / "run").name == f"step-{end:08d}"
     )
-    again = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place)
-    warning, said = again.stderr.splitlines()
+    warning, said = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place).stderr.splitlines()
     assert warning.endswith("training.learning_rate 3 is far above the usual range (1e-5 to 1e-2)")
     assert said == f"already finished: run, step {end}"  # it ended by itself: more steps do not revive it
 
@@ -210,8 +206,7 @@ def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path
     here = place / "run"
     scored = state(find_model(here))["score"]
     for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
-        path = average_run(here, 2, score=lambda _, score=score: [score]).path
-        assert (find_model(here) == path) == chosen, score
+        assert (find_model(here) == average_run(here, 2, score=lambda _, score=score: [score]).path) == chosen, score
     average_run(here, 2)  # not scored: never the best
     assert find_model(here).parent.name == "checkpoints"
 
@@ -298,8 +293,7 @@ def on_a_terminal(server: ForkServer, *argv: object, cwd: Path) -> tuple[Done, s
 
 def test_a_bar_on_a_terminal(server: ForkServer, place: Path) -> None:
     done, shown = on_a_terminal(server, *TINY, "training.steps=60", "--out", "run", cwd=place)
-    assert done.status == 0 and done.stdout == ""
-    assert "\x1b[" in shown and re.search(r"step\s.{0,20}\d+/60", shown)
+    assert done.status == 0 and done.stdout == "" and "\x1b[" in shown and re.search(r"step\s.{0,20}\d+/60", shown)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert "step 8: validation nll" in plain and "finished run at step 60" in plain
     assert "tokens/s, " not in plain  # the line's "left" is the bar's own business
@@ -313,8 +307,7 @@ def test_quiet_lines_in_a_file(server: ForkServer, place: Path) -> None:
     lines = done.stderr.splitlines()
     assert sum(bool(re.fullmatch(r"step \d+: loss .* tokens/s, .* left", line)) for line in lines) == 6
     assert sum(bool(re.fullmatch(r"step \d+: validation nll \d\.\d{3}, chrf \d+\.\d\d", line)) for line in lines) == 3
-    assert "60 pairs" in lines[1] and "cpu, float32, 1 thread; run folder run" in lines[1]
-    assert done.stdout == ""
+    assert "60 pairs" in lines[1] and "cpu, float32, 1 thread; run folder run" in lines[1] and done.stdout == ""
 
 
 def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None:
@@ -323,6 +316,5 @@ def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None
     running = server.start(*TINY, "--out", "run", cwd=place, stderr=place / "said")
     with (place / "said").open(encoding="utf-8") as reader:
         assert reader.readline()
-    assert running.end().status == 0
-    assert last(place / "run").name == "step-00000024" and events(place / "run", "end")
+    assert running.end().status == 0 and last(place / "run").name == "step-00000024" and events(place / "run", "end")
     assert "step 24: validation" in (place / "run" / "train.log").read_text(encoding="utf-8")

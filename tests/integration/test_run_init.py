@@ -146,8 +146,7 @@ def test_dropout_is_the_models_own_unless_it_is_written(
 
 def test_config_show_does_not_invent_the_rates_of_the_model(server: ForkServer, tuning: Path) -> None:
     command = ["config", "show", "tune.yaml"]
-    done = server.run(*command, "--origins", cwd=tuning)
-    lines = done.stdout.splitlines()
+    lines = server.run(*command, "--origins", cwd=tuning).stdout.splitlines()
     assert any(line.startswith("  dropout: 0.2 ") and line.endswith("# tune.yaml:5:20") for line in lines)
     open_lines = [line for line in lines if line.endswith("# the initial model, read when training begins")]
     keys = [line.partition("  # the")[0].strip(" #").partition(":")[0] for line in open_lines]

@@ -101,8 +101,7 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
     else:
         raise AssertionError("never done")
     assert killed >= 4 and cut_short >= 1, (killed, cut_short)
-    assert differences(run, reference) == []
-    assert batches(record) == batches(reference.with_suffix(".ids"))
+    assert differences(run, reference) == [] and batches(record) == batches(reference.with_suffix(".ids"))
     assert [event["step"] for event in events(run, "train")] == list(range(1, 16))
     assert [event["step"] for event in events(run, "valid")] == [6, 12, 15]
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
@@ -185,8 +184,7 @@ def test_r2_what_a_kill_cuts_off_a_checkpoint_is_made_up(server: ForkServer, pla
     for module, function in (("atento.training.run", "retain"), ("atento.training.run", "append_event")):
         run = place / function
         at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
-        done = server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at)
-        assert done.status == -signal.SIGKILL
+        assert server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
         assert server.run(*command, "--out", run, cwd=place).status == 0
         assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 6]
         assert sorted(path.name for path in (run / "checkpoints").iterdir()) == wanted
@@ -204,8 +202,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     ):
         at = {"module": module, "function": function, "number": signal.SIGKILL}
         assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
-    assert server.run(*command, cwd=place).status == 0
-    assert differences(place / "run", whole["float32"]) == []
+    assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
 # Signals ------------------------------------------------------------------------------------------------------------
@@ -264,8 +261,7 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
             stops += 1
         else:  # before training began, or behind its end: what the signal does by itself
             assert done.status == -number
-    assert done.status == 0 and stops >= 1
-    assert differences(run, whole["float32"]) == []
+    assert done.status == 0 and stops >= 1 and differences(run, whole["float32"]) == []
     assert batches(record) == batches(whole["float32"].with_suffix(".ids"))
 
 
@@ -334,8 +330,7 @@ def test_r7_a_signal_while_it_validates_or_saves(
     command = train("float32", "--out", "run")
     done = server.run(*command, cwd=place, fault="signal_in_call", **at)
     assert done.status == 75 and f"stopped by {number.name}" in done.stderr
-    assert server.run(*command, cwd=place).status == 0
-    assert differences(place / "run", whole["float32"]) == []
+    assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
 # The same again -----------------------------------------------------------------------------------------------------

@@ -54,8 +54,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def trained(folder: Path, out: Path, share: str = "1", **features: Any) -> Path:
     recipe = RECIPE | {"network": SIZES | {"features": {"model": str(folder)} | features}}
-    splits = {"train": PAIRS, "valid": PAIRS}
-    return atento.train(recipe, data=splits, out=out, threads=1, share=Fraction(share)).folder
+    return atento.train(recipe, data={"train": PAIRS, "valid": PAIRS}, out=out, threads=1, share=Fraction(share)).folder
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +88,7 @@ def test_the_inputs_are_the_layers_of_the_encoder(folders: dict[str, Path], whol
 
 def test_packed_sources_and_observed_attention(whole: Path) -> None:
     """The fast reading pass is the plain one; the encoder's own attention is not that of the network."""
-    model = atento.load(whole)
-    network = model.network
+    network = atento.load(whole).network
     assert isinstance(network, EncoderDecoder)
     rows = [[5, 9, 7, 8, 6], [5, 8, 6]]
     ids = torch.tensor([rows[0], [*rows[1], 0, 0]])
@@ -113,8 +111,7 @@ def test_packed_sources_and_observed_attention(whole: Path) -> None:
 def test_a_run_is_resumed_without_the_encoder(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
     """In two parts it is the same run, its vectors stored or not; the second part needs the checkpoint alone."""
     bert = shutil.copytree(folders["bert"], tmp_path / "bert")
-    run = trained(bert, tmp_path / "parts", "1/2")
-    assert last(run).name == "step-00000020"
+    assert last(trained(bert, tmp_path / "parts", "1/2")).name == "step-00000020"
     shutil.rmtree(bert)
     assert differences(trained(tmp_path / "elsewhere" / "bert", tmp_path / "parts"), whole) == []
 
@@ -178,8 +175,7 @@ def test_an_encoder_of_atento_and_what_is_trained_later(tmp_path: Path) -> None:
     run = trained(Path("micro-world-mlm"), tmp_path / "run", layers=[2, 0])
     model = atento.load(run)
     config, tokenizer = model.network.config, model.tokenizer
-    assert config.features is not None
-    assert config.features.layers == (2, 0) and config.features.template == "bos-eos"
+    assert config.features is not None and config.features.layers == (2, 0) and config.features.template == "bos-eos"
     ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode("o gato"))
     assert (ids[0], ids[-1]) == (tokenizer.bos_id, tokenizer.eos_id)
     assert (config.position_limit, config.source_limit, config.features.max_len) == (None, 64, 64)

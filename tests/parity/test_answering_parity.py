@@ -95,8 +95,7 @@ def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int
             labels.append((0, 0))
             continue
         first = max(position for position in context if offsets[position][0] <= start)
-        last = min(position for position in context if offsets[position][1] >= end)
-        labels.append((first, last))
+        labels.append((first, min(position for position in context if offsets[position][1] >= end)))
     return labels
 
 
@@ -110,8 +109,7 @@ def their_answers(
     null = [float("inf")] * len(made)
     best = [(float("-inf"), "")] * len(made)
     for row, record in enumerate(windows["overflow_to_sample_mapping"]):
-        tensors = {name: torch.tensor([windows[name][row]]) for name in ("input_ids", "token_type_ids")}
-        out = network(**tensors)
+        out = network(**{name: torch.tensor([windows[name][row]]) for name in ("input_ids", "token_type_ids")})
         start, end = out.start_logits[0].tolist(), out.end_logits[0].tolist()
         null[record] = min(null[record], start[0] + end[0])
         offsets, sides = windows["offset_mapping"][row], windows.sequence_ids(row)

@@ -153,8 +153,7 @@ def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: P
     assert trained.config["embedding"]["prompts"] == prompts
     ranks = [1 + int((row > row[n]).sum()) for n, row in enumerate(sides[0] @ sides[1].T)]
     assert atento.evaluate(trained, pairs)["mrr"].value == pytest.approx(np.mean([1 / rank for rank in ranks]))
-    exported = trained.save(tmp_path / "exported", layout="huggingface")
-    again = library.SentenceTransformer(str(exported), device="cpu")
+    again = library.SentenceTransformer(str(trained.save(tmp_path / "exported", layout="huggingface")), device="cpu")
     for name in prompts:
         np.testing.assert_allclose(again.encode(texts, prompt_name=name), expected[name], atol=2e-5)
 
@@ -410,5 +409,4 @@ def test_each_key_changed_in_turn(file: str, key: str, theirs: tuple[Any, Path],
         except RuntimeError:  # theirs
             assert key in OTHER_BY_DESIGN
             continue
-        same = np.allclose(found, wanted, atol=3e-6)
-        assert same != (key in OTHER_BY_DESIGN), f"{key}: {value!r}"
+        assert np.allclose(found, wanted, atol=3e-6) != (key in OTHER_BY_DESIGN), f"{key}: {value!r}"

@@ -48,12 +48,10 @@ def test_transformers_reads_our_folder_and_gives_the_same_ids(kind: str, lowerca
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
     roles = [theirs.pad_token_id, theirs.unk_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.mask_token_id]
-    assert roles == [0, 1, 2, 3, 4]
-    assert len(theirs) == ours.vocab_size
+    assert roles == [0, 1, 2, 3, 4] and len(theirs) == ours.vocab_size
     texts = lines() + strings()
     expected = ours.encode_batch(texts)
-    assert theirs(texts, add_special_tokens=False)["input_ids"] == expected
-    assert auto(texts)["input_ids"] == expected
+    assert theirs(texts, add_special_tokens=False)["input_ids"] == expected and auto(texts)["input_ids"] == expected
     assert theirs.convert_ids_to_tokens(list(range(ours.vocab_size))) == ours.tokens(range(ours.vocab_size))
     if kind in ("unigram", "bpe", "byte"):
         assert [theirs.decode(ids) for ids in expected] == [ours.decode(ids) for ids in expected]
@@ -92,8 +90,7 @@ def test_a_bert_folder_is_read_with_its_own_rules_and_specials(tmp_path: Path) -
     assert ours.tokens(ours.encode(text)) == ["gat", "##o", "[", "mask", "]", "acao"]
     encoded = ours.encode_with_offsets(text)
     assert [text[start:end] for start, end in encoded.offsets] == ["Gat", "o", "[", "MASK", "]", "ação"]
-    assert encoded.word_ids == [0, 0, 1, 2, 3, 4]
-    assert ours.decode([2, 5, 6, 7, 3]) == "gato a"
+    assert encoded.word_ids == [0, 0, 1, 2, 3, 4] and ours.decode([2, 5, 6, 7, 3]) == "gato a"
     assert ours.words([2, 5, 6, 7, 3]).words == ["gato", "a"]
     ours.save(tmp_path / "again")
     again = Tokenizer.load(tmp_path / "again")

@@ -39,8 +39,7 @@ def fitted(task: str, train: list[Any], valid: list[Any], **keys: Any) -> Baseli
 def test_the_most_frequent_label_and_tf_idf() -> None:
     pytest.importorskip("sklearn")
     result = fitted("classification", TRAIN, VALID, metrics=["accuracy", "f1"])
-    scores = result.scores["valid"]
-    assert scores["majority"]["accuracy"].value == pytest.approx(1 / 3)
+    assert result.scores["valid"]["majority"]["accuracy"].value == pytest.approx(1 / 3)
     name, best = result.best("valid")
     assert name == "TF-IDF, logistic regression" and best["accuracy"].value == 1
     low, high = best["f1"].interval()

@@ -193,6 +193,5 @@ def test_m10_in_float32_only_ties_may_fall_otherwise(family: str, strategy: Any)
                 continue
             ids, real = padded([PROMPTS[row]] * 2, "right", 0)
             both = [one.ids, other.ids]
-            ended = [one.finished, other.finished]
-            first, second = forced_scores(exact, ids, both, token_mask=real, finished=ended)
+            first, second = forced_scores(exact, ids, both, token_mask=real, finished=[one.finished, other.finished])
             assert sum(first) == pytest.approx(sum(second), abs=1e-4)

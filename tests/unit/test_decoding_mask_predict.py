@@ -20,8 +20,7 @@ class Table:
     """Logits of each place from a random table by a code of the whole row: every token of a row counts."""
 
     def __init__(self, seed: int) -> None:
-        g = torch.Generator().manual_seed(seed)
-        self.table = 2 * torch.randn(89, 16, V, generator=g, dtype=torch.float64)
+        self.table = 2 * torch.randn(89, 16, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         self.calls = 0
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -73,10 +72,8 @@ def test_error_20_rounds_equal_a_slow_loop(
     found = mask_predict(predict, ids, MASK, iterations=iterations, frozen=frozen if draft else None)
     for row, (tokens, sure) in enumerate(zip(found.ids.tolist(), found.log_probs.tolist())):
         expected, log_probs = slow(predict, rows[row], frozen[row].tolist(), iterations)
-        assert tokens == expected
-        assert sure == pytest.approx(log_probs, abs=1e-9)
-    assert torch.equal(found.ids[frozen], ids[frozen])
-    assert not bool((found.ids[~frozen] == MASK).any())
+        assert tokens == expected and sure == pytest.approx(log_probs, abs=1e-9)
+    assert torch.equal(found.ids[frozen], ids[frozen]) and not bool((found.ids[~frozen] == MASK).any())
 
 
 def test_one_iteration_fills_every_mask_at_once() -> None:
@@ -108,8 +105,7 @@ def test_error_20_a_second_round_mends_places_that_were_filled_without_each_othe
     hidden = torch.tensor([[MASK, MASK]])
     assert mask_predict(agreeing, hidden, MASK, iterations=1).ids.tolist() == [[1, 4]]
     found = mask_predict(agreeing, hidden, MASK, iterations=2)
-    assert found.ids.tolist() == [[1, 2]]
-    assert found.log_probs.exp()[0].tolist() == pytest.approx([0.6, 0.99], abs=1e-4)
+    assert found.ids.tolist() == [[1, 2]] and found.log_probs.exp()[0].tolist() == pytest.approx([0.6, 0.99], abs=1e-4)
 
 
 def test_g2_an_encoder_with_its_vocabulary_head_fills_a_text() -> None:

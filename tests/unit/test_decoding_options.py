@@ -158,8 +158,7 @@ def test_the_strategy_that_a_call_names_takes_the_place_of_the_recipes() -> None
         )
         assert strategy_of(decoding_for(usual, 1, {"greedy": True})) == strategy_of(DecodingConfig(beam=1))
         assert strategy_of(decoding_for(usual, 1, {"sample": False})) == strategy_of(DecodingConfig())
-        found = decoding_for(usual, 1, {"top_k": 5})
-        assert strategy_of(found) == strategy_of(DecodingConfig(top_p=0.9, top_k=5))
+        assert strategy_of(decoding_for(usual, 1, {"top_k": 5})) == strategy_of(DecodingConfig(top_p=0.9, top_k=5))
         assert decoding_for(usual, 1, {"mbr": "f1"}).mbr == "f1"
     assert decoding_for(risk, 1, {"candidates": 8}).candidates == 8  # nothing names another strategy
     assert decoding_for(drawn, 1, {"max_new_tokens": 8}).samples

@@ -65,8 +65,7 @@ def test_the_plan_of_64_processes_is_what_one_has_and_sends(rank: int, precision
     optimizer = Optimizer(network, TrainingConfig(), all_weights(network), divided.parameters)
     gradients = DividedSum(divided)
     with Sent(WORLD // shards) as sent:
-        output = divided.network(ids=torch.zeros(1, 8, dtype=torch.long))
-        divided.gradients(output.logits.float().sum())
+        divided.gradients(divided.network(ids=torch.zeros(1, 8, dtype=torch.long)).logits.float().sum())
     gradients.finish()
     counted = {
         "weights": sum(value.nbytes for value in divided.parameters.values()),

@@ -82,8 +82,7 @@ def test_windows_that_are_not_learned_from_take_no_place_in_an_update() -> None:
     trained, validated = (
         planned("question-answering", "spans", columns, max_len=24, held_out=h) for h in (False, True)
     )
-    lost = len(validated) - len(trained)
-    assert lost > 1 and validated.targets == trained.targets == len(trained)
+    assert (len(validated) - len(trained)) > 1 and validated.targets == trained.targets == len(trained)
     assert counts(trained).count(BUDGET) >= 0.9 * len(counts(trained)) and max(counts(trained)) <= 1.25 * BUDGET
 
 

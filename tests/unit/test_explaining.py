@@ -110,8 +110,7 @@ def test_scores_add_up_to_what_completeness_promises(
     tokenizer: Tokenizer, family: str, task: str, given: Any, target: str | None
 ) -> None:
     """`value` is the model's own number, `total` its difference from the baseline, and the scores add up to it."""
-    made = recurrent if family.startswith("recurrent") else make
-    model = made(tokenizer, family, task)
+    model = (recurrent if family.startswith("recurrent") else make)(tokenizer, family, task)
     explanation = model.explain(given, target=target)
     assert explanation.value == pytest.approx(predicted(model, given, target), abs=2e-4)
     assert abs(sum(explanation.scores) - explanation.total) == pytest.approx(explanation.error, abs=1e-9)
@@ -131,8 +130,7 @@ def test_words_of_the_text_are_the_words(tokenizer: Tokenizer) -> None:
     assert [part.target for part in explanation.parts][:2] == ["o", "gato"] and len(explanation.parts) == 3
     first, second, end = explanation.parts
     after = len(explanation.words) - 2  # the first word has read none of the output, the second has read the first
-    assert not any(first.scores[after:]) and second.scores[after]
-    assert all(end.scores[after:])
+    assert not any(first.scores[after:]) and second.scores[after] and all(end.scores[after:])
 
 
 def by_hand(tokenizer: Tokenizer) -> tuple[Network, Reading, Tensor, list[int]]:
@@ -143,8 +141,7 @@ def by_hand(tokenizer: Tokenizer) -> tuple[Network, Reading, Tensor, list[int]]:
 
     def values(network: Network, inputs: Inputs) -> Tensor:
         vectors = network.embedding(inputs["ids"])  # type: ignore[operator]
-        rank = torch.arange(1.0, vectors.shape[1] + 1)
-        return ((vectors @ direction) * rank).sum(dim=1, keepdim=True)
+        return ((vectors @ direction) * torch.arange(1.0, vectors.shape[1] + 1)).sum(dim=1, keepdim=True)
 
     reading = Reading({"ids": torch.tensor([ids])}, {"ids": [0, 1, 1, 2]}, [True, False, False], values, {})
     return network, reading, direction, ids
@@ -169,8 +166,7 @@ def test_a_linear_number_is_divided_as_by_hand(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "llama3-8b", "t5-small", "recurrent-lm"])
 def test_leaving_a_word_out_is_two_calls_of_classify(tokenizer: Tokenizer, family: str) -> None:
-    made = recurrent if family.startswith("recurrent") else make
-    model = made(tokenizer, family, "classification")
+    model = (recurrent if family.startswith("recurrent") else make)(tokenizer, family, "classification")
     explanation = model.explain(TEXT, "leave-out", "bad")
 
     def odds(text: str) -> float:
@@ -284,8 +280,7 @@ def test_tags_of_a_long_text_are_explained_in_windows(tokenizer: Tokenizer) -> N
     text = " ".join(pair.source for pair in PAIRS[:3])
     words = model.tag_words(text)
     last = len(words) - 1
-    explanation = model.explain(text, target=last)
-    assert explanation.value == pytest.approx(log_odds(words[last].probability), abs=1e-5)
+    assert model.explain(text, target=last).value == pytest.approx(log_odds(words[last].probability), abs=1e-5)
     entities = model.tag(text)
     whole = model.explain(text, "leave-out")
     assert [part.target for part in whole.parts] == [f"{one.text}/{one.label}" for one in entities or words]

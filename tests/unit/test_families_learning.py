@@ -56,8 +56,7 @@ def sentences(seed: int, vocab_size: int = 17, count: int = 10) -> tuple[Tensor,
     """Random sentences of 3 to 6 tokens (5 is the first word), padded, with their mask."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, vocab_size, (count, 6), generator=generator)
-    lengths = torch.randint(3, 7, (count, 1), generator=generator)
-    real = torch.arange(6) < lengths
+    real = torch.arange(6) < torch.randint(3, 7, (count, 1), generator=generator)
     return torch.where(real, ids, torch.zeros_like(ids)), real
 
 

@@ -91,18 +91,15 @@ def test_no_record_is_lost_and_none_is_in_both(texts: list[str], count: int) -> 
         assert len(set(texts)) <= 26  # every letter may be held out
         return
     train, valid = ([texts[row] for row in part] for part in rows)
-    assert len(valid) == min(count, max(1, len(texts) // 10))
-    assert not set(train) & set(valid)
+    assert len(valid) == min(count, max(1, len(texts) // 10)) and not set(train) & set(valid)
     rest = list(texts)
     for text in valid:
         rest.remove(text)
-    assert train == [text for text in rest if text not in valid]
-    assert held_out({"text": texts}, count) == rows
+    assert train == [text for text in rest if text not in valid] and held_out({"text": texts}, count) == rows
 
 
 def test_pairs_stay_pairs_in_blocks_of_neighbours() -> None:
-    columns = {"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}
-    train, numbers = held_out(columns, 200)
+    train, numbers = held_out({"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}, 200)
     assert len(numbers) == 200 and len(train) == 4800
     assert numbers == sorted(numbers) and all(sum(n // 25 == m // 25 for m in numbers) == 25 for n in numbers)
     assert min(numbers) < 1000 and max(numbers) > 4000
@@ -150,8 +147,7 @@ def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]]
 
 def test_labels_of_a_sorted_file_keep_their_shares_and_several_labels_change_nothing() -> None:
     """Blocks of neighbours alone held out 110 and 50 of two equal classes of long reviews."""
-    labels = [("neg",)] * 800 + [("pos",)] * 800
-    rows = held_out_rows(1600, 160, labels)
+    rows = held_out_rows(1600, 160, [("neg",)] * 800 + [("pos",)] * 800)
     assert sum(row < 800 for row in rows) == 80 == sum(row >= 800 for row in rows)
     assert len({row // 25 for row in rows}) < 12  # blocks of neighbours
     mixed = held_out_rows(1600, 160, [("neg", "pos") if row % 2 else () for row in range(1600)])

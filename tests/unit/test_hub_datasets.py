@@ -42,8 +42,7 @@ def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) ->
     features = datasets.Features({"text": datasets.Value("string"), "label": classes, "id": datasets.Value("int64")})
     data = datasets.Dataset.from_dict(columns, features=features)
     for given in (data, data.to_iterable_dataset(), data.with_format("numpy")):
-        records = records_in_memory(given, CLASSES, "data", skip_bad=True)
-        assert list(records) == [("a", "good"), ("b", "bad")]
+        assert list(records_in_memory(given, CLASSES, "data", skip_bad=True)) == [("a", "good"), ("b", "bad")]
     with pytest.raises(DataError, match=r"^data\[2\]: -1 is not the number of a class: there are 2, bad, good"):
         records_in_memory(data, CLASSES, "data")
     with pytest.raises(DataError, match=r"^data\[0\]: .*'label'"):
@@ -115,8 +114,7 @@ def test_parquet_files_in_a_folder(datasets: Any, tmp_path: Path) -> None:
         "context": ["Ana mora aqui", "b"],
         "answers": [answers, {"text": [], "answer_start": []}],
     }
-    data = datasets.Dataset.from_dict(rows)
-    data.to_parquet(str(tmp_path / "set" / "train-00000.parquet"))
+    datasets.Dataset.from_dict(rows).to_parquet(str(tmp_path / "set" / "train-00000.parquet"))
     records = read(tmp_path, ANSWERING, split="train")
     assert list(records) == [("Quem?", "Ana mora aqui", (Span("Ana", 0),)), ("?", "b", ())]
     assert read(tmp_path, ANSWERING).fingerprint == records.fingerprint  # of the only split

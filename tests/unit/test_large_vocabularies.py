@@ -100,8 +100,7 @@ def test_words_are_drawn_by_the_log_uniform_distribution() -> None:
 
 def prepared(output: OutputConfig, held_out: bool = False) -> Preparation:
     words = [f"w{number:02}" for number in range(60)]
-    rng = np.random.default_rng(1)
-    starts = rng.integers(0, 50, 300)
+    starts = np.random.default_rng(1).integers(0, 50, 300)
     texts = [" ".join(words[start : start + 8]) for start in starts]
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=100), texts)
     recipe = load_recipe({"task": "bidirectional-language-modeling", "data": {"train": {"world": "train"}}}).recipe

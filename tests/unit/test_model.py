@@ -126,8 +126,7 @@ def test_loading_in_another_precision(saved: Path, made: Model) -> None:
     exact, short = load(saved, precision="float64"), load(saved, device="cpu", precision="bfloat16")
     assert {p.dtype for p in exact.network.parameters()} == {torch.float64}
     assert {p.dtype for p in short.network.parameters()} == {torch.bfloat16}
-    assert (logits(exact) - logits(made)).abs().max() < 1e-4
-    assert len(short.translate(SENTENCES[:2])) == 2
+    assert (logits(exact) - logits(made)).abs().max() < 1e-4 and len(short.translate(SENTENCES[:2])) == 2
     with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float64, int8: got 'int4'"):
         load(saved, precision="int4")
     with pytest.raises(UsageError, match="`device` must exist on this machine: got 'toaster'"):
@@ -275,8 +274,7 @@ def test_keys_of_other_versions_in_decoding_are_passed_over(folder: Path) -> Non
 
 
 def test_another_tokenizer_in_the_folder_is_refused(folder: Path) -> None:
-    other = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), SENTENCES)
-    other.save(folder)
+    train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), SENTENCES).save(folder)
     with pytest.raises(TokenizerError, match="the tokenizer is not the one the model was trained with"):
         load(folder)
 
@@ -298,8 +296,7 @@ def test_without_tokenizer_files_it_loads_and_cannot_read(folder: Path) -> None:
 
 def test_text_in_text_out_list_in_list_out(made: Model) -> None:
     one = made.translate(SENTENCES[0])
-    assert isinstance(one, str)
-    assert made.translate(SENTENCES[:1]) == [one] and made.translate((SENTENCES[0],)) == [one]
+    assert isinstance(one, str) and made.translate(SENTENCES[:1]) == [one] and made.translate((SENTENCES[0],)) == [one]
     assert made.translate(iter(SENTENCES[:1])) == [one]  # type: ignore[call-overload]
     assert made.translate([]) == []
     two = made.translate(SENTENCES[0], n_best=2)
@@ -354,8 +351,7 @@ def test_v9_neither_batch_size_nor_order_changes_a_translation(made: Model, opti
     for batch_tokens in (1, 37, 512, 100_000):
         assert made.translate(texts, batch_tokens=batch_tokens, **options) == right
     order = np.random.default_rng(3).permutation(len(texts)).tolist()
-    shuffled = made.translate([texts[n] for n in order], **options)
-    assert shuffled == [right[n] for n in order]
+    assert made.translate([texts[n] for n in order], **options) == [right[n] for n in order]
     assert [text == "" for text in texts] == [out == "" and text == "" for out, text in zip(right, texts)]
 
 
@@ -477,8 +473,7 @@ def test_a_model_of_another_task_says_what_it_does(made: Model) -> None:
 
 
 def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
-    model = make(tokenizer, n_layers=2, n_decoder_layers=3)
-    record = model.attend(SENTENCES[0], "O gato dorme.")
+    record = make(tokenizer, n_layers=2, n_decoder_layers=3).attend(SENTENCES[0], "O gato dorme.")
     source, target = len(record.source_tokens), len(record.tokens)
     assert record.source_tokens[-1] == "</s>" and record.tokens[0] == "<s>" and record.output_tokens[-1] == "</s>"
     assert len(record.output_tokens) == target and record.tokens[1:] == record.output_tokens[:-1]

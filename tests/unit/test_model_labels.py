@@ -70,8 +70,7 @@ def test_what_may_lack_a_tag_is_in_doubt(words: str, tags: str, sure: bool) -> N
 
 
 def test_training_words_are_those_of_a_text() -> None:
-    sentence = Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER"))
-    words, tags = as_read(sentence)
+    words, tags = as_read(Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER")))
     assert words == ("Em", "12", "/", "10", "/", "2018", "o", "Min", ".", "Melo")
     assert tags == ("O", "B-TIME", "I-TIME", "I-TIME", "I-TIME", "I-TIME", "O", "O", "O", "B-PER")
 

@@ -33,8 +33,7 @@ class Replayed(GraphStepFunction):
             def step(*tensors: Tensor) -> Tensor:
                 return self.compute(_filled(fixed, list(tensors)))
 
-            copies = [one.clone() for one in held]
-            fixed.graph = make_fx(step)(*copies)
+            fixed.graph = make_fx(step)(*[one.clone() for one in held])
             self.recorded += 1
         found: Tensor = fixed.graph(*held)
         return found

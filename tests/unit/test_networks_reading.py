@@ -127,8 +127,7 @@ def test_int8_reader_is_near_and_not_equal(name: str) -> None:
     network = random_network(ENCODERS[name])
     inputs = batch(network.config)
     real = inputs["token_mask"]
-    error = distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real])
-    assert 1e-5 < error < 0.06
+    assert 1e-5 < distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real]) < 0.06
 
 
 @pytest.mark.skipif(best_precision("cpu") != "bfloat16", reason="slow without bfloat16 products")
@@ -176,13 +175,11 @@ def test_products_have_few_numbers_of_rows() -> None:
         rounded = with_round_number(torch.ones(tokens, 1))
         assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
         assert len(rounded) - tokens <= max(3, tokens // 16)
-    encoder = random_network(ENCODERS["bert"])
-    packed = FastReader(encoder)
+    packed = FastReader(random_network(ENCODERS["bert"]))
     seen, product = set[int](), packed.packed.layers[0].input
     packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
     for tokens in range(1, 17):
-        ids = torch.randint(5, V, (1, tokens))
-        assert packed(ids, project=False).hidden.shape == (1, tokens, 32)
+        assert packed(torch.randint(5, V, (1, tokens)), project=False).hidden.shape == (1, tokens, 32)
     assert seen == {4, 8, 12, 16}
 
 
@@ -286,8 +283,7 @@ def test_models_read_fast_and_in_the_order_of_the_input() -> None:
     for row, vector in zip(ids, vectors):
         expected = model.network(torch.tensor([row]), project=False).hidden[0].mean(dim=0)
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
-    near = model_of("int8").embed(texts)
-    error = np.linalg.norm(near - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
+    error = np.linalg.norm(model_of("int8").embed(texts) - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
     assert 1e-5 < error.max() < 0.06
 
 
@@ -317,8 +313,7 @@ def test_pairs_are_classified_as_by_the_network(precision: str) -> None:
     expected = model.classify(pairs)
     assert isinstance(fast, FastReader)
     sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
-    assert len(sure) > 5
-    assert [labels[number].name for number in sure] == [expected[number].name for number in sure]
+    assert len(sure) > 5 and [labels[number].name for number in sure] == [expected[number].name for number in sure]
     tolerance = 1e-5 if precision == "float32" else 0.05
     assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance
 

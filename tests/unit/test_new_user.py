@@ -96,8 +96,7 @@ def test_every_command_of_another_tool_leads_to_one_of_ours(theirs: str) -> None
 @pytest.mark.parametrize("theirs", foreign.FLAGS)
 def test_every_flag_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
     ours = foreign.FLAGS[theirs]
-    command = "translate" if ours != "--out" else "train"
-    assert f"did you mean {ours}?" in said(command, "MODEL", theirs, "3")
+    assert f"did you mean {ours}?" in said("translate" if ours != "--out" else "train", "MODEL", theirs, "3")
 
 
 def test_flags_that_are_keys_of_the_recipe() -> None:
@@ -241,8 +240,7 @@ def test_several_references(model: Model, tmp_path: Path) -> None:
     from atento.metrics import chrf
 
     score = evaluate(model, paths, reading={}, metrics="chrf", skip_bad=False)["chrf"]
-    outputs = model.translate(["a b", "c d"])
-    assert score.value == pytest.approx(chrf(outputs, [["w", "x"], ["w", "z"]]).value)
+    assert score.value == pytest.approx(chrf(model.translate(["a b", "c d"]), [["w", "x"], ["w", "z"]]).value)
     (tmp_path / "two").write_text("w\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"two: has 1 line, and .*src:3 / .*one:3 needs line 3"):
         evaluate(model, paths, reading={}, metrics="chrf", skip_bad=False)
@@ -280,10 +278,8 @@ FILMS = [f"a {word} film {number}" for number in range(8) for word in ("good", "
 
 
 def test_numbers_far_from_0_of_deviation_1_have_their_center(tmp_path: Path) -> None:
-    numbers = [100.0 + (1 if "good" in text else -1) for text in FILMS]
-    data = {"train": {"text": FILMS, "score": numbers}}
-    run = train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "run", threads=1)
-    model = load(run.folder)
+    data = {"train": {"text": FILMS, "score": [100.0 + (1 if "good" in text else -1) for text in FILMS]}}
+    model = load(train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "run", threads=1).folder)
     assert (model.network.config.heads[0].center, model.network.config.heads[0].spread) == (100, 1)
     assert numbers_of(model, ["a good film 1"])[0] == pytest.approx(100, abs=5)
 

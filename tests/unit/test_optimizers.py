@@ -83,9 +83,7 @@ def test_muon_moves_hidden_matrices_along_an_orthogonal_matrix_and_the_others_by
         if name not in layers:
             assert torch.equal(value, by_adamw[name]), name
             continue
-        moved = before[name] * (1 - 1e-2 * 0.1) - value.detach()
-        size = 1e-2 * 0.2 * max(value.shape) ** 0.5
-        direction: Tensor = moved / size
+        direction: Tensor = (before[name] * (1 - 1e-2 * 0.1) - value.detach()) / (1e-2 * 0.2 * max(value.shape) ** 0.5)
         values = torch.linalg.svdvals(direction)
         assert float(values.min()) > 0.6 and float(values.max()) < 1.25, values  # five Newton-Schulz iterations
         u, _, v = torch.linalg.svd(gradients[name], full_matrices=False)

@@ -42,8 +42,7 @@ def joined(text: str) -> list[tuple[int, str]]:
 
 
 def test_a_blank_line_or_room_for_the_next_word_ends_a_paragraph() -> None:
-    assert joined(BOOK) == JOINED
-    assert joined("") == [] and joined("\n \n\t\n") == []
+    assert joined(BOOK) == JOINED and joined("") == [] and joined("\n \n\t\n") == []
     assert joined("one line") == [(1, "one line")]
 
 

@@ -42,8 +42,7 @@ def test_the_bytes_of_weights_and_state_are_those_of_a_real_step(name: str) -> N
     updater.optimizer.step(1e-3)
     weights, optimizer = updater.checkpoint_tensors()
     memory = memory_of_weights(network, config, all_weights(network), "float32")
-    state = sum(value.nbytes for value in updater.optimizer.tensors().values())
-    assert memory["optimizer"] == state
+    assert memory["optimizer"] == sum(value.nbytes for value in updater.optimizer.tensors().values())
     assert memory["weights"] == sum(value.nbytes for value in network.parameters()) == memory["moving average"]
     assert memory["copy for a checkpoint"] == sum(value.nbytes for value in [*weights.values(), *optimizer.values()])
 

@@ -132,8 +132,7 @@ def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model)
         model.translate()  # type: ignore[call-overload]
     for method, name in ((Model.translate, "text"), (Model.summarize, "text"), (Model.generate, "prompt")):
         parameters = list(inspect.signature(method).parameters)
-        assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters
-        assert (method.__doc__ or "").strip()
+        assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters and (method.__doc__ or "").strip()
 
 
 def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
@@ -159,8 +158,7 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
 
 def test_attention_of_a_summary_that_the_model_writes(model: Model) -> None:
     """`attend` without a target asked every model for a translation, which a summariser refuses."""
-    config = model.config | {"task": "summarization"}
-    summariser = Model(model.network, model.tokenizer, config, None)
+    summariser = Model(model.network, model.tokenizer, model.config | {"task": "summarization"}, None)
     text = PAIRS[0].source
     record = summariser.attend(text)
     assert record.title == f"{text} → {summariser.summarize(text)}" and set(record.kinds) >= {"cross"}
@@ -232,11 +230,9 @@ def test_reprs_are_one_short_line(model: Model) -> None:
 
 def test_tables_of_scores_and_runs_are_escaped() -> None:
     score = bleu(["a b c d"], ["a b c d"])
-    odd = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)
-    table = odd._repr_html_()
+    table = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)._repr_html_()
     assert "<script>" not in table and "<i>" not in table and "&lt;script&gt;&amp;" in table and "12.35" in table
     assert "<td>12,345</td>" in type(score)("TER", 1.0, {"length": 12345.0}, "", [[1.0]], sum)._repr_html_()
     assert "BLEU" in score._repr_html_() and "100" in score._repr_html_()
-    run = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")
-    table = run._repr_html_()
+    table = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")._repr_html_()
     assert "runs/&lt;x&gt;" in table and "34.21 at step 16" in table and "30.50" in table and "<k>" not in table

@@ -195,8 +195,7 @@ def test_teachers_see_both_passes() -> None:
 
     def loss(weight: float, r_drop: float, use: int) -> Tensor:
         settings = {"classification teacher": Teaching(weight, 2.0)}
-        extras = {"classification teacher": scores}
-        batch = Batch(INPUTS, {"classification": LABELS}, extras=extras, settings=settings)
+        batch = Batch(INPUTS, {"classification": LABELS}, extras={"classification teacher": scores}, settings=settings)
         ((total, _),) = losses(network, batch, Call(Randomness(3, 1, use=use), r_drop=r_drop)).values()
         return total.detach()
 

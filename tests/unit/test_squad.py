@@ -27,8 +27,7 @@ def document(*entries: Any, version: str = "1.1", context: Any = CONTEXT) -> dic
 
 
 def read(folder: Path, content: Any, file: str = "a.json", *, skip_bad: bool = False, **keys: Any) -> Records:
-    text = content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False)
-    raw = text.encode()
+    raw = (content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False)).encode()
     (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)
     return read_records(SourceConfig(file=file, **keys), ANSWERING, folder, skip_bad=skip_bad)
 
@@ -70,8 +69,7 @@ def test_flat_records_are_read_from_json_and_its_lines(tmp_path: Path) -> None:
     without = record | {"answers": {"text": [], "answer_start": []}}
     expected = [("?", CONTEXT, (Span("Ana", 0),)), ("?", CONTEXT, ())]
     assert list(read(tmp_path, [record, without])) == expected
-    lines = f"{json.dumps(record)}\n{json.dumps(without)}\n"
-    assert list(read(tmp_path, lines, "a.jsonl.gz")) == expected
+    assert list(read(tmp_path, f"{json.dumps(record)}\n{json.dumps(without)}\n", "a.jsonl.gz")) == expected
     renamed = {"q": "?", "doc": {"text": CONTEXT}, "answers": [{"text": "Ana", "start": 0}]}
     assert list(read(tmp_path, [renamed], question="q", context="doc.text")) == expected[:1]
 

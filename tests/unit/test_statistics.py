@@ -67,8 +67,7 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     every = pairs + [pair for pair in planted if all(pair)]
     assert found["source"]["words"]["total"] == sum(len(source.split()) for source, _ in every)
     assert found["target"]["characters"]["max"] == max(len(target) for _, target in every)
-    assert found["source"]["longest"] == "b.tsv:3"
-    assert ratios(parts)[count + 2] == pytest.approx(4 / len(planted[2][0]))
+    assert found["source"]["longest"] == "b.tsv:3" and ratios(parts)[count + 2] == pytest.approx(4 / len(planted[2][0]))
 
 
 def test_texts_are_looked_through_too(tmp_path: Path) -> None:
@@ -115,8 +114,7 @@ def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
     counts = labels_of([tagged], tagging)
     assert counts["labels"] == {"B-X": 1, "B-Y": 1, "I-X": 1, "O": 1}
     assert (counts["scheme"], counts["entities"]) == ("IOB2", {"X": 1, "Y": 1})
-    parts_of_speech = records_in_memory([(["a"], ["NOUN"])], tagging, "data")
-    assert labels_of([parts_of_speech], tagging) == {"labels": {"NOUN": 1}}
+    assert labels_of([records_in_memory([(["a"], ["NOUN"])], tagging, "data")], tagging) == {"labels": {"NOUN": 1}}
     several = (Field("text"), Field("label", "classes"))
     labelled = records_in_memory([("a", ["x", "y"]), ("b", ["y"]), ("c", [])], several, "data")
     assert labels_of([labelled, labelled], several) == {"labels": {"x": 2, "y": 4}}

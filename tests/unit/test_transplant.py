@@ -48,8 +48,7 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     torch.testing.assert_close(hidden(decoder, mask=bidirectional()), hidden(encoder), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder), hidden(encoder, mask=causal()), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
-    assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias)
-    assert not load_report.new
+    assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias) and not load_report.new
     assert sorted(load_report.unused) == [
         "heads.vocabulary.transform.dense.bias",
         "heads.vocabulary.transform.dense.weight",
@@ -112,8 +111,7 @@ def test_m14_the_reading_half_of_t5_classifies() -> None:
     """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
     whole = tiny(presets.t5_small(attention={"d_head": 4}))
     assert isinstance(whole, EncoderDecoder)
-    head = HeadConfig("classification", labels=("no", "yes"), pooling="mean")
-    encoder, load_report = to_encoder(whole, [head])
+    encoder, load_report = to_encoder(whole, [HeadConfig("classification", labels=("no", "yes"), pooling="mean")])
     with torch.no_grad():
         torch.testing.assert_close(hidden(encoder), whole.encode(IDS, source_token_mask=REAL)[REAL], rtol=0, atol=1e-12)
         out = encoder(IDS, token_mask=REAL)
@@ -129,8 +127,7 @@ def test_m14_absolute_to_relative_positions() -> None:
     assert load_report.new == ["stack.positions.schemes.0.weight"]
     assert load_report.unused == ["inputs.positions.schemes.0.weight"]
     bare, _ = with_positions(encoder, PositionConfig("none"))
-    own = encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()}
-    encoder.load_state_dict(own)
+    encoder.load_state_dict(encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()})
     torch.testing.assert_close(hidden(bare), hidden(encoder), rtol=0, atol=1e-12)
     assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)
 
@@ -143,10 +140,8 @@ def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> 
     assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
     with torch.no_grad():
         before = network(IDS).logits
-        after = longer(IDS).logits
-        torch.testing.assert_close(after[..., :23], before, rtol=0, atol=1e-12)
-        mean = network.embedding.weight.mean(0)
-        torch.testing.assert_close(longer.embedding.weight[25], mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(longer(IDS).logits[..., :23], before, rtol=0, atol=1e-12)
+        torch.testing.assert_close(longer.embedding.weight[25], network.embedding.weight.mean(0), rtol=0, atol=1e-12)
         kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
         shorter, _ = trimmed(network, kept)
         place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])

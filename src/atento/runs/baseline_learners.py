@@ -136,8 +136,7 @@ def _first_words(prefixes: Sequence[str], train: Split) -> Predict:
 
 def _without(prefixes: Sequence[str], source: str) -> str:
     """A source without the longest prefix that the recipe set before it."""
-    longest = max((prefix for prefix in prefixes if source.startswith(prefix)), key=len, default="")
-    return source.removeprefix(longest)
+    return source.removeprefix(max((prefix for prefix in prefixes if source.startswith(prefix)), key=len, default=""))
 
 
 def _repeats(train: Split) -> bool:
@@ -217,8 +216,7 @@ def _vectors(train: Split) -> Predict:
     table.fit([*train["text"], *train["pair"]])
 
     def vectors(split: Split) -> Sequence[object]:
-        sides = [table.transform(split[name]).toarray() for name in ("text", "pair")]
-        return list(np.stack(sides, axis=1))
+        return list(np.stack([table.transform(split[name]).toarray() for name in ("text", "pair")], axis=1))
 
     return vectors
 

@@ -103,8 +103,7 @@ def doubtful_labels(train: Split, label: str) -> Iterator[str]:
         row for row, key in enumerate(zip(*texts)) if label_of.setdefault(key, train[label][row]) != train[label][row]
     ]
     if both:
-        first = train.where(both[0])
-        yield f"{counted(len(both), 'text')} stood before with another label; the first: {first}"
+        yield f"{counted(len(both), 'text')} stood before with another label; the first: {train.where(both[0])}"
     alone = sorted(name for name, count in counts.items() if count == 1)
     for name in alone[:5]:
         where = train.where(train[label].index(name))

@@ -67,8 +67,7 @@ def located(loaded: LoadedRecipe) -> Recipe:
         data = replace(data, folder=str(loaded.folder.resolve()))
     if recipe.tasks:
         own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in loaded.by_task()]
-        tasks = tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own))
-        recipe = replace(recipe, tasks=tasks)
+        recipe = replace(recipe, tasks=tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own)))
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
     if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model

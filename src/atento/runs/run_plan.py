@@ -252,8 +252,7 @@ def measured(
 
 
 def _with_layers(config: NetworkConfig, count: int) -> NetworkConfig:
-    decoder_layers = None if config.n_decoder_layers is None else count
-    return replace(config, n_layers=count, n_decoder_layers=decoder_layers)
+    return replace(config, n_layers=count, n_decoder_layers=None if config.n_decoder_layers is None else count)
 
 
 def _pass(

@@ -124,8 +124,7 @@ def choose_metrics(setup: Setup) -> None:
     """
     for part in setup.parts or [setup]:
         part.loaded = with_usual_metrics(part.loaded, part.data)
-        held_out = {"valid": part.data.valid, "test": part.data.test}
-        check_metrics(part.recipe.task, part.recipe.deciding[:-1], held_out)
+        check_metrics(part.recipe.task, part.recipe.deciding[:-1], {"valid": part.data.valid, "test": part.data.test})
     keep_metrics(setup)
 
 

@@ -32,8 +32,7 @@ def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) ->
     for recipe, train in tasks:
         own = tuple(head for head in network.heads if recipe.head in ("", head.name))
         with task_named(recipe.head):
-            of_task = with_task_heads(replace(network, heads=own), recipe, train)
-            made.append(with_objective_heads(of_task, recipe))
+            made.append(with_objective_heads(with_task_heads(replace(network, heads=own), recipe, train), recipe))
     if len(made) == 1:
         return made[0]
     heads = tuple(replace(one.heads[0], name=recipe.head) for one, (recipe, _) in zip(made, tasks))

@@ -234,8 +234,7 @@ def data_of_run(setup: Setup) -> tuple[LoadedRecipe, Data]:
     if tokens is not None and saved.exists() and Tokenizer.load(saved).fingerprint != tokens.plan["tokenizer"]:
         raise TokenizerError(f"{tokens.folder} was made with another tokenizer than {saved} is: use --out or --force")
     if tokens is not None:  # a run that is resumed in another directory reads the same store
-        store = str(tokens.folder.resolve())
-        recipe = replace(loaded.recipe, data=replace(loaded.recipe.data, store_folder=store))
+        recipe = replace(loaded.recipe, data=replace(loaded.recipe.data, store_folder=str(tokens.folder.resolve())))
         loaded = replace(loaded, recipe=recipe)
     return loaded, data
 
