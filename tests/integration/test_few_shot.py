@@ -22,14 +22,9 @@ LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegress
 pytestmark = pytest.mark.integration
 
 NETWORK = {
-    "architecture": "encoder",
-    "d_model": 32,
-    "d_ff": 64,
-    "n_heads": 2,
-    "n_layers": 1,
-    "max_len": 16,
+    "architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "max_len": 16,
     "positions": {"kind": "learned"},
-}
+}  # fmt: skip
 ANIMALS, TOOLS = ("cat", "dog", "bird", "fish", "cow", "hen"), ("hammer", "saw", "drill", "file", "plane", "axe")
 TEXTS = [(f"the {word} is here", label) for words, label in ((ANIMALS, "animal"), (TOOLS, "tool")) for word in words]
 
@@ -39,13 +34,10 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sentence encoder that knows the words and little else."""
     pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
     recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "word", "vocab_size": 100},
-        "network": NETWORK,
-        "embedding": {"pooling": "first"},
+        "task": "embedding", "data": {"train": {"memory": "train"}}, "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK, "embedding": {"pooling": "first"},
         "training": {"steps": 5, "batch_tokens": 8, "precision": "float32"},
-    }
+    }  # fmt: skip
     return atento.train(recipe, data={"train": pairs}, out=tmp_path_factory.mktemp("few") / "encoder", threads=1).folder
 
 
@@ -97,13 +89,10 @@ def test_prompts_of_the_encoder_are_left_out_before_windows(tmp_path: Path) -> N
     """They have no place there, and a recipe of labels could not say so; the pooling stays."""
     prompts = {"prompts": {"query": "a "}, "field_prompts": {"text": "query"}}
     given = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "word", "vocab_size": 100},
-        "network": NETWORK,
-        "embedding": {"pooling": "first"} | prompts,
+        "task": "embedding", "data": {"train": {"memory": "train"}}, "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK, "embedding": {"pooling": "first"} | prompts,
         "training": {"steps": 1, "batch_tokens": 8, "precision": "float32"},
-    }
+    }  # fmt: skip
     pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
     prompted = atento.train(given, data={"train": pairs}, out=tmp_path / "prompted", threads=1).folder
     few = recipe(prompted) | {"data": {"train": {"memory": "train"}, "max_len": 12, "windows": "mean"}}

@@ -112,14 +112,11 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
 
 SHORT = ("training.log_every=4", "training.steps=10")
 FAULTY = [
-    ("dropout_by_the_clock", "float32", "train"),
-    ("data_from_the_start", "float32", "train"),
-    ("moments_forgotten", "float32", "optimizer.safetensors"),
-    ("interval_forgotten", "float32", "train"),
-    ("journal_not_cut", "float32", "train"),
-    ("rate_from_the_start", "float32", "model.safetensors"),
+    ("dropout_by_the_clock", "float32", "train"), ("data_from_the_start", "float32", "train"),
+    ("moments_forgotten", "float32", "optimizer.safetensors"), ("interval_forgotten", "float32", "train"),
+    ("journal_not_cut", "float32", "train"), ("rate_from_the_start", "float32", "model.safetensors"),
     ("weights_not_restored", "bfloat16", "train"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

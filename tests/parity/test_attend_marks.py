@@ -109,14 +109,9 @@ def bart(folder: Path) -> Path:
     torch.manual_seed(1)
     network = transformers.BartForConditionalGeneration(
         transformers.BartConfig(
-            vocab_size=400,
-            d_model=16,
-            encoder_ffn_dim=24,
-            decoder_ffn_dim=24,
-            max_position_embeddings=64,
-            init_std=0.5,
-            **sizes,
+            vocab_size=400, d_model=16, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=64,
+            init_std=0.5, **sizes,
         )
-    )
+    )  # fmt: skip
     network.save_pretrained(folder)
     return folder

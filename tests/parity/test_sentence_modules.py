@@ -236,14 +236,9 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
         "init": str(folder),
         "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
         "training": {
-            "steps": 2,
-            "batch_tokens": 4,
-            "learning_rate": 1e-2,
-            "warmup": 0,
-            "log_every": 1,
-            "precision": "float32",
+            "steps": 2, "batch_tokens": 4, "learning_rate": 1e-2, "warmup": 0, "log_every": 1, "precision": "float32",
         },
-    }
+    }  # fmt: skip
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     features = [peer.preprocess([pair[side] for pair in pairs]) for side in range(2)]

@@ -62,16 +62,9 @@ def test_wordpiece_is_berts_on_a_shared_vocabulary() -> None:
     ours = train_tokenizer(TokenizerConfig(kind="wordpiece", vocab_size=300), lines() + ["日本語 Привет 😀"] * 3)
     vocabulary = {token: i for i, token in enumerate(ours.tokens(range(ours.vocab_size)))}
     bert = transformers.BertTokenizerFast(
-        vocab=vocabulary,
-        do_lower_case=False,
-        strip_accents=False,
-        unk_token="<unk>",
-        pad_token="<pad>",
-        cls_token="<s>",
-        sep_token="</s>",
-        mask_token="<mask>",
-        split_special_tokens=True,
-    )
+        vocab=vocabulary, do_lower_case=False, strip_accents=False, unk_token="<unk>", pad_token="<pad>",
+        cls_token="<s>", sep_token="</s>", mask_token="<mask>", split_special_tokens=True,
+    )  # fmt: skip
     texts = [
         "".join(char for char in ours.normalize(text) if unicodedata.category(char) not in ("Cf", "Cn", "Co"))
         for text in lines() + strings()
@@ -107,13 +100,9 @@ def test_special_strings_that_a_foreign_unigram_holds_as_pieces_stay_text(tmp_pa
     library.pre_tokenizer = pre_tokenizers.Metaspace()
     library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=library,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
+        tokenizer_object=library, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
         mask_token="<mask>",
-    ).save_pretrained(tmp_path)
+    ).save_pretrained(tmp_path)  # fmt: skip
     ours = Tokenizer.load(tmp_path)
     assert ours.tokens(ours.encode("s<s> </s>s")) == ["▁", "s", "<", "s", ">", "▁", "<", "/", "s", ">", "s"]
     assert ours.mask_id == 9 and 9 not in ours.encode("<mask>")

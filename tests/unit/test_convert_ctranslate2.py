@@ -33,12 +33,8 @@ HELD: dict[str, NetworkConfig] = {
         )
     },
     "own, pre-norm, gelu, learned positions, untied": changed(
-        OWN,
-        norm="pre",
-        feed_forward={"activation": "gelu"},
-        positions=PositionConfig("learned"),
-        output={"tied": False, "bias": True},
-        n_decoder_layers=1,
+        OWN, norm="pre", feed_forward={"activation": "gelu"}, positions=PositionConfig("learned"),
+        output={"tied": False, "bias": True}, n_decoder_layers=1,
     ),
     "own, two tables, gated positions, shared heads, a norm of the input": changed(
         OWN,
@@ -59,13 +55,10 @@ HELD: dict[str, NetworkConfig] = {
     ),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, rotary, norms without bias": changed(
-        tiny_config("bert-base"),
-        positions=PositionConfig("rotary"),
-        norm_bias=False,
-        norm="pre",
+        tiny_config("bert-base"), positions=PositionConfig("rotary"), norm_bias=False, norm="pre",
         attention={"norm": True, "n_kv_heads": 2},
     ),
-}
+}  # fmt: skip
 NOT_HELD: dict[str, tuple[NetworkConfig, str]] = {
     "LSTM": (
         NetworkConfig(architecture="recurrent-seq2seq", vocab_size=20),

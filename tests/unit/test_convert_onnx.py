@@ -30,23 +30,11 @@ HELD: dict[str, NetworkConfig] = {
         for name in (
             *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
             *(
-                "t5-small",
-                "t5-11-small",
-                "mt5-small",
-                "gpt1",
-                "gpt2",
-                "llama3-8b",
-                "qwen2-0-5b",
-                "qwen3-0-6b",
+                "t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b",
                 "gemma-2b",
             ),
             *(
-                "bert-base",
-                "roberta-base",
-                "xlm-roberta-base",
-                "distilbert-base",
-                "electra-small",
-                "albert-base",
+                "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base", "electra-small", "albert-base",
                 "mpnet-base",
             ),
             *("modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
@@ -70,7 +58,7 @@ HELD: dict[str, NetworkConfig] = {
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),
     "encoder, looks two ahead": changed(BERT, mask=MaskConfig("lookahead", ahead=2)),
-}
+}  # fmt: skip
 HEADS: dict[str, tuple[HeadConfig, ...]] = {
     "fill": (HeadConfig("masked-language-model"),),
     "classify": (HeadConfig("classification", LABELS),),

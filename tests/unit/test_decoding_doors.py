@@ -95,14 +95,9 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A network with random weights, large enough that its distributions are peaked, as a model folder."""
     torch.manual_seed(5)
     config = NetworkConfig(
-        d_model=16,
-        d_ff=24,
-        n_heads=2,
-        n_layers=1,
-        dropout=0.0,
-        vocab_size=tokenizer.vocab_size,
+        d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0, vocab_size=tokenizer.vocab_size,
         ids=SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id),
-    )
+    )  # fmt: skip
     network = build_network(config).eval()
     with torch.no_grad():
         for weight in network.parameters():

@@ -38,14 +38,9 @@ OTHER: dict[str, Any] = {  # another value than the default, for each option
     "candidates_from": "beam",
 }
 STRATEGIES: list[dict[str, Any]] = [
-    {"beam": 1},
-    {"beam": 5},
-    {"sample": True},
-    {"temperature": 0.0},
-    {"mbr": "chrf"},
-    {"mbr": "chrf", "candidates_from": "beam"},
-    {"mbr": "chrf", "candidates_from": "both"},
-]
+    {"beam": 1}, {"beam": 5}, {"sample": True}, {"temperature": 0.0}, {"mbr": "chrf"},
+    {"mbr": "chrf", "candidates_from": "beam"}, {"mbr": "chrf", "candidates_from": "both"},
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -289,12 +289,9 @@ def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
     """The head gives numbers in units of the training data, of any size."""
     numbers = [factor * (1 + ("good" in text)) for text in FILMS]
     run = train(
-        SMALL | {"task": "regression"},
-        {"training.steps": 60},
-        data={"train": {"text": FILMS, "score": numbers}},
-        out=tmp_path / "run",
-        threads=1,
-    )
+        SMALL | {"task": "regression"}, {"training.steps": 60}, data={"train": {"text": FILMS, "score": numbers}},
+        out=tmp_path / "run", threads=1,
+    )  # fmt: skip
     model = load(run.folder)
     (head,) = model.network.config.heads
     assert (head.center, head.spread) == pytest.approx((1.5 * factor, abs(factor) / 2))

@@ -44,13 +44,10 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     pairs = list(dict.fromkeys(pairs))
     count = len(pairs)
     planted = [
-        ("Untranslated sentence.", "Untranslated sentence."),
-        pairs[7],
-        ("A very long sentence that says a great many things and goes on and on for ever.", "Sim."),
-        ("", "nada"),
-        ("42", "42"),
-        ("No", "Não"),
-    ]
+        ("Untranslated sentence.", "Untranslated sentence."), pairs[7],
+        ("A very long sentence that says a great many things and goes on and on for ever.", "Sim."), ("", "nada"),
+        ("42", "42"), ("No", "Não"),
+    ]  # fmt: skip
     (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     (tmp_path / "b.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
     parts = [
@@ -85,22 +82,16 @@ def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text("not json\n", encoding="utf-8")
     (tmp_path / "t.en").write_text("cat\n", encoding="utf-8")
     sources = [
-        SourceConfig(file="a.tsv", source="en", target="pt"),
-        SourceConfig(file="b.csv", source=1, target=2),
-        SourceConfig(file="c.jsonl", source="en", target="pt"),
-        SourceConfig(file="d.json", source="x.en", target="pt"),
-        SourceConfig(file="e.jsonl", source="en", target="pt"),
-        SourceConfig(source="t.en", target="t.en"),
+        SourceConfig(file="a.tsv", source="en", target="pt"), SourceConfig(file="b.csv", source=1, target=2),
+        SourceConfig(file="c.jsonl", source="en", target="pt"), SourceConfig(file="d.json", source="x.en", target="pt"),
+        SourceConfig(file="e.jsonl", source="en", target="pt"), SourceConfig(source="t.en", target="t.en"),
         SourceConfig(world="train"),
-    ]
+    ]  # fmt: skip
     found = [(one["columns"], one["used"], one["header"]) for one in columns_seen(sources, tmp_path)]
     assert found == [
-        (["id", "en", "pt"], ["en", "pt"], True),
-        (["1", "cat, black", "gato"], [1, 2], False),
-        (["en", "pt"], ["en", "pt"], True),
-        (["x", "pt"], ["x.en", "pt"], True),
-        ([], ["en", "pt"], True),
-    ]
+        (["id", "en", "pt"], ["en", "pt"], True), (["1", "cat, black", "gato"], [1, 2], False),
+        (["en", "pt"], ["en", "pt"], True), (["x", "pt"], ["x.en", "pt"], True), ([], ["en", "pt"], True),
+    ]  # fmt: skip
 
 
 def test_records_are_too_long_by_any_side() -> None:

@@ -44,15 +44,10 @@ def tokenizer_of(kind: str) -> Tokenizer:
 
 def tagger(tokenizer: Tokenizer, labels: tuple[str, ...] = LABELS, **sizes: Any) -> NetworkConfig:
     return NetworkConfig(
-        "encoder",
-        vocab_size=tokenizer.vocab_size,
-        d_model=16,
-        d_ff=32,
-        n_heads=2,
-        n_layers=1,
+        "encoder", vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, n_layers=1,
         heads=(HeadConfig("tagging", labels, dropout=0.0),),
         **{"positions": PositionConfig("none"), "embedding": InputConfig(segments=2)} | sizes,
-    )
+    )  # fmt: skip
 
 
 def tag_of(word: str) -> str:
@@ -220,11 +215,8 @@ def test_plain_tags_give_one_entity_a_word() -> None:
     model = model_that_says({"o": "DET", "gato": "NOUN", "Porto": "NOUN"}, ("DET", "NOUN", "O"))
     found = model.tag("o gato Porto .")
     assert [(entity.label, entity.text) for entity in found] == [
-        ("DET", "o"),
-        ("NOUN", "gato"),
-        ("NOUN", "Porto"),
-        ("O", "."),
-    ]
+        ("DET", "o"), ("NOUN", "gato"), ("NOUN", "Porto"), ("O", "."),
+    ]  # fmt: skip
     assert found == model.tag_words("o gato Porto .") and isinstance(found[0], Entity)
     with pytest.raises(UsageError, match=r"`constrained` has no effect on plain tags: the labels are DET, NOUN"):
         model.tag("o gato", constrained=True)

@@ -50,13 +50,10 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
     assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias) and not load_report.new
     assert sorted(load_report.unused) == [
-        "heads.vocabulary.transform.dense.bias",
-        "heads.vocabulary.transform.dense.weight",
-        "heads.vocabulary.transform.norm.bias",
-        "heads.vocabulary.transform.norm.weight",
-        "pooler.dense.bias",
+        "heads.vocabulary.transform.dense.bias", "heads.vocabulary.transform.dense.weight",
+        "heads.vocabulary.transform.norm.bias", "heads.vocabulary.transform.norm.weight", "pooler.dense.bias",
         "pooler.dense.weight",
-    ]
+    ]  # fmt: skip
     found = generate(decoder, IDS, Greedy(), max_new_tokens=4, token_mask=REAL, eos_id=())
     assert [len(row[0].ids) for row in found] == [4, 4]
 
