@@ -253,10 +253,8 @@ def test_the_command_atento_train_trains_the_task_and_says_what_comes_next(
     done = server.run(*words, cwd=tmp_path, program=program[1])
     assert done.status == 0, done.stderr
     assert done.stderr.splitlines()[-3:] == [
-        "next:",
-        "  atento order 'first run' FILE",
-        "  atento runs show 'first run'",
-    ]
+        "next:", "  atento order 'first run' FILE", "  atento runs show 'first run'",
+    ]  # fmt: skip
 
 
 def test_the_model_card_shows_the_verb(model: Model, tmp_path: Path) -> None:

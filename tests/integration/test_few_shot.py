@@ -43,11 +43,9 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(encoder: Path, **init: Any) -> dict[str, Any]:
     return {
-        "task": "classification",
-        "init": {"model": str(encoder), "few_shot": True} | init,
-        "data": {"train": {"memory": "train"}},
-        "training": {"precision": "float32"},
-    }
+        "task": "classification", "init": {"model": str(encoder), "few_shot": True} | init,
+        "data": {"train": {"memory": "train"}}, "training": {"precision": "float32"},
+    }  # fmt: skip
 
 
 def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_path: Path) -> None:

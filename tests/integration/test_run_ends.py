@@ -74,10 +74,8 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
 def chinese(place: Path) -> list[str]:
     """A toy translation into Chinese, and its keys."""
     sides = (
-        [("I", "我"), ("you", "你")],
-        [("read", "读"), ("buy", "买"), ("see", "看")],
-        [("books", "书"), ("fish", "鱼")],
-    )
+        [("I", "我"), ("you", "你")], [("read", "读"), ("buy", "买"), ("see", "看")], [("books", "书"), ("fish", "鱼")],
+    )  # fmt: skip
     rows = [
         f"{who} {does} new {what} today\t{wer}今天{tut}新的{was}\n"
         for (who, wer), (does, tut), (what, was) in itertools.product(*sides)

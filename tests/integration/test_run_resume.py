@@ -19,15 +19,13 @@ pytestmark = pytest.mark.integration
 # the inputs, decoding, averaging.
 HARD = (
     *(
-        "training.log_every=1",
-        "training.micro_batches=2",
-        "training.subword_dropout=0.1",
+        "training.log_every=1", "training.micro_batches=2", "training.subword_dropout=0.1",
         "network.attention.dropout=0.1",
     ),
     *("training.scheduled_sampling.share=0.5", "training.scheduled_sampling.tokens=sample"),
     *("training.checkpoint_every=3", "training.validate_every=6", "training.average=2", "training.steps=15"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
-)
+)  # fmt: skip
 PRECISIONS = ["float32", "bfloat16"]
 QUICK = {
     "ONEDNN_MAX_CPU_ISA": "AVX2"

@@ -34,12 +34,10 @@ def config(make: object, **more: object) -> NetworkConfig:
 CASES = {
     "language-modeling": (config(presets.gpt2, d_ff=64), "bos", [TOKENIZER.bos_id], []),
     "masked-language-modeling": (
-        config(presets.bert_tiny, d_ff=24, heads=(HeadConfig("masked-language-model"),)),
-        "bos-eos",
-        [TOKENIZER.bos_id],
+        config(presets.bert_tiny, d_ff=24, heads=(HeadConfig("masked-language-model"),)), "bos-eos", [TOKENIZER.bos_id],
         [TOKENIZER.eos_id],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("task", CASES)

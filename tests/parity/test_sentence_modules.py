@@ -40,12 +40,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     write_released("bert", path / "bert")
     torch.manual_seed(3)
     parts = [
-        modules.Transformer(str(path / "bert"), max_seq_length=40),
-        modules.Pooling(16, pooling_mode="mean"),
-        modules.Dense(16, 12),
-        modules.Dense(12, 7, bias=False, activation_function=torch.nn.Identity()),
+        modules.Transformer(str(path / "bert"), max_seq_length=40), modules.Pooling(16, pooling_mode="mean"),
+        modules.Dense(16, 12), modules.Dense(12, 7, bias=False, activation_function=torch.nn.Identity()),
         modules.Normalize(),
-    ]
+    ]  # fmt: skip
     model = library.SentenceTransformer(modules=parts, device="cpu")
     model.save(str(path / "sentences"))
     return model, path / "sentences"
@@ -135,13 +133,11 @@ def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: P
         np.testing.assert_allclose(model.embed(texts, prompt_name=name), expected[name], rtol=ROUNDING, atol=5e-6)
     assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
     recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
+        "task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder),
         "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
         "embedding": {"field_prompts": {"text": "query", "pair": "passage"}},
         "training": {"steps": 1, "batch_tokens": 3, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"},
-    }
+    }  # fmt: skip
     pairs = list(zip(texts[:3], texts[3:]))
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs}, threads=1)
     first, second = expected["query"][:3], expected["passage"][3:]

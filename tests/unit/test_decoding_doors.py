@@ -349,12 +349,10 @@ def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> N
 
 def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_training(tmp_path: Path) -> None:
     recipe: dict[str, Any] = {
-        "task": "translation",
-        "tokenizer": {"kind": "character"},
-        "network": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
-        "training": {"steps": 1},
+        "task": "translation", "tokenizer": {"kind": "character"},
+        "network": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1}, "training": {"steps": 1},
         "decoding": {"banned_words": ["Ω"]},
-    }
+    }  # fmt: skip
     pairs = {"train": [("a cat", "um gato"), ("a dog", "um cão")] * 4}
     with pytest.raises(UsageError, match="`banned_words`: the model's vocabulary cannot write 'Ω'"):
         train(recipe, data=pairs, out=tmp_path / "run", device="cpu")

@@ -36,12 +36,10 @@ from atento_cli.output_paths import output_file
 from atento_cli.search.run_search import search
 
 RECIPE: dict[str, Any] = {
-    "task": "translation",
-    "tokenizer": {"kind": "bpe", "vocab_size": 340},
+    "task": "translation", "tokenizer": {"kind": "bpe", "vocab_size": 340},
     "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "norm": "pre"},
-    "training": {"steps": 2, "batch_tokens": 200, "precision": "float32"},
-    "decoding": {"beam": 1, "max_new_tokens": 4},
-}
+    "training": {"steps": 2, "batch_tokens": 200, "precision": "float32"}, "decoding": {"beam": 1, "max_new_tokens": 4},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("theirs", foreign.KEYS)
@@ -269,11 +267,9 @@ def test_python_m_atento() -> None:
 # Training data that do not fit ---------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {
-    "data": {},
-    "tokenizer": {"kind": "word"},
-    "network": {"d_model": 16, "d_ff": 16, "n_heads": 1, "n_layers": 1},
+    "data": {}, "tokenizer": {"kind": "word"}, "network": {"d_model": 16, "d_ff": 16, "n_heads": 1, "n_layers": 1},
     "training": {"steps": 3, "batch_tokens": 16, "learning_rate": 1e-2, "precision": "float32", "baseline": False},
-}
+}  # fmt: skip
 FILMS = [f"a {word} film {number}" for number in range(8) for word in ("good", "bad")]
 
 
@@ -344,11 +340,9 @@ def test_a_value_of_a_search_that_the_recipe_refuses_is_named(tmp_path: Path) ->
     recipe = RECIPE | {"data": {"train": {"world": "train"}, "valid": {"world": "valid"}}}
     with pytest.raises(RecipeError, match=r"space.yaml:2:23: the recipe refuses network.d_model 50: .*must divide"):
         search(
-            recipe | {"network": RECIPE["network"] | {"n_heads": 4}},
-            space=tmp_path / "space.yaml",
-            strategy="grid",
+            recipe | {"network": RECIPE["network"] | {"n_heads": 4}}, space=tmp_path / "space.yaml", strategy="grid",
             out=tmp_path / "s",
-        )
+        )  # fmt: skip
 
 
 def test_messages_about_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

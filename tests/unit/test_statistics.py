@@ -55,11 +55,9 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
         for name in ("a.tsv", "b.tsv")
     ]
     assert suspicious(parts) == {
-        "repeated": {"count": 1, "first": ["b.tsv:2"]},
-        "equal": {"count": 1, "first": ["b.tsv:1"]},
-        "ratio": {"count": 1, "first": ["b.tsv:3"]},
-        "empty": {"count": 1, "first": []},
-    }
+        "repeated": {"count": 1, "first": ["b.tsv:2"]}, "equal": {"count": 1, "first": ["b.tsv:1"]},
+        "ratio": {"count": 1, "first": ["b.tsv:3"]}, "empty": {"count": 1, "first": []},
+    }  # fmt: skip
     found = lengths(parts, ("source", "target"))
     every = pairs + [pair for pair in planted if all(pair)]
     assert found["source"]["words"]["total"] == sum(len(source.split()) for source, _ in every)

@@ -47,10 +47,8 @@ def test_the_same_text_gives_the_same_bytes_in_every_process(tmp_path: Path) -> 
     seen: dict[str, set[tuple[str, ...]]] = {kind: set() for kind in KINDS}
     for run, (threads, parallel) in enumerate([("1", "false"), ("2", "true"), ("4", "true")]):
         env = os.environ | {
-            "PYTHONHASHSEED": str(run),
-            "RAYON_NUM_THREADS": threads,
-            "TOKENIZERS_PARALLELISM": parallel,
-        }
+            "PYTHONHASHSEED": str(run), "RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": parallel,
+        }  # fmt: skip
         folder = tmp_path / str(run)
         folder.mkdir()
         arguments = [sys.executable, "-c", code, str(tmp_path / "texts.json"), str(folder), *KINDS]
