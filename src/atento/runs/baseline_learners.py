@@ -93,10 +93,6 @@ def _bm25(train: Split) -> Predict:
     return lambda split: [score(query, document) for query, document in pairs_of(qrels_of(split))]
 
 
-def _no_answer(train: Split) -> Predict:
-    return lambda split: [""] * len(split)
-
-
 def _nearest_words(train: Split) -> Predict:
     """For each question, the longest run of words without the question's own in the sentence nearest to it.
 
@@ -122,10 +118,6 @@ def _nearest_words(train: Split) -> Predict:
         return near[longest[0][0] : longest[-1][1]] if longest else near
 
     return lambda split: [answer(question, context) for question, context in zip(split["question"], split["context"])]
-
-
-def _copy(prefixes: Sequence[str], train: Split) -> Predict:
-    return lambda split: [_without(prefixes, source) for source in split["source"]]
 
 
 def _first_words(prefixes: Sequence[str], train: Split) -> Predict:
@@ -250,7 +242,9 @@ LEARNERS: dict[Outputs, tuple[Learner, ...]] = {
     "vector pairs": (Learner("TF-IDF vectors", _vectors, ("text", "pair")),),
     "tags": (Learner("most frequent tag of a word", _tag_of_word, ("tokens", "tags")),),
     "answers": (
-        Learner("no answer", _no_answer, ("answers",), lambda train: not all(train["answers"])),
+        Learner(
+            "no answer", lambda _: lambda of: [""] * len(of), ("answers",), lambda train: not all(train["answers"])
+        ),
         Learner("overlap of words", _nearest_words, ("question", "context")),
     ),
 }
@@ -268,6 +262,6 @@ def learners_of(outputs: Outputs | None, prefixes: Sequence[str]) -> tuple[Learn
     texts = ("source", "target")
     return (
         Learner("majority", partial(_most_frequent, "target"), texts, _repeats),
-        Learner("copy of the source", partial(_copy, prefixes), texts),
+        Learner("copy of the source", lambda _: lambda split: [_without(prefixes, s) for s in split["source"]], texts),
         Learner("first words of the source", partial(_first_words, prefixes), texts, _shorter),
     )

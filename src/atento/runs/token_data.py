@@ -342,10 +342,8 @@ def _write(
         raise DataError(f"{changed}: changed while it was read; make the store again when it no longer changes")
     if errors:
         report(f"warning: {counted(len(errors), 'bad record')} left out, first {errors[0]}")
-    hashed = [
-        {**file, "sha256": sha256_of(loaded.folder / Path(str(file["name"])).expanduser())} for file in plan["files"]
-    ]
-    writer.finish(hashed)
+    files = [{**one, "sha256": sha256_of(loaded.folder / Path(str(one["name"])).expanduser())} for one in plan["files"]]
+    writer.finish(files)
 
 
 def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> StoredTexts:
