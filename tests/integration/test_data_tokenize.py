@@ -88,9 +88,8 @@ def test_a_killed_command_leaves_a_store_that_it_completes(server: ForkServer, t
         command = {"cwd": folder, "test": f"{__name__}:small_shards", "said": str(folder)}
         if name == "killed":
             running = server.start(**command)
-            while not (folder / "worker").exists() or (
-                shard and not (folder / "store" / f"shard-{shard:05}.json").exists()
-            ):
+            until = ["worker", *([f"store/shard-{shard:05}.json"] if shard else [])]
+            while not all((folder / name).exists() for name in until):
                 assert running.status() is None
                 time.sleep(0.002)
             os.kill(running.pid, signal.SIGKILL)
@@ -146,7 +145,5 @@ def test_memory_is_bounded_for_a_text_of_300_mb(tmp_path: Path) -> None:
     with (tmp_path / "text.txt").open("wb") as file:
         for _ in range(192):
             file.write(block)
-    output = subprocess.run(
-        [sys.executable, "-c", PEAK], cwd=tmp_path, check=True, capture_output=True, text=True
-    ).stdout
-    assert int(output) < 850
+    done = subprocess.run([sys.executable, "-c", PEAK], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 850

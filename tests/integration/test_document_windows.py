@@ -93,9 +93,8 @@ def test_training_and_use_give_a_text_the_same_loss(windows: str, tmp_path: Path
     events = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()]
     model = atento.load(tmp_path / "run")
     assert model.config["long_texts"] == {"windows": windows, "stride": 2, "head_tail": False}
-    shares = [
-        {one.name: one.probability for one in model.classifications([text])[0]}[label] for text, label in DATA["valid"]
-    ]
+    every = [{one.name: one.probability for one in model.classifications([text])[0]} for text, _ in DATA["valid"]]
+    shares = [found[label] for found, (_, label) in zip(every, DATA["valid"])]
     nll = [event["nll"] for event in events if event["event"] == "valid"][-1]
     assert -np.log(shares).mean() == pytest.approx(nll, rel=1e-4)
     together = [labels[0].probability for labels in model.classifications([text for text, _ in DATA["valid"]])]
@@ -209,10 +208,9 @@ def test_tasks_and_records_that_have_no_windows(tmp_path: Path) -> None:
         loaded("translation", data={"truncate": "head-tail"})
     with pytest.raises(RecipeError, match=r"data.windows attention weighs windows in a head, and task embedding has"):
         loaded("embedding", data={"windows": "attention"})
-    with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
-        loaded("embedding", data={"windows": "mean"}, embedding={"prompt": "query: "})
-    with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
-        loaded("embedding", data={"windows": "mean"}, embedding={"prompts": {"query": "query: "}})
+    for prompt in ({"prompt": "query: "}, {"prompts": {"query": "query: "}}):
+        with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
+            loaded("embedding", data={"windows": "mean"}, embedding=prompt)
     assert any("data.windows has no effect" in line for line in loaded("tagging", data={"windows": "mean"}).warnings)
     pairs = {"train": [("um", "dois", "a"), ("três", "quatro", "b")]}
     for key, value, said in (("windows", "mean", "windows` are"), ("truncate", "head-tail", "truncate: head-tail` is")):

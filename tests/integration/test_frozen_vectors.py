@@ -52,13 +52,9 @@ PAIRS = [(text, text[::-1], label) for text, label in records()]
 @pytest.mark.parametrize(
     "task, data, start, init",
     [
-        (CLASSIFY, records(), "encoder", {}),
-        (CLASSIFY, PAIRS, "encoder", {}),
-        (TAG, TAGGED, "encoder", {}),
-        (CLASSIFY, records(), "decoder", {}),
-        (TAG, TAGGED, "decoder", {}),
-        (CLASSIFY, records(), "decoder", {"layer_mix": True}),
-        (TAG, TAGGED, "encoder", {"layer_mix": True}),
+        *((CLASSIFY, records(), "encoder", {}), (CLASSIFY, PAIRS, "encoder", {}), (TAG, TAGGED, "encoder", {})),
+        *((CLASSIFY, records(), "decoder", {}), (TAG, TAGGED, "decoder", {})),
+        *((CLASSIFY, records(), "decoder", {"layer_mix": True}), (TAG, TAGGED, "encoder", {"layer_mix": True})),
     ],
     ids=["texts", "pairs", "tags", "decoder", "decoder-tags", "decoder-mix", "tags-mix"],
 )
@@ -93,9 +89,7 @@ def test_a_model_with_dropout_has_none_on_stored_vectors_and_keeps_its_rates(bas
     assert train(model, cached, CLASSIFY, records(), network={}, cache=str(tmp_path / "vectors")) == cached  # finished
 
 
-def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_computes_what_has_changed(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
     store = FrozenVectors._store
 
@@ -113,9 +107,8 @@ def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
 
     assert texts_read("first", base, records()) == len(records()) and texts_read("second", base, records()) == 0
     assert texts_read("text", base, [("um texto novo", "fruta"), *records()]) == 1
-    assert texts_read("logistic", base, records(), classifier={"kind": "logistic"}) == len(
-        records()
-    )  # mean, not pooler
+    logistic = {"kind": "logistic"}  # it reads the mean, not the pooler
+    assert texts_read("logistic", base, records(), classifier=logistic) == len(records())
     assert texts_read("svm", base, records(), classifier={"kind": "svm"}) == 0
     model = atento.load(base)
     with torch.no_grad():

@@ -39,9 +39,7 @@ def test_lines_are_printed_with_score_place_and_text(server: ForkServer, made: P
     done = server.run("find", "i", "the cat", "--hybrid", "--top", "2", cwd=made)
     hits = index.find("the cat", top=2, by="both")
     assert done.stdout == "".join(f"{hit.score:.4f}\ttable.csv:{hit.line}\t{hit.text}\n" for hit in hits)
-    done = server.run(
-        "find", "i", "-", "--json", "--where", "lang=pt", "--where", "lang=en", cwd=made, stdin="gato\ncat\n"
-    )
+    done = server.run("find", "i", "-", "--json", "--where=lang=pt", "--where=lang=en", cwd=made, stdin="gato\ncat\n")
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert [record["query"] for record in records] == ["gato", "cat"]
     for record in records:
@@ -80,11 +78,7 @@ def test_lines_are_added_and_taken_out(server: ForkServer, made: Path, tmp_path:
         ("index - micro-world-mlm --out j", "\n  \n", "standard input: an index needs at least one line with text"),
         ("index table.csv micro-world-mlm --out i --columns text", "", "i is an index already; --add adds lines"),
         ("index table.csv micro-world-mlm --out j --columns body", "", "table.csv"),
-        (
-            "index table.csv micro-world-mlm --out i --add --columns text,id",
-            "",
-            "columns of the index, lang, id: got id",
-        ),
+        ("index table.csv micro-world-mlm --out i --add --columns text,id", "", "of the index, lang, id: got id"),
         ("index table.csv micro-world-tense --out i --add --columns text,lang,id", "", "made by another model"),
         ("index table.csv micro-world-mlm --out i --add --remove", "", "exclude each other"),
         ("index table.csv micro-world-mlm --out i --add --vectors int8", "", "--vectors is for a new index"),
@@ -119,10 +113,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_find_over_http_gives_what_the_index_gives(service: Served) -> None:
     index = atento.Index(service.folders["i"])
     for options in (
-        {},
-        {"by": "words", "top": 3},
-        {"by": "both", "top": 4, "within": 7},
-        {"where": {"parity": "1"}, "top": 40},
+        *({}, {"by": "words", "top": 3}, {"by": "both", "top": 4, "within": 7}, {"where": {"parity": "1"}, "top": 40}),
         {"where": {"parity": ["0", "1"]}, "by": "both", "model": "encoder"},
     ):
         answer = service.post("/find", {"query": SOURCES[2], **options})

@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 from atento.base.errors import CheckpointError, UsageError
 from atento.models.model_folder import find_model
 from atento.storage.average_weights import average_run
-from atento.storage.checkpoint import load_checkpoint
+from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from conftest import Done, ForkServer
 from runs import events, last, tensors
 
@@ -52,15 +53,8 @@ def state(path: Path) -> dict[str, Any]:
 def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkServer, place: Path, metric: str) -> None:
     """`best` goes by the first metric of the recipe (the loss where there is none); ter is an error rate."""
     metrics = "metrics=[]" if metric == "nll" else f"metrics=[{metric}]"
-    more = [
-        *RISING,
-        "training.validate_every=1",
-        "training.steps=16",
-        "training.keep=20",
-        "tokenizer.kind=word",  # whole words, so that ter has something to count
-        "decoding.max_new_tokens=16",
-        metrics,
-    ]
+    more = [*RISING, "training.validate_every=1", "training.steps=16", "training.keep=20", "decoding.max_new_tokens=16"]
+    more += ["tokenizer.kind=word", metrics]  # whole words, so that ter has something to count
     done = server.run(*TINY, *more, "--out", "run", cwd=place)
     assert done.status == 0, done.stderr
     scores = {event["step"]: event[metric] for event in events(place / "run", "valid")}
@@ -76,10 +70,8 @@ def chinese(place: Path) -> list[str]:
     sides = (
         [("I", "我"), ("you", "你")], [("read", "读"), ("buy", "买"), ("see", "看")], [("books", "书"), ("fish", "鱼")],
     )  # fmt: skip
-    rows = [
-        f"{who} {does} new {what} today\t{wer}今天{tut}新的{was}\n"
-        for (who, wer), (does, tut), (what, was) in itertools.product(*sides)
-    ]
+    every = itertools.product(*sides)
+    rows = [f"{a} {b} new {c} today\t{one}今天{two}新的{three}\n" for (a, one), (b, two), (c, three) in every]
     for name in ("train.tsv", "valid.tsv"):
         (place / name).write_text("".join(rows), encoding="utf-8")
     size = ["network.d_model=32", "tokenizer.kind=character", "decoding.max_new_tokens=10", "network.dropout=0"]
@@ -138,17 +130,14 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     end = 2 * len(scores)
     assert f"step {end}: no better nll in 3 validations; stopping early" in done.stderr
     assert f"finished run at step {end}, best validation score {min(scores):.2f} at step {2 * best + 2}" in done.stderr
-    assert (
-        find_model(place / "run").name == f"step-{2 * best + 2:08d}" and last(place / "run").name == f"step-{end:08d}"
-    )
+    found = find_model(place / "run").name, last(place / "run").name
+    assert found == (f"step-{2 * best + 2:08d}", f"step-{end:08d}")
     warning, said = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place).stderr.splitlines()
     assert warning.endswith("training.learning_rate 3 is far above the usual range (1e-5 to 1e-2)")
     assert said == f"already finished: run, step {end}"  # it ended by itself: more steps do not revive it
 
 
 def test_early_stop_counts_on_over_a_resume(server: ForkServer, place: Path) -> None:
-    import signal
-
     more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
     assert server.run(*TINY, *more, "--out", "once", cwd=place).status == 0
     for call in (5, 2, 3):
@@ -204,7 +193,7 @@ def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path
     here = place / "run"
     scored = state(find_model(here))["score"]
     for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
-        assert (find_model(here) == average_run(here, 2, score=lambda _, score=score: [score]).path) == chosen, score
+        assert (average_run(here, 2, score=lambda _, score=score: [score]).path == find_model(here)) == chosen, score
     average_run(here, 2)  # not scored: never the best
     assert find_model(here).parent.name == "checkpoints"
 
@@ -245,8 +234,6 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
 
 
 def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place: Path) -> None:
-    from atento.storage.checkpoint import save_checkpoint
-
     shutil.copytree(run, place / "run")
     kept = load_checkpoint(place / "run" / "checkpoints" / "step-00000024")
     parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}

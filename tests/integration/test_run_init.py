@@ -46,9 +46,8 @@ def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServe
     for number, init in enumerate(("model", "run", str(tuning / "model"))):
         done = server.run(*TUNE, *still, f"init={init}", "--out", f"still-{number}", cwd=tuning)
         assert done.status == 0 and "warning" not in done.stderr, done.stderr
-        assert tensors(last(tuning / f"still-{number}") / "model.safetensors") == tensors(
-            tuning / "model" / "model.safetensors"
-        )
+        found, right = last(tuning / f"still-{number}"), tuning / "model"
+        assert tensors(found / "model.safetensors") == tensors(right / "model.safetensors")
     config = json.loads((last(tuning / "still-0") / "config.json").read_text(encoding="utf-8"))["network"]
     before = json.loads((tuning / "model" / "config.json").read_text(encoding="utf-8"))["network"]
     assert config == before | {"dropout": 0.2}
@@ -139,9 +138,8 @@ def test_dropout_is_the_models_own_unless_it_is_written(
         atento.load(tuning / "tuned").network.config,
     ):
         values = network if isinstance(network, dict) else asdict(network)
-        assert [values["dropout"], values["attention"]["dropout"], values["feed_forward"]["dropout"]] == list(
-            rates.values()
-        )
+        parts = values, values["attention"], values["feed_forward"]
+        assert [part["dropout"] for part in parts] == list(rates.values())
 
 
 def test_config_show_does_not_invent_the_rates_of_the_model(server: ForkServer, tuning: Path) -> None:

@@ -7,8 +7,10 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from conftest import ForkServer, Running
 from runs import batches, differences, events, last, tensors
@@ -27,9 +29,8 @@ HARD = (
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
 )  # fmt: skip
 PRECISIONS = ["float32", "bfloat16"]
-QUICK = {
-    "ONEDNN_MAX_CPU_ISA": "AVX2"
-}  # without a kernel of bfloat16 for each shape, whose making is half of such a run
+# without a kernel of bfloat16 for each shape, whose making is half of such a run
+QUICK = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 
 def train(precision: str, *more: str) -> list[str]:
@@ -69,9 +70,7 @@ def inside_a_save(run: Path, running: Running, before: set[str]) -> int | None:
 
 # The tests below kill at chosen places in float32, so the gate kills at random in bfloat16, which keeps more state.
 @pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
-def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
-    server: ForkServer, place: Path, whole: dict[str, Path], precision: str
-) -> None:
+def test_r1_killed_at_any_moment(server: ForkServer, place: Path, whole: dict[str, Path], precision: str) -> None:
     """SIGKILL, half of the times inside a save; restarted until it is done."""
     source, reference = random.Random(7), whole[precision]
     usual = float(reference.with_suffix(".time").read_text(encoding="utf-8"))
@@ -136,7 +135,7 @@ def test_r1_has_teeth_a_planted_bug_is_found(
     server: ForkServer,
     place: Path,
     whole: dict[str, Path],
-    killed_and_right: dict[str, tuple[Path, Path]],
+    killed_and_right: Any,
     fault: str,
     precision: str,
     seen: str,
@@ -154,14 +153,12 @@ def test_r1_has_teeth_a_planted_bug_is_found(
 
 
 @pytest.mark.parametrize("kill", [1, pytest.param(2, marks=pytest.mark.slow), 3])
-def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
-    server: ForkServer, place: Path, whole: dict[str, Path], kill: int
-) -> None:
+def test_r1_killed_behind_its_last_step(server: ForkServer, place: Path, whole: dict[str, Path], kill: int) -> None:
     """While it averages (1), scores the average (2), or reads the best model for the test data (3)."""
-    at = ("atento.runs.finish", ("average_run", "signed", "read_model")[kill - 1])
-    details = {"module": at[0], "function": at[1], "number": signal.SIGKILL}
+    function = ("average_run", "signed", "read_model")[kill - 1]
+    at = {"module": "atento.runs.finish", "function": function, "number": signal.SIGKILL}
     command = train("float32", "--out", "run")
-    assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
+    assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
     done = server.run(*command, cwd=place)
     assert done.status == 0 and "resuming run after its last step, 15" in done.stderr
     assert differences(place / "run", whole["float32"]) == []
@@ -214,9 +211,7 @@ def ready(running: Running) -> bool:
     "number",
     [signal.SIGTERM, *(pytest.param(other, marks=pytest.mark.slow) for other in (signal.SIGINT, signal.SIGUSR1))],
 )
-def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
-    server: ForkServer, place: Path, whole: dict[str, Path], number: signal.Signals
-) -> None:
+def test_r7_a_signal_any_time(server: ForkServer, place: Path, whole: dict[str, Path], number: signal.Signals) -> None:
     """Stopped again and again at random moments; each stop adds a step at least, and says where it stands."""
     source, run, record, pause = random.Random(number), place / "run", place / "ids", 0.3
     command = train("float32", "--out", "run")
@@ -250,9 +245,8 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
             break
         if done.status == 75:
             step = int(last(run).name.removeprefix("step-"))
-            assert done.stderr.endswith(
-                f"stopped by {number.name} after step {step}, checkpoint saved; run the same command to resume\n"
-            )
+            said = f"stopped by {number.name} after step {step}, checkpoint saved; run the same command to resume\n"
+            assert done.stderr.endswith(said)
             stops += 1
         else:  # before training began, or behind its end: what the signal does by itself
             assert done.status == -number
@@ -295,9 +289,7 @@ def test_r7_a_second_signal_stops_at_once(server: ForkServer, place: Path) -> No
         assert "stopped by" not in done.stderr and not (place / "run" / "checkpoints").exists()
 
 
-def test_r7_a_validation_that_a_signal_prevented_is_made_up(
-    server: ForkServer, place: Path, whole: dict[str, Path]
-) -> None:
+def test_r7_a_validation_that_a_signal_cut_is_made_up(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The signal comes in step 6 and in the last, 15, both to be validated."""
     command = train("float32", "--out", "run")
     for call, step in ((6, 6), (9, 15)):
@@ -331,9 +323,7 @@ def test_r7_a_signal_while_it_validates_or_saves(
 # The same again -----------------------------------------------------------------------------------------------------
 
 
-def test_n1_neither_logging_nor_validating_nor_saving_changes_the_weights(
-    server: ForkServer, place: Path, whole: dict[str, Path]
-) -> None:
+def test_n1_no_habit_changes_the_weights(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The same steps with other habits: the same weights and the same optimiser."""
     for number, habits in enumerate(
         (
@@ -356,8 +346,6 @@ def test_n1_has_teeth_another_seed_gives_other_weights(server: ForkServer, place
 
 def test_n2_accumulation_changes_nothing_but_rounding(server: ForkServer, place: Path) -> None:
     """20 steps without dropout: losses and weights equal to 1e-5, in 1, 2 and 4 parts."""
-    from safetensors.torch import load_file
-
     quiet = ["network.dropout=0", "training.steps=20", "training.log_every=1", "training.batch_tokens=400"]
     for parts in (1, 2, 4):
         command = ["train", "tiny.yaml", *quiet, f"training.micro_batches={parts}", "--threads", "1"]

@@ -111,16 +111,12 @@ def their_answers(
 
 
 def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) -> dict[str, Any]:
-    columns = {"question": "question", "context": "context", "answers": "answers"}
+    columns = {name: name for name in ("question", "context", "answers")}
+    files: dict[str, Any] = {name: {"file": f"{name}.jsonl", **columns} for name in ("train", "valid")}
     return {
         "task": "question-answering",
         "init": str(init),
-        "data": {
-            "train": {"file": "train.jsonl", **columns},
-            "valid": {"file": "valid.jsonl", **columns},
-            "max_len": longest,
-            "stride": stride,
-        },
+        "data": files | {"max_len": longest, "stride": stride},
         "training": {
             "steps": steps, "batch_tokens": 16, "learning_rate": rate, "warmup": 4, "schedule": "linear",
             "weight_decay": 0.1, "precision": "float32", "log_every": 1, "validate_every": steps,

@@ -65,10 +65,7 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
     return {
         "task": "classification",
         "init": str(init),
-        "data": {
-            "train": {"file": "train.tsv", "text": 0, "label": 1},
-            "valid": {"file": "valid.tsv", "text": 0, "label": 1},
-        },
+        "data": {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")},
         "network": {"max_len": 48, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
         "training": {
             "steps": steps, "batch_tokens": 16, "learning_rate": rate, "warmup": 4, "schedule": "linear",
@@ -80,10 +77,8 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
 
 def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:
     """The texts and labels of each update as arguments of their network."""
-    return [
-        dict(encode([text for text, _ in update])) | {"labels": torch.tensor([label for _, label in update])}
-        for update in updates
-    ]
+    sides = (zip(*update) for update in updates)
+    return [dict(encode(list(texts))) | {"labels": torch.tensor(labels)} for texts, labels in sides]
 
 
 @torch.no_grad()
@@ -161,9 +156,7 @@ def test_g1_a_stock_pipeline_reads_our_decoder(preset: str, tmp_path: Path, monk
     assert len({round(label.probability, 4) for label in ours}) == 3 and atento.load(folder).classify(texts) == ours
 
 
-def test_g1_a_released_decoder_whose_padding_is_its_end_is_fine_tuned_for_a_stock_pipeline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g1_a_decoder_whose_padding_is_its_end_is_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2 has one token for begin, end and padding: `transformers` would take an end behind a text for padding."""
     monkeypatch.chdir(tmp_path)
     as_tsv(Path("train.tsv"), labelled("train", 60))
@@ -202,9 +195,7 @@ def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypa
         return tokenizer(texts, padding=True, return_tensors="pt")
 
     order = [records[row] for _ in range(3) for row in torch.randperm(len(records)).tolist()]
-    updates = [
-        [(text, LABELS.index(label)) for text, label in order[16 * step : 16 * (step + 1)]] for step in range(30)
-    ]
+    updates = [[(text, LABELS.index(label)) for text, label in order[16 * k : 16 * (k + 1)]] for k in range(30)]
     their_loop(network, inputs_of(encode, updates), rate=2e-4)
     predicted = their_labels(network, encode, [text for text, _ in valid])
     theirs = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)

@@ -116,9 +116,7 @@ def test_w3_another_template_is_written_into_tokenizer_json(tmp_path: Path) -> N
     peer = stock(model.save(tmp_path / "ours", layout="huggingface"))
     assert peer(PLAIN)["input_ids"] == [[tokens.bos_id, *tokens.encode(text)] for text in PLAIN]
     assert peer.padding_side == "left" and peer.model_max_length == 32
-    assert atento.load(tmp_path / "ours").generate("o gato", max_new_tokens=4) == model.generate(
-        "o gato", max_new_tokens=4
-    )
+    assert len({one.generate("o gato", max_new_tokens=4) for one in (atento.load(tmp_path / "ours"), model)}) == 1
 
 
 def test_w3_a_tokenizer_that_the_layout_cannot_say_is_refused(tmp_path: Path) -> None:

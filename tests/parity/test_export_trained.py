@@ -199,9 +199,7 @@ def test_w3_generate_and_text_generation_go_on_as_we_do(name: str, tmp_path: Pat
     wanted = [one[0].hypothesis.ids for one in model.generations(texts, beam=1, max_new_tokens=9)]
     batch = peer(texts, return_tensors="pt", padding=True)  # on the left, as the exported settings say
     for given in ([peer(text, return_tensors="pt") for text in texts], [batch]):
-        found = [
-            row[inputs["input_ids"].shape[1] :] for inputs in given for row in network.generate(**inputs, **greedy)
-        ]
+        found = [row[one["input_ids"].shape[1] :] for one in given for row in network.generate(**one, **greedy)]
         ends = [[*row.tolist(), 3].index(3) for row in found]
         assert [row[:end].tolist() for row, end in zip(found, ends)] == wanted
     texts = [text for text in texts if text.strip()]
@@ -364,10 +362,8 @@ def fine_tuned(name: str, folder: Path, recipe: dict[str, Any]) -> tuple[Model, 
     """A model trained by a few updates from that translator, and its folder in the Hugging Face layout."""
     init = made(name, folder).save(folder / "init", layout="huggingface")
     training = {"steps": 4, "batch_tokens": 32, "learning_rate": 1e-2, "validate_every": 4, "checkpoint_every": 4}
-    run = atento.train(
-        {**recipe, "init": str(init), "training": {**training, "precision": "float32"}}, out=folder / "run", threads=1
-    )
-    model = atento.load(run.folder)
+    given = {**recipe, "init": str(init), "training": {**training, "precision": "float32"}}
+    model = atento.load(atento.train(given, out=folder / "run", threads=1).folder)
     return model, model.save(folder / "out", layout="huggingface")
 
 

@@ -33,6 +33,14 @@ def vectors(model: Any, texts: list[str]) -> Any:
         return model.encode(texts, convert_to_numpy=True)
 
 
+def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
+    """Vectors of pairs, without dropout; a step that moves nothing unless told."""
+    recipe = {"task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder)}
+    still = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
+    one = {"steps": 1, "learning_rate": 1e-9, "warmup": 0, "log_every": 1, "precision": "float32"}
+    return recipe | {"network": still, "training": one | training}
+
+
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """Their model with two maps and a norm, and the folder that they write."""
@@ -62,9 +70,8 @@ def test_a_long_text_is_cut_as_there(theirs: tuple[Any, Path]) -> None:
     """Their folders state the longest text in the tokenizer's configuration since version 5."""
     peer, folder = theirs
     texts = [" ".join([*TEXTS[:6], *TEXTS[:number]]) for number in range(4)]
-    assert not (folder / "sentence_bert_config.json").exists() or "max_seq_length" not in (
-        folder / "sentence_bert_config.json"
-    ).read_text(encoding="utf-8")
+    stated = folder / "sentence_bert_config.json"
+    assert not stated.exists() or "max_seq_length" not in stated.read_text(encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts that are cut
         np.testing.assert_allclose(atento.load(folder).embed(texts), vectors(peer, texts), rtol=ROUNDING, atol=2e-6)
@@ -132,12 +139,7 @@ def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: P
     for name in prompts:
         np.testing.assert_allclose(model.embed(texts, prompt_name=name), expected[name], rtol=ROUNDING, atol=5e-6)
     assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
-    recipe = {
-        "task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder),
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "embedding": {"field_prompts": {"text": "query", "pair": "passage"}},
-        "training": {"steps": 1, "batch_tokens": 3, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"},
-    }  # fmt: skip
+    recipe = recipe_of(folder, batch_tokens=3) | {"embedding": {"field_prompts": {"text": "query", "pair": "passage"}}}
     pairs = list(zip(texts[:3], texts[3:]))
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs}, threads=1)
     first, second = expected["query"][:3], expected["passage"][3:]
@@ -181,14 +183,6 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
     _changed(folder / "tokenizer_config.json", **cutting)
     texts = [*TEXTS[:4], "a", TEXTS[0].upper(), " ".join(TEXTS[:8])]
     expected = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {"steps": 1, "batch_tokens": 2, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"}
-        | {"log_every": 1},
-    }
     run, pairs = tmp_path / "run", list(zip(texts[:4:2], texts[1:4:2]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts that are cut
@@ -197,7 +191,7 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
         assert model.load_report is not None and not model.load_report.unread
         again = atento.load(model.save(tmp_path / "atento"))
         np.testing.assert_allclose(again.embed(texts), expected, rtol=ROUNDING, atol=5e-6)
-        atento.train(recipe, out=run, data={"train": pairs}, threads=1)
+        atento.train(recipe_of(folder, batch_tokens=2), out=run, data={"train": pairs}, threads=1)
         atento.load(run).save(tmp_path / "exported", layout="huggingface")
         exported = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
         for found in (vectors(exported, texts), atento.load(tmp_path / "exported").embed(texts)):
@@ -226,15 +220,7 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
     """The loss of pairs before the first update is theirs, and the maps are trained."""
     peer, folder = theirs
     pairs = list(zip(SOME[:8:2], SOME[1:8:2]))
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {
-            "steps": 2, "batch_tokens": 4, "learning_rate": 1e-2, "warmup": 0, "log_every": 1, "precision": "float32",
-        },
-    }  # fmt: skip
+    recipe = recipe_of(folder, steps=2, batch_tokens=4, learning_rate=1e-2)
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     features = [peer.preprocess([pair[side] for pair in pairs]) for side in range(2)]
@@ -343,8 +329,7 @@ def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: P
 
 _POOLING, _DENSE = "1_Pooling/config.json", "2_Dense/config.json"
 CHANGED: dict[tuple[str, str], tuple[Any, ...]] = {  # file and key -> values that a file may have in place of its own
-    ("sentence_bert_config.json", "max_seq_length"): (5, None),
-    ("sentence_bert_config.json", "do_lower_case"): (True,),
+    ("sentence_bert_config.json", "max_seq_length"): (5, None), ("sentence_bert_config.json", "do_lower_case"): (True,),
     ("sentence_bert_config.json", "unpad_inputs"): (False,),
     ("sentence_bert_config.json", "transformer_task"): ("fill-mask",),
     ("sentence_bert_config.json", "module_output_name"): ("other",),
@@ -353,20 +338,14 @@ CHANGED: dict[tuple[str, str], tuple[Any, ...]] = {  # file and key -> values th
     ("config_sentence_transformers.json", "default_prompt_name"): ("query",),
     ("config_sentence_transformers.json", "similarity_fn_name"): ("dot",),
     ("config_sentence_transformers.json", "__version__"): ({"sentence_transformers": "2.0.0"},),
-    (_POOLING, "pooling_mode"): ("cls", "max", "lasttoken", ["mean"]),
-    (_POOLING, "include_prompt"): (False,),
+    (_POOLING, "pooling_mode"): ("cls", "max", "lasttoken", ["mean"]), (_POOLING, "include_prompt"): (False,),
     (_POOLING, "embedding_dimension"): (16,),
     (_DENSE, "activation_function"): ("torch.nn.modules.activation.ReLU", "torch.nn.modules.linear.Identity"),
-    (_DENSE, "use_residual"): (True,),
-    (_DENSE, "module_input_name"): ("token_embeddings",),
-    (_DENSE, "in_features"): (15,),
-    (_DENSE, "out_features"): (11,),
-    (_DENSE, "bias"): (False,),
-    ("tokenizer_config.json", "do_lower_case"): (False,),
-    ("tokenizer_config.json", "model_max_length"): (5,),
-    ("tokenizer_config.json", "truncation_side"): ("left",),
-    ("tokenizer_config.json", "padding_side"): ("left",),
-}
+    (_DENSE, "use_residual"): (True,), (_DENSE, "module_input_name"): ("token_embeddings",),
+    (_DENSE, "in_features"): (15,), (_DENSE, "out_features"): (11,), (_DENSE, "bias"): (False,),
+    ("tokenizer_config.json", "do_lower_case"): (False,), ("tokenizer_config.json", "model_max_length"): (5,),
+    ("tokenizer_config.json", "truncation_side"): ("left",), ("tokenizer_config.json", "padding_side"): ("left",),
+}  # fmt: skip
 OTHER_BY_DESIGN = {
     "padding_side": "theirs gives a padded row of BERT other positions; here no vector depends on its company",
     "in_features": "theirs is refused; here the sizes are those of the weights",

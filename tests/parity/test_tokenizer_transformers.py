@@ -33,9 +33,8 @@ def strings() -> list[str]:
     )
     parts = text.split(" ")
     blanks = [" ", " ", " ", "  ", "\t", "\xa0", "\u2028", ""]
-    return [
-        "".join(chance.choice(parts) + chance.choice(blanks) for _ in range(chance.randint(0, 12))) for _ in range(500)
-    ]
+    pick = chance.choice
+    return ["".join(pick(parts) + pick(blanks) for _ in range(chance.randint(0, 12))) for _ in range(500)]
 
 
 @pytest.mark.covering
@@ -65,10 +64,8 @@ def test_wordpiece_is_berts_on_a_shared_vocabulary() -> None:
         vocab=vocabulary, do_lower_case=False, strip_accents=False, unk_token="<unk>", pad_token="<pad>",
         cls_token="<s>", sep_token="</s>", mask_token="<mask>", split_special_tokens=True,
     )  # fmt: skip
-    texts = [
-        "".join(char for char in ours.normalize(text) if unicodedata.category(char) not in ("Cf", "Cn", "Co"))
-        for text in lines() + strings()
-    ]
+    kinds, every = ("Cf", "Cn", "Co"), map(ours.normalize, lines() + strings())
+    texts = ["".join(char for char in text if unicodedata.category(char) not in kinds) for text in every]
     assert bert(texts, add_special_tokens=False)["input_ids"] == ours.encode_batch(texts)
     assert sum(ours.unk_id not in ours.encode(text) for text in texts) > 300
 
@@ -99,10 +96,9 @@ def test_special_strings_that_a_foreign_unigram_holds_as_pieces_stay_text(tmp_pa
     library = Library(models.Unigram([*pieces, (">", -4.0), ("/", -4.0), ("<mask>", 0.0)], unk_id=3))
     library.pre_tokenizer = pre_tokenizers.Metaspace()
     library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=library, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
-        mask_token="<mask>",
-    ).save_pretrained(tmp_path)  # fmt: skip
+    names = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    roles = {f"{name}_token": token for name, token in names.items()}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=library, **roles).save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     assert ours.tokens(ours.encode("s<s> </s>s")) == ["▁", "s", "<", "s", ">", "▁", "<", "/", "s", ">", "s"]
     assert ours.mask_id == 9 and 9 not in ours.encode("<mask>")
@@ -118,9 +114,8 @@ def test_a_gpt2_folder_groups_its_byte_letters_into_words(tmp_path: Path) -> Non
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"])
     library.train_from_iterator(lines(), trainer)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=library, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
-    ).save_pretrained(tmp_path)
+    ends = dict.fromkeys(("bos_token", "eos_token"), "<|endoftext|>")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=library, **ends).save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     text = "minha avó comeu 日本 <|endoftext|>"
     ids = ours.encode(text)

@@ -94,10 +94,8 @@ def test_what_is_not_xml_or_has_no_pairs_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, "") == "a.xml:1: not XML: no element found"
     assert refused(tmp_path, TWO.replace("&amp;", "& ")).startswith("a.xml:8: not XML: ")
     assert refused(tmp_path, TWO.encode("iso-8859-1")).startswith("a.xml:9: not XML: ")
-    assert (
-        refused(tmp_path, TWO.replace("utf-8", "klingon"))
-        == "a.xml:1: not XML that can be read: unknown encoding: klingon"
-    )
+    said = "a.xml:1: not XML that can be read: unknown encoding: klingon"
+    assert refused(tmp_path, TWO.replace("utf-8", "klingon")) == said
     assert refused(tmp_path, HEAD + "</entailment-corpus>") == "a.xml: holds no example"
 
 

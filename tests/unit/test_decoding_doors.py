@@ -35,48 +35,24 @@ TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
 MBR = {"mbr": "chrf", "candidates": 8}
 TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options beside it
-    ("beam", 8, {"n_best": 2}),
-    ("n_best", 3, {}),
-    ("length_penalty", 0.0, {}),
-    ("stopping", "shrinking", {"n_best": 4}),
-    ("until", "sure", {"n_best": 4}),
-    ("groups", 2, {"diversity": 2.0, "n_best": 4}),
-    ("diversity", 2.0, {"groups": 2, "n_best": 4}),
+    ("beam", 8, {"n_best": 2}), ("n_best", 3, {}), ("length_penalty", 0.0, {}),
+    ("stopping", "shrinking", {"n_best": 4}), ("until", "sure", {"n_best": 4}),
+    ("groups", 2, {"diversity": 2.0, "n_best": 4}), ("diversity", 2.0, {"groups": 2, "n_best": 4}),
     ("exact", True, {"length_penalty": 0.5, "max_new_tokens": 3, "exact_limit": 5000, "beam": 1}),
-    ("exact_limit", 1, {"exact": True, "length_penalty": 0.5, "max_new_tokens": 3, "beam": 1}),
-    ("sample", True, {}),
-    ("temperature", 3.0, {"sample": True}),
-    ("top_k", 2, {"sample": True}),
-    ("top_p", 0.3, {"sample": True}),
-    ("min_p", 0.9, {"sample": True}),
-    ("typical_p", 0.2, {"sample": True}),
-    ("mbr", "chrf", {"candidates": 8}),
-    ("candidates", 5, {"mbr": "chrf"}),
-    ("candidates_from", "beam", MBR),
-    ("evidence", 5, MBR),
-    ("evidence_weights", "model", MBR),
-    ("self_comparison", False, MBR),
-    ("mbr_method", "aggregated", MBR),
+    ("exact_limit", 1, {"exact": True, "length_penalty": 0.5, "max_new_tokens": 3, "beam": 1}), ("sample", True, {}),
+    ("temperature", 3.0, {"sample": True}), ("top_k", 2, {"sample": True}), ("top_p", 0.3, {"sample": True}),
+    ("min_p", 0.9, {"sample": True}), ("typical_p", 0.2, {"sample": True}), ("mbr", "chrf", {"candidates": 8}),
+    ("candidates", 5, {"mbr": "chrf"}), ("candidates_from", "beam", MBR), ("evidence", 5, MBR),
+    ("evidence_weights", "model", MBR), ("self_comparison", False, MBR), ("mbr_method", "aggregated", MBR),
     ("mbr_keep", 1, {"mbr": "chrf", "candidates": 32, "mbr_method": "coarse", "n_best": 5}),
     ("mbr_confidence", 0.5, {"mbr": "chrf", "candidates": 48, "mbr_method": "pruned", "mbr_keep": 1, "n_best": 24}),
-    ("repetition_penalty", 5.0, {}),
-    ("no_repeat_ngrams", 1, {}),
-    ("presence_penalty", 2.0, {}),
-    ("frequency_penalty", 2.0, {}),
-    ("count_prompt", True, {"no_repeat_ngrams": 1}),
-    ("banned_words", [".", "dd"], {}),
-    ("banned_tokens", ["b", "</s>"], {"n_best": 4}),
-    ("required_words", ["e", "ac"], {}),
-    ("prefix", "ec", {}),
-    ("forced_bos", "d", {}),
-    ("forced_eos", True, {"max_new_tokens": 3, "n_best": 4}),
-    ("min_new_tokens", 5, {}),
-    ("max_new_tokens", 2, {}),
-    ("ignore_eos", True, {}),
-    ("stop", ["."], {}),
-    ("stop_tokens", ["a", "."], {}),
+    ("repetition_penalty", 5.0, {}), ("no_repeat_ngrams", 1, {}), ("presence_penalty", 2.0, {}),
+    ("frequency_penalty", 2.0, {}), ("count_prompt", True, {"no_repeat_ngrams": 1}), ("banned_words", [".", "dd"], {}),
+    ("banned_tokens", ["b", "</s>"], {"n_best": 4}), ("required_words", ["e", "ac"], {}), ("prefix", "ec", {}),
+    ("forced_bos", "d", {}), ("forced_eos", True, {"max_new_tokens": 3, "n_best": 4}), ("min_new_tokens", 5, {}),
+    ("max_new_tokens", 2, {}), ("ignore_eos", True, {}), ("stop", ["."], {}), ("stop_tokens", ["a", "."], {}),
     ("seed", 9, {"sample": True}),
-]
+]  # fmt: skip
 ALIKE = {  # they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
     "batch_tokens",
     "draft",
@@ -133,11 +109,8 @@ def flags_of(options: dict[str, Any]) -> list[str]:
 
 def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
     flags = flags_of({"max_new_tokens": MOST, **options})
-    done = CliRunner().invoke(
-        application("translate"),
-        ["translate", str(folder), "--json", "--device", "cpu", *flags],
-        input="\n".join(TEXTS) + "\n",
-    )
+    command = ["translate", str(folder), "--json", "--device", "cpu", *flags]
+    done = CliRunner().invoke(application("translate"), command, input="\n".join(TEXTS) + "\n")
     assert done.exit_code == 0, (done.output, done.stderr)
     rows = [json.loads(line)["translations"] for line in done.stdout.splitlines()]
     return [[(one["text"], one["score"]) for one in row] for row in rows]
@@ -145,15 +118,13 @@ def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
 
 def by_recipe(model: Model, options: dict[str, Any]) -> Outputs:
     """As validation decodes: with the recipe's configuration itself."""
-    loaded = load_recipe(
-        {"task": "translation", "data": {"train": {"world": "train"}}, "decoding": {"max_new_tokens": MOST, **options}}
-    )
+    decoding = {"max_new_tokens": MOST, **options}
+    loaded = load_recipe({"task": "translation", "data": {"train": {"world": "train"}}, "decoding": decoding})
     assert not [line for line in loaded.warnings if "decoding" in line]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)
-        found = translate(
-            model.network, model.tokenizer, TEXTS, loaded.recipe.decoding, step_function=model.step_function()
-        )  # type: ignore[arg-type]
+        steps = model.step_function()
+        found = translate(model.network, model.tokenizer, TEXTS, loaded.recipe.decoding, step_function=steps)  # type: ignore[arg-type]
     return [[(one.text, one.hypothesis.score) for one in row] for row in found]
 
 
@@ -162,9 +133,7 @@ def test_the_table_has_every_option() -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "beside"), TABLE, ids=[name for name, _, _ in TABLE])
-def test_an_option_changes_the_outputs_alike_through_all_three_doors(
-    folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any]
-) -> None:
+def test_an_option_acts_by_all_doors(folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any]) -> None:
     options = {**beside, name: value}
     found = by_python(model, options)
     without = {key: one for key, one in beside.items() if not dict(unused_options(DecodingConfig(**beside), {key}))}
@@ -208,9 +177,7 @@ NO_EFFECT: list[tuple[str, Any, dict[str, Any], str]] = [  # option, value, the 
 
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), NO_EFFECT, ids=[f"{n}-{b}" for n, _, b, _ in NO_EFFECT])
-def test_an_option_without_effect_says_so_through_all_three_doors(
-    folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any], why: str
-) -> None:
+def test_no_effect_is_said(folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any], why: str) -> None:
     options = {**beside, name: value}
     with pytest.raises(UsageError) as refused:
         model.translate("a", **options)
@@ -265,7 +232,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain banned words or tokens"),
     (
         {"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]},
-        "`banned_words` and `banned_tokens` leave no token of the vocabulary that a text could have",
+        "`banned_words` and `banned_tokens` leave no token of",
     ),
     ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
     ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),

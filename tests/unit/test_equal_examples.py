@@ -28,9 +28,7 @@ def text(length: int, seed: int) -> str:
     return " ".join(np.random.default_rng(seed).choice(WORDS, length).tolist())
 
 
-def planned(
-    task: str, objective: str, columns: dict[str, list[Any]], *, max_len: int, held_out: bool
-) -> PlannedBatches:
+def planned(task: str, objective: str, columns: dict[str, list[Any]], max_len: int, held_out: bool) -> PlannedBatches:
     overrides = [f"training.batch_tokens={BUDGET}", f"data.max_len={max_len}", "data.stride=4"]
     recipe = load_recipe({"task": task, "data": {"train": {"memory": "train"}}}, overrides).recipe
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=50), [" ".join(WORDS)] * 3)

@@ -97,9 +97,7 @@ CASES: list[tuple[str, str, Any, str | None]] = [
     "family, task, given, target",
     [pytest.param(*case, marks=[pytest.mark.slow] * (case[:2] == ("t5-small", "translation"))) for case in CASES],
 )
-def test_scores_add_up_to_what_completeness_promises(
-    tokenizer: Tokenizer, family: str, task: str, given: Any, target: str | None
-) -> None:
+def test_scores_add_up_completely(tokenizer: Tokenizer, family: str, task: str, given: Any, target: str | None) -> None:
     """`value` is the model's own number, `total` its difference from the baseline, and the scores add up to it."""
     model = (recurrent if family.startswith("recurrent") else make)(tokenizer, family, task)
     explanation = model.explain(given, target=target)
@@ -226,9 +224,7 @@ def test_rollout_of_a_decoder_that_reads_a_source(tokenizer: Tokenizer) -> None:
         own = 0.5 * own
     end = model.explain(TEXT, "rollout", target).parts[-1]
     sides = [side == "source" for side, special in zip(end.sides, end.special) if side == "source" or special]
-    assert sum(score for score, side in zip(end.scores, end.sides) if side == "source") == pytest.approx(
-        source[-1].sum(), abs=1e-6
-    )
+    assert sum(s for s, of in zip(end.scores, end.sides) if of == "source") == pytest.approx(source[-1].sum(), abs=1e-6)
     assert end.total == pytest.approx(1) and any(sides)
 
 
@@ -275,9 +271,8 @@ def test_tags_of_a_long_text_are_explained_in_windows(tokenizer: Tokenizer) -> N
     entities = model.tag(text)
     whole = model.explain(text, "leave-out")
     assert [part.target for part in whole.parts] == [f"{one.text}/{one.label}" for one in entities or words]
-    assert whole.value == pytest.approx(
-        sum(log_odds(word.probability) for word in words if word.label != "O" or not entities), abs=1e-4
-    )
+    explained = [word for word in words if word.label != "O" or not entities]
+    assert whole.value == pytest.approx(sum(log_odds(word.probability) for word in explained), abs=1e-4)
 
 
 def test_a_target_is_another_prediction(tokenizer: Tokenizer) -> None:

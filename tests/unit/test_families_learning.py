@@ -119,9 +119,7 @@ def test_c16_gradients_equal_finite_differences(name: str) -> None:
 IN_THE_GATE = ("bert", "llama", "t5 1.1", "lstm, additive", "lstm LM")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in IN_THE_GATE else pytest.mark.slow) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in IN_THE_GATE)) for n in FAMILIES])
 def test_c16_ten_sentences_are_overfitted(name: str) -> None:
     """The loss falls near its least, and what writes writes them again, each to its end."""
     network = make(name, 32)

@@ -16,6 +16,7 @@ from atento.runs.prepare import read_data
 from atento_cli.commands.statistics import measured
 
 BOOK = "data.train={file: book.txt}"
+RECORDS = st.tuples(st.integers(0, 60), st.sampled_from("aaaaaabbc"))
 PAIRS = "data.train={source: a.en, target: a.pt}"
 
 
@@ -46,9 +47,8 @@ def test_what_was_given_in_the_same_place_or_above_stays() -> None:
     assert both.recipe.data.test == () and "data.test (the micro-world) is left out" in both.warnings[0]
     explicit = load_recipe("micro-world-lm", [BOOK, "data.valid={world: valid}", "~data.test"], environment={})
     assert explicit.recipe.data.valid == (SourceConfig(world="valid"),)
-    assert explicit.warnings == [
-        "command line: data.valid is the micro-world, and data.train is files: its scores do not measure that data"
-    ]
+    (said,) = explicit.warnings
+    assert said.startswith("command line: data.valid is the micro-world, and data.train is files: its scores do not")
     smaller = load_recipe("micro-world-lm", ["data.train={world: train, count: 9}"], environment={})
     assert smaller.recipe.data.valid and smaller.recipe.data.test and smaller.warnings == []
     few = load_recipe("micro-world-lm", [BOOK, "data.held_out=30"], environment={})
@@ -127,9 +127,7 @@ def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
         read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 60), st.sampled_from("aaaaaabbc")), min_size=2, max_size=300), st.integers(1, 90)
-)
+@given(st.lists(RECORDS, min_size=2, max_size=300), st.integers(1, 90))
 def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]], count: int) -> None:
     columns = {"text": [str(text) for text, _ in pairs], "label": [label for _, label in pairs]}
     labels = [(label,) for label in columns["label"]]

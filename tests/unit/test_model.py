@@ -52,9 +52,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     pairs = write("train", 60)
-    return train_tokenizer(
-        TokenizerConfig(kind="bpe", vocab_size=360), (t for p in pairs for t in (p.source, p.target))
-    )
+    return train_tokenizer(TokenizerConfig("bpe", 360), (t for p in pairs for t in (p.source, p.target)))
 
 
 def make(tokenizer: Tokenizer, seed: int = 0, **changes: Any) -> Model:
@@ -207,6 +205,7 @@ def folder_for(name: str) -> Callable[[Path], object]:
     return spoil
 
 
+THIN = {"encoder.norm.bias": torch.zeros(3)}
 SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (take("config.json"), UsageError, "is neither a run .no checkpoints. nor a model folder .no config.json."),
     (take("model.safetensors"), ModelError, "model: model.safetensors is missing"),
@@ -224,11 +223,7 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (spoil_config(network__d_model="16"), ModelError, "network.d_model must be an integer: got '16'"),
     (spoil_config(network__n_layers=True), ModelError, "network.n_layers must be an integer: got true"),
     (spoil_config(network__norm="prre"), ModelError, "network.norm must be one of pre, post: got 'prre'"),
-    (
-        spoil_config(network__feed_forward={"activation": "swish"}),
-        ModelError,
-        "network.feed_forward.activation must be one of relu, gelu",
-    ),
+    (spoil_config(network__feed_forward={"activation": "swish"}), ModelError, "activation must be one of relu, gelu"),
     (spoil_config(network__positions={"kind": "rotari"}), ModelError, "network.positions.kind must be one of"),
     (spoil_config(network__positions={"kin": "none"}), ModelError, "unknown key 'kin' in network.positions"),
     (spoil_config(network__architecture="decoders"), ModelError, "network.architecture must be one of encoder-decoder"),
@@ -242,21 +237,9 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (spoil_config(decoding={"beam": 0}), ModelError, "`decoding.beam` must be at least 1: got 0"),
     (spoil_config(network__tokenizer_fingerprint="0" * 64), TokenizerError, "not the one the model was trained with"),
     (put("tokenizer.json", b"{}"), TokenizerError, "tokenizer.json must hold a model with a vocabulary"),
-    (
-        spoil_weights(lambda w: w.pop("encoder.norm.weight")),
-        ModelError,
-        r"weights do not match config.json: 1 missing \['encoder.norm.weight'\], 0 unexpected \[\]",
-    ),
-    (
-        spoil_weights(lambda w: w.update(extra=torch.zeros(2))),
-        ModelError,
-        r"weights do not match config.json: 0 missing \[\], 1 unexpected \['extra'\]",
-    ),
-    (
-        spoil_weights(lambda w: w.update({"encoder.norm.bias": torch.zeros(3)})),
-        ModelError,
-        r"encoder.norm.bias has shape \(3,\), config.json says \(16,\)",
-    ),
+    (spoil_weights(lambda w: w.pop("encoder.norm.weight")), ModelError, r"1 missing \['encoder.norm.weight'\], 0 une"),
+    (spoil_weights(lambda w: w.update(extra=torch.zeros(2))), ModelError, r"0 missing \[\], 1 unexpected \['extra'\]"),
+    (spoil_weights(lambda w: w.update(THIN)), ModelError, r"encoder.norm.bias has shape \(3,\), .* says \(16,\)"),
 ]
 
 
@@ -406,9 +389,8 @@ def test_d1_any_text(made: Model, texts: list[str]) -> None:
         with pytest.raises(TokenizerError, match=f"text {broken[0]} must be Unicode text: .* at character {broken[1]}"):
             made.translate(texts, beam=1, max_new_tokens=3)
         return
-    assert made.translate(texts, beam=1, max_new_tokens=3) == [
-        made.translate(text, beam=1, max_new_tokens=3) for text in texts
-    ]
+    alone = [made.translate(text, beam=1, max_new_tokens=3) for text in texts]
+    assert made.translate(texts, beam=1, max_new_tokens=3) == alone
 
 
 def test_the_longest_output_is_bounded(made: Model) -> None:

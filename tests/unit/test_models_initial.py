@@ -70,17 +70,9 @@ TABLES = [("encoder", "classification"), ("decoder", "language-modeling"), ("enc
 def started(folder: Path, architecture: str) -> tuple[ModelFiles, Tokenizer]:
     """A model of three learned positions, with its tokenizer."""
     tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
-    config = NetworkConfig(
-        architecture=architecture,  # type: ignore[arg-type]
-        vocab_size=9,
-        d_model=8,
-        d_ff=8,
-        n_heads=2,
-        n_layers=1,
-        max_len=3,
-        positions=PositionConfig("learned"),
-        tokenizer_fingerprint=tokenizer.fingerprint,
-    )
+    sizes: Any = {"architecture": architecture, "vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}
+    learned = PositionConfig("learned")
+    config = NetworkConfig(**sizes, max_len=3, positions=learned, tokenizer_fingerprint=tokenizer.fingerprint)
     network = build_network(config)
     files = ModelFiles(folder, {"model_type": "atento", "network": network_to_dict(config)}, network.state_dict())
     return files, tokenizer
@@ -163,9 +155,7 @@ def values_of(hint: object) -> list[object]:
     return [value for arm in get_args(hint) for value in values_of(arm)] if get_args(hint) else plain.get(hint, [])
 
 
-def outcome(
-    start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[str, object]
-) -> tuple[NetworkConfig, list[str]]:
+def outcome(start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[str, Any]) -> tuple[NetworkConfig, Any]:
     """The network of a run, and what is said of it."""
     columns = {"classification": {"text": 0, "label": 1}}.get(task, {"text": 0})
     recipe = {"task": task, "data": {"train": {"file": "train.tsv", **columns}}, "init": "model"}
@@ -229,10 +219,8 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
 )
 def test_a_head_of_other_labels_begins_again(before: tuple[str, ...], after: tuple[str, ...], way: str | None) -> None:
     recipe = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": "model"}
-    was, now = (
-        NetworkConfig("encoder", heads=(HeadConfig("classification", labels),) if labels else ())
-        for labels in (before, after)
-    )
+    heads = ((HeadConfig("classification", labels),) if labels else () for labels in (before, after))
+    was, now = (NetworkConfig("encoder", heads=own) for own in heads)
     said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
     if way is None:
         assert said == []

@@ -32,6 +32,7 @@ from atento.text import Tokenizer
 V = 37
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 16}
 PLAIN: dict[str, Any] = {**SIZES, "architecture": "encoder"}
+NORMED = AttentionConfig(norm=True)
 ENCODERS = {
     "bert": replace(preset("bert-base"), **SIZES),
     "roberta": replace(preset("roberta-base"), **SIZES),
@@ -41,9 +42,7 @@ ENCODERS = {
     "pre-norm, rotary, gated": NetworkConfig(
         **PLAIN, norm="pre", positions=PositionConfig("rotary"), feed_forward=FeedForwardConfig("silu", gated=True)
     ),
-    "alibi, normed queries, relu": NetworkConfig(
-        **PLAIN, positions=PositionConfig("alibi"), attention=AttentionConfig(norm=True)
-    ),
+    "alibi, normed queries, relu": NetworkConfig(**PLAIN, positions=PositionConfig("alibi"), attention=NORMED),
     "shaw": NetworkConfig(**PLAIN, positions=PositionConfig("shaw")),
 }
 LENGTHS = (7, 12, 7, 1, 0, 12)
@@ -100,11 +99,8 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
     if plain.logits is not None:
         torch.testing.assert_close(out.logits[real], plain.logits[real], atol=1e-4, rtol=1e-4)
     for layer in range(network.config.n_layers):
-        ids = inputs["ids"]
-        expected = network.features(ids, token_mask=real, layer=layer)[real]
-        torch.testing.assert_close(
-            fast.features(ids, token_mask=real, layer=layer)[real], expected, atol=2e-5, rtol=1e-4
-        )
+        found, right = (one.features(inputs["ids"], token_mask=real, layer=layer)[real] for one in (fast, network))
+        torch.testing.assert_close(found, right, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +135,8 @@ def test_bfloat16_reader_is_as_near_as_the_encoder_in_bfloat16() -> None:
     half = network.bfloat16()
     fast = reader(half)
     assert isinstance(fast, FastReader) and fast(**inputs).hidden.dtype == torch.bfloat16
-    assert distance(fast(**inputs).hidden[real].float(), expected) < max(
-        0.03, 2 * distance(half(**inputs).hidden[real].float(), expected)
-    )
+    ours, theirs = (distance(one(**inputs).hidden[real].float(), expected) for one in (fast, half))
+    assert ours < max(0.03, 2 * theirs)
 
 
 @pytest.mark.parametrize("precision", [None, "int8"])
@@ -243,12 +238,8 @@ def test_what_the_reader_does_not_support() -> None:
     disentangled = build_network(replace(preset("deberta-v3-base"), **SIZES))
     assert reader(mixed.eval()) is mixed and reader(disentangled.eval()) is disentangled
     writer = build_network(NetworkConfig(**SIZES))
-    for network, part in (
-        (recurrent, "RecurrentLM"),
-        (writer, "EncoderDecoder"),
-        (sparse, "sparse attention"),
-        (adapted, "adapters"),
-    ):
+    parts = {"RecurrentLM": recurrent, "EncoderDecoder": writer, "sparse attention": sparse, "adapters": adapted}
+    for part, network in parts.items():
         assert reader(network.eval()) is network
         with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):
             reader(network, "int8")

@@ -18,10 +18,7 @@ from atento.networks import EncoderDecoder
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
 
-SOURCE, TARGET = (
-    torch.tensor([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]]),
-    torch.tensor([[2, 5, 6, 9], [2, 8, 9, 4]]),
-)
+SOURCE, TARGET = map(torch.tensor, ([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]], [[2, 5, 6, 9], [2, 8, 9, 4]]))
 REAL = SOURCE > 0
 DENSE = {
     "top-k": SparseConfig(top_k=7),

@@ -23,6 +23,7 @@ from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import read_records
 from atento.evaluation import calibrate, evaluate, task_of
+from atento.metrics import chrf
 from atento.model import Model, load
 from atento.networks import build_network, presets
 from atento.runs.model_config import facts_of_data
@@ -235,8 +236,6 @@ def test_several_references(model: Model, tmp_path: Path) -> None:
     for name, lines in {"src": ["a b", "", "c d"], "one": ["w", "", "x"], "two": ["w", "y", "z"]}.items():
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     paths = [tmp_path / name for name in ("src", "one", "two")]
-    from atento.metrics import chrf
-
     score = evaluate(model, paths, reading={}, metrics="chrf", skip_bad=False)["chrf"]
     assert score.value == pytest.approx(chrf(model.translate(["a b", "c d"]), [["w", "x"], ["w", "z"]]).value)
     (tmp_path / "two").write_text("w\n", encoding="utf-8")
@@ -294,9 +293,8 @@ def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
     for text, right in (("a good film 1", 2), ("a bad film 2", 1)):
         assert numbers_of(model, [text])[0] / factor == pytest.approx(right, abs=0.2)
     with pytest.raises(DataError, match=r"'score' must hold a finite number of less than 1e\+30: got 1e\+40"):
-        train(
-            SMALL | {"task": "regression"}, data={"train": {"text": FILMS[:2], "score": [1e40, 1]}}, out=tmp_path / "no"
-        )
+        data = {"train": {"text": FILMS[:2], "score": [1e40, 1]}}
+        train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "no")
 
 
 def test_scores_of_1_to_5_are_learned_as_the_same_a_million_times_as_large(tmp_path: Path) -> None:
@@ -318,7 +316,7 @@ def test_a_metric_that_pairs_do_not_fit_is_refused(tmp_path: Path, metric: str, 
     pairs: dict[str, Any] = {"text": FILMS, "pair": FILMS[::-1]} | ({"score": [0.5] * len(FILMS)} if scores else {})
     with pytest.raises(DataError, match=f"data.valid: the metric {metric} is for {why}; leave `metrics` out"):
         train(SMALL | {"task": "embedding", "metrics": [metric]}, data={"train": pairs, "valid": pairs}, out=tmp_path)
-    assert not (tmp_path / "r" / "checkpoints").exists()
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_texts_with_two_labels_are_counted_and_labels_named(tmp_path: Path) -> None:

@@ -106,9 +106,8 @@ def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
     text: str = PAIRS[0].source
     options: dict[str, Any] = {"beam": np.int64(3), "n_best": np.int64(2), "max_new_tokens": torch.tensor(5)}
     assert model.translate(text, **options) == model.translate(text, beam=3, n_best=2, max_new_tokens=5)
-    assert model.translate(text, greedy=np.True_, stop=np.array(["."])) == model.translate(
-        text, greedy=True, stop=["."]
-    )
+    given: dict[str, Any] = {"greedy": np.True_, "stop": np.array(["."])}
+    assert model.translate(text, **given) == model.translate(text, greedy=True, stop=["."])
     assert model.embed(text, dimensions=np.int64(3), layer=np.int64(0)).shape == (3,)  # type: ignore[typeddict-item]
     loaded = load_recipe("micro-world-en-pt", {"training.steps": np.int32(7), "metrics": np.array(["bleu"])}).recipe
     assert (loaded.training.steps, loaded.metrics) == (7, ("bleu",))
@@ -120,9 +119,8 @@ def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
 def test_a_tokenizer_passes_to_another_process(model: Model) -> None:
     """`datasets.map` with several processes and the workers of a `DataLoader` pickle it."""
     tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
-    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.") and tokenizer.decode([300, 5]) == (
-        model.tokenizer.decode([300, 5])
-    )
+    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.")
+    assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
 
 
 def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model) -> None:
@@ -203,9 +201,8 @@ def test_reprs_are_one_short_line(model: Model) -> None:
     written = generate(model.network, torch.tensor([[5, 6, 7]]), Beam(4), max_new_tokens=20, trace=trace)[0][0]
     many = [" ".join(pair.target for pair in PAIRS[n : n + 20]) for n in range(5)]
     weights = [np.full((12, 60, 60), 1 / 60, np.float32)] * 12
-    record = AttentionRecord(
-        tokens=["o"] * 60, source_tokens=["the"] * 60, kinds={"encoder": weights, "decoder": weights, "cross": weights}
-    )
+    kinds = {"encoder": weights, "decoder": weights, "cross": weights}
+    record = AttentionRecord(tokens=["o"] * 60, source_tokens=["the"] * 60, kinds=kinds)
     score = bleu(many, many)
     shown = {
         f"{model!r}": "Model('small', translation, ",

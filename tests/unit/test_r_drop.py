@@ -42,12 +42,8 @@ def found(function: Any, inputs: list[Tensor], smoothing: float) -> list[Tensor]
 
 @settings(max_examples=30)
 @given(
-    n=st.integers(0, 20),
-    vocab_size=st.integers(1, 12),
-    rows=st.integers(1, 25),
-    strip=st.integers(1, 25),
-    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
-    seed=st.integers(0, 1000),
+    *(st.integers(0, 20), st.integers(1, 12), st.integers(1, 25), st.integers(1, 25)),
+    *(st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 1000)),
 )
 def test_chunks_equal_the_equation(n: int, vocab_size: int, rows: int, strip: int, smoothing: float, seed: int) -> None:
     """float64 1e-10, values and gradients against autograd of the plain twin, wherever blocks and strips end."""
@@ -229,10 +225,8 @@ def test_an_update_of_several_parts_is_divided_by_all_targets(setting: dict[str,
     updater = Updater(network, config, "float32")
     updater.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]
     sums, _ = updater.update(parts, 1, 0.0)
-    assert (
-        sums["vocabulary"].loss == pytest.approx(float(total.detach()))
-        and sums["vocabulary"].nll < sums["vocabulary"].loss
-    )
+    loss = sums["vocabulary"].loss
+    assert loss == pytest.approx(float(total.detach())) and sums["vocabulary"].nll < loss
     for name, value in network.named_parameters():
         torch.testing.assert_close(value.grad, expected[name], rtol=1e-3, atol=1e-6)
 

@@ -118,9 +118,7 @@ def test_h12_cached_search_equals_uncached(form: RecurrentConfig) -> None:
         options: dict[str, Any] = {"max_new_tokens": [9, 4, 7], "token_mask": REAL, "min_new_tokens": 1}
         same(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
     options = {"max_new_tokens": 5, "token_mask": REAL, "prefix_ids": torch.tensor([[5, 6], [7, 7], [9, 9]])}
-    same(
-        generate(network, SOURCE, Beam(2, 1.0), **options), generate(Uncached(network), SOURCE, Beam(2, 1.0), **options)
-    )
+    same(*(generate(one, SOURCE, Beam(2, 1.0), **options) for one in (network, Uncached(network))))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}")
@@ -143,16 +141,9 @@ def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: Cell
     for strategy in STRATEGIES:
         options: dict[str, Any] = {"max_new_tokens": [9, 5, 7, 8], "token_mask": PROMPT_REAL}
         same(generate(model, PROMPT, strategy, **options), generate(Uncached(model), PROMPT, strategy, **options))
-    unpadded = PROMPT[:1]
-    same(
-        generate(model, unpadded, Greedy(), max_new_tokens=6),
-        generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)[:1],
-    )
-    none = PROMPT[:, :0]
-    same(
-        generate(model, none, Greedy(), max_new_tokens=6)[:1],
-        generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)[3:],
-    )
+    padded = generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)
+    same(generate(model, PROMPT[:1], Greedy(), max_new_tokens=6), padded[:1])
+    same(generate(model, PROMPT[:, :0], Greedy(), max_new_tokens=6)[:1], padded[3:])
 
 
 def test_c17b_first_tokens_are_the_last_of_each_prompt() -> None:

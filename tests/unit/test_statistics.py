@@ -40,8 +40,7 @@ def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(values: list
 
 
 def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
-    pairs = [(pair.source, pair.target) for pair in dict.fromkeys(write("train", 300))]
-    pairs = list(dict.fromkeys(pairs))
+    pairs = list(dict.fromkeys((pair.source, pair.target) for pair in write("train", 300)))
     count = len(pairs)
     planted = [
         ("Untranslated sentence.", "Untranslated sentence."), pairs[7],
@@ -50,10 +49,8 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     (tmp_path / "b.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
-    parts = [
-        read_records(SourceConfig(file=name, source=0, target=1), SOURCE_AND_TARGET, tmp_path)
-        for name in ("a.tsv", "b.tsv")
-    ]
+    files = [SourceConfig(file=name, source=0, target=1) for name in ("a.tsv", "b.tsv")]
+    parts = [read_records(file, SOURCE_AND_TARGET, tmp_path) for file in files]
     assert suspicious(parts) == {
         "repeated": {"count": 1, "first": ["b.tsv:2"]}, "equal": {"count": 1, "first": ["b.tsv:1"]},
         "ratio": {"count": 1, "first": ["b.tsv:3"]}, "empty": {"count": 1, "first": []},

@@ -55,9 +55,7 @@ def tag_of(word: str) -> str:
 
 
 def preparation(tokenizer: Tokenizer, max_len: int, said: list[str]) -> Preparation:
-    recipe = load_recipe(
-        {"task": "tagging", "data": {"train": {"memory": "train"}}}, [f"data.max_len={max_len}"]
-    ).recipe
+    recipe = load_recipe({"task": "tagging", "data": {"train": {"memory": "t"}}}, [f"data.max_len={max_len}"]).recipe
     columns = {"tokens": list(SENTENCES), "tags": [tuple(map(tag_of, words)) for words in SENTENCES]}
     return Preparation(recipe, tagger(tokenizer), tokenizer, Split(columns, ""), "bos-eos", report=said.append)
 
@@ -95,10 +93,8 @@ def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> No
     counts = [sum(start < 20 for start in starts) for starts in firsts]
     assert (batch.labels["tagging"] >= 0).sum(dim=1).tolist() == counts
     lost = sum(map(len, SENTENCES)) - sum(counts)
-    assert said == [
-        "warning: 3 of 3 examples cut to 22 tokens, and the rest is not read: raise `data.max_len` 22; "
-        f"{lost} words left out"
-    ]
+    cut = "warning: 3 of 3 examples cut to 22 tokens, and the rest is not read: raise `data.max_len` 22"
+    assert said == [f"{cut}; {lost} words left out"]
     with pytest.raises(DataError, match=r"`data\.max_len` must leave room for a token between the special ones: got 2"):
         batches(tokenizer, 2)
 
@@ -184,16 +180,13 @@ def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> M
 
 
 def test_entities_are_characters_of_the_given_text() -> None:
-    model = model_that_says(
-        {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
-    )
+    names = {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
+    model = model_that_says(names)
     text = "😀  (Ines de  Castro) mora\tem E\u0301vora, Açores!"
     found = model.tag(text)
-    assert [(entity.label, entity.text) for entity in found] == [
-        ("PER", "Ines de  Castro"),
-        ("LOC", "E\u0301vora"),
-        ("LOC", "Açores"),  # an I-LOC behind a comma begins an entity
-    ]
+    # an I-LOC behind a comma begins an entity
+    right = [("PER", "Ines de  Castro"), ("LOC", "E\u0301vora"), ("LOC", "Açores")]
+    assert [(entity.label, entity.text) for entity in found] == right
     assert all(text[entity.start : entity.end] == entity.text for entity in found)
     words = model.tag_words(text)
     assert [word.text for word in words][:4] == ["😀", "(", "Ines", "de"]
@@ -204,9 +197,8 @@ def test_entities_are_characters_of_the_given_text() -> None:
 
 def test_words_are_taken_as_they_are() -> None:
     model = model_that_says({"Porto": "B-LOC", "Alegre": "I-LOC"})
-    assert [(e.label, e.text, e.start, e.end) for e in model.tag(words=["em", "Porto", "Alegre"])] == [
-        ("LOC", "Porto Alegre", 3, 15)
-    ]
+    (found,) = model.tag(words=["em", "Porto", "Alegre"])
+    assert (found.label, found.text, found.start, found.end) == ("LOC", "Porto Alegre", 3, 15)
     assert [len(found) for found in model.tag(words=[["Porto"], ["d'água", "x"], []])] == [1, 0, 0]
     assert model.tag(words=[]) == []
 
@@ -214,9 +206,8 @@ def test_words_are_taken_as_they_are() -> None:
 def test_plain_tags_give_one_entity_a_word() -> None:
     model = model_that_says({"o": "DET", "gato": "NOUN", "Porto": "NOUN"}, ("DET", "NOUN", "O"))
     found = model.tag("o gato Porto .")
-    assert [(entity.label, entity.text) for entity in found] == [
-        ("DET", "o"), ("NOUN", "gato"), ("NOUN", "Porto"), ("O", "."),
-    ]  # fmt: skip
+    right = [("DET", "o"), ("NOUN", "gato"), ("NOUN", "Porto"), ("O", ".")]
+    assert [(entity.label, entity.text) for entity in found] == right
     assert found == model.tag_words("o gato Porto .") and isinstance(found[0], Entity)
     with pytest.raises(UsageError, match=r"`constrained` has no effect on plain tags: the labels are DET, NOUN"):
         model.tag("o gato", constrained=True)
@@ -251,10 +242,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(UsageError, match=message):
             model.tag(**arguments)  # type: ignore[call-overload]
     bare = Model(build_network(replace(tagger(tokenizer_of("word")), heads=())), None, {"task": "embedding"}, None)
-    said = (
-        "this model was trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` "
-        "and `init: MODEL`"
-    )
+    said = "trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` and `init"
     with pytest.raises(CapabilityError, match=said):
         bare.tag("a")
 

@@ -21,9 +21,8 @@ REAL = IDS != 0
 def tiny(config: NetworkConfig, seed: int = 0) -> Encoder | Decoder | EncoderDecoder:
     """A network of that kind, small, every weight random, float64."""
     torch.manual_seed(seed)
-    network = build_network(
-        changed(config, SIZES, ids={"pad": 0, "bos": 0, "unk": 0, "eos": 3, "start": 2, "mask": None}, dropout=0.0)
-    )
+    ids = {"pad": 0, "bos": 0, "unk": 0, "eos": 3, "start": 2, "mask": None}
+    network = build_network(changed(config, SIZES, ids=ids, dropout=0.0))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(std=0.4)
@@ -49,11 +48,8 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     torch.testing.assert_close(hidden(decoder), hidden(encoder, mask=causal()), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
     assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias) and not load_report.new
-    assert sorted(load_report.unused) == [
-        "heads.vocabulary.transform.dense.bias", "heads.vocabulary.transform.dense.weight",
-        "heads.vocabulary.transform.norm.bias", "heads.vocabulary.transform.norm.weight", "pooler.dense.bias",
-        "pooler.dense.weight",
-    ]  # fmt: skip
+    parts = ("heads.vocabulary.transform.dense", "heads.vocabulary.transform.norm", "pooler.dense")
+    assert sorted(load_report.unused) == [f"{part}.{name}" for part in parts for name in ("bias", "weight")]
     found = generate(decoder, IDS, Greedy(), max_new_tokens=4, token_mask=REAL, eos_id=())
     assert [len(row[0].ids) for row in found] == [4, 4]
 
@@ -63,10 +59,8 @@ def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     encoder = bert(heads=(HeadConfig("masked-language-model"),), output={"tied": False})
     decoder, load_report = to_decoder(encoder)
     head = encoder.vocabulary_head.output
-    assert torch.equal(decoder.vocabulary_head.output.weight, head.weight) and not torch.equal(
-        head.weight, encoder.embedding.weight
-    )
-    assert not load_report.new
+    assert torch.equal(decoder.vocabulary_head.output.weight, head.weight) and not load_report.new
+    assert not torch.equal(head.weight, encoder.embedding.weight)
     plain, load_report = to_decoder(bert(output={"tied": False}))
     assert plain.config.output.tied and not load_report.new
 

@@ -108,7 +108,7 @@ class RunRecord:
     @property
     def test(self) -> dict[str, float]:
         """The scores on the test data, by name; empty before the run has ended, or without test data."""
-        end = next((event for event in reversed(self.events) if event["event"] == "end"), {})
+        end: dict[str, Any] = next((event for event in reversed(self.events) if event["event"] == "end"), {})
         return {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")}
 
     def to_dict(self) -> dict[str, Any]:

@@ -209,11 +209,11 @@ def train(
     if isinstance(overrides, str) or not isinstance(overrides, Mapping | Sequence):
         raise UsageError(f"`overrides` must be a mapping or a list of key=value: got {overrides!r:.60}")
     changes = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
-    for key, value in (("training.precision", precision), ("training.seed", seed)):
-        if value is not None and isinstance(changes, dict):
-            changes[key] = value
-        elif value is not None and isinstance(changes, list):
-            changes.append(f"{key}={value}")
+    given: dict[str, object] = {"training.precision": precision, "training.seed": seed}
+    own = {key: value for key, value in given.items() if value is not None}
+    changes = (
+        changes | own if isinstance(changes, dict) else [*changes, *(f"{key}={value}" for key, value in own.items())]
+    )
     if not 0 < share <= 1:
         raise UsageError(f"`share` must lie above 0 and at most at 1: got {share}")
     with said_once():
