@@ -77,9 +77,12 @@ def test_the_service_runs_where_nothing_but_tmp_can_be_written(model: Path, tmp_
     command = [sys.executable, "-m", "atento_cli.start", *command[1:], "tiny=/mnt", "--threads", "1"]
     environment = os.environ | {"HOME": "/tmp", "PACKAGES": sys.prefix, "PYTHONDONTWRITEBYTECODE": "1"}
     refused = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command], env=environment, capture_output=True,
-        text=True, timeout=120,
-    )  # fmt: skip
+        ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert refused.returncode == 2 and "key" in refused.stderr  # beyond this machine it needs one
     assert health_check(port).returncode != 0
     log = (tmp_path / "log").open("w+")

@@ -40,10 +40,12 @@ def records() -> list[tuple[str, str]]:
 def recipe(**data: Any) -> dict[str, Any]:
     sources = {name: {"memory": name} for name in ("train", "valid")}
     return {
-        "task": "classification", "data": {**sources, "max_len": 10, "stride": 2, **data},
-        "tokenizer": {"kind": "word", "vocab_size": 100}, "network": NETWORK,
+        "task": "classification",
+        "data": {**sources, "max_len": 10, "stride": 2, **data},
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
         "training": {**TRAINING, "steps": 60, "baseline": False},
-    }  # fmt: skip
+    }
 
 
 DATA = {"train": records(), "valid": records()}

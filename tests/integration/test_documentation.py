@@ -45,16 +45,29 @@ def repeats(page: Path) -> bool:
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not repeats(page))]
 FEWER_PAIRS = {"train": "120", "valid": "6", "test": "6"}
 SMALLER = {
-    "TOKENIZER__VOCAB_SIZE": "400", "NETWORK__D_MODEL": "16", "NETWORK__D_FF": "32", "NETWORK__N_HEADS": "2",
-    "NETWORK__N_LAYERS": "1", "TRAINING__STEPS": "4", "TRAINING__PRECISION": "float32", "TRAINING__BATCH_TOKENS": "120",
-    "TRAINING__VALIDATE_EVERY": "4", "TRAINING__CHECKPOINT_EVERY": "2", "DECODING__MAX_NEW_TOKENS": "6",
-}  # fmt: skip
+    "TOKENIZER__VOCAB_SIZE": "400",
+    "NETWORK__D_MODEL": "16",
+    "NETWORK__D_FF": "32",
+    "NETWORK__N_HEADS": "2",
+    "NETWORK__N_LAYERS": "1",
+    "TRAINING__STEPS": "4",
+    "TRAINING__PRECISION": "float32",
+    "TRAINING__BATCH_TOKENS": "120",
+    "TRAINING__VALIDATE_EVERY": "4",
+    "TRAINING__CHECKPOINT_EVERY": "2",
+    "DECODING__MAX_NEW_TOKENS": "6",
+}
 HUB = {
-    "google-bert/bert-base-cased": "bert", "sentence-transformers/all-MiniLM-L6-v2": "bert",
-    "openai-community/gpt2": "gpt2", "google-t5/t5-small": "t5", "Helsinki-NLP/opus-mt-en-de": "marian",
-    "Helsinki-NLP/opus-mt-en-roa": "marian of languages", "facebook/nllb-200-distilled-600M": "nllb",
-    "facebook/m2m100_418M": "m2m_100", "facebook/mbart-large-50-many-to-many-mmt": "mbart50",
-}  # fmt: skip
+    "google-bert/bert-base-cased": "bert",
+    "sentence-transformers/all-MiniLM-L6-v2": "bert",
+    "openai-community/gpt2": "gpt2",
+    "google-t5/t5-small": "t5",
+    "Helsinki-NLP/opus-mt-en-de": "marian",
+    "Helsinki-NLP/opus-mt-en-roa": "marian of languages",
+    "facebook/nllb-200-distilled-600M": "nllb",
+    "facebook/m2m100_418M": "m2m_100",
+    "facebook/mbart-large-50-many-to-many-mmt": "mbart50",
+}
 SLOW = {"search.md"}  # five searches, each with a process that imports torch; `test_search.py` runs the command
 ELSEWHERE = ("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")
 

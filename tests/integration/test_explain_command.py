@@ -29,9 +29,12 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classifier")
     rows = [{"text": text, "label": "yes" if "good" in text else "no"} for text in TEXTS * 4]
     recipe: dict[str, Any] = {
-        "task": "classification", "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
-        "tokenizer": {"kind": "word"}, "network": {"architecture": "encoder", **TINY}, "training": TRAINING,
-    }  # fmt: skip
+        "task": "classification",
+        "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
+        "tokenizer": {"kind": "word"},
+        "network": {"architecture": "encoder", **TINY},
+        "training": TRAINING,
+    }
     return atento.train(recipe, out=folder / "run", data={"train": rows, "valid": rows[:4]}).folder
 
 

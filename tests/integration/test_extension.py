@@ -115,9 +115,16 @@ def model(trained: TrainedRun) -> Model:
 
 
 MOST = {  # the files to change in each section, at most
-    "An objective": 2, "A metric": 2, "A task": 4, "A family": 2, "A decoding strategy": 2, "A decoding option": 2,
-    "An HTTP route": 1, "A key of a recipe": 1, "A row of the notes": 2,
-}  # fmt: skip
+    "An objective": 2,
+    "A metric": 2,
+    "A task": 4,
+    "A family": 2,
+    "A decoding strategy": 2,
+    "A decoding option": 2,
+    "An HTTP route": 1,
+    "A key of a recipe": 1,
+    "A row of the notes": 2,
+}
 
 
 def test_every_section_says_which_files_change_and_shows_a_small_example() -> None:

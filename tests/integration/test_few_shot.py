@@ -23,9 +23,14 @@ LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegress
 pytestmark = pytest.mark.integration
 
 NETWORK = {
-    "architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "max_len": 16,
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "max_len": 16,
     "positions": {"kind": "learned"},
-}  # fmt: skip
+}
 ANIMALS, TOOLS = ("cat", "dog", "bird", "fish", "cow", "hen"), ("hammer", "saw", "drill", "file", "plane", "axe")
 TEXTS = [(f"the {word} is here", label) for words, label in ((ANIMALS, "animal"), (TOOLS, "tool")) for word in words]
 
@@ -39,19 +44,24 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(out: Path, steps: int, **embedding: Any) -> Path:
     """An encoder of pairs of texts of these words."""
     recipe = {
-        "task": "embedding", "data": {"train": {"memory": "train"}}, "tokenizer": {"kind": "word", "vocab_size": 100},
-        "network": NETWORK, "embedding": {"pooling": "first", **embedding},
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "embedding": {"pooling": "first", **embedding},
         "training": {"steps": steps, "batch_tokens": 8, "precision": "float32"},
-    }  # fmt: skip
+    }
     pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
     return atento.train(recipe, data={"train": pairs}, out=out, threads=1).folder
 
 
 def recipe(encoder: Path, **init: Any) -> dict[str, Any]:
     return {
-        "task": "classification", "init": {"model": str(encoder), "few_shot": True} | init,
-        "data": {"train": {"memory": "train"}}, "training": {"precision": "float32"},
-    }  # fmt: skip
+        "task": "classification",
+        "init": {"model": str(encoder), "few_shot": True} | init,
+        "data": {"train": {"memory": "train"}},
+        "training": {"precision": "float32"},
+    }
 
 
 def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_path: Path) -> None:

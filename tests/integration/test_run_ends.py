@@ -68,8 +68,10 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
 def chinese(place: Path) -> list[str]:
     """A toy translation into Chinese, and its keys."""
     sides = (
-        [("I", "我"), ("you", "你")], [("read", "读"), ("buy", "买"), ("see", "看")], [("books", "书"), ("fish", "鱼")],
-    )  # fmt: skip
+        [("I", "我"), ("you", "你")],
+        [("read", "读"), ("buy", "买"), ("see", "看")],
+        [("books", "书"), ("fish", "鱼")],
+    )
     every = itertools.product(*sides)
     rows = [f"{a} {b} new {c} today\t{one}今天{two}新的{three}\n" for (a, one), (b, two), (c, three) in every]
     for name in ("train.tsv", "valid.tsv"):

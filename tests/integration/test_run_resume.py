@@ -21,13 +21,15 @@ pytestmark = pytest.mark.integration
 # the inputs, decoding, averaging.
 HARD = (
     *(
-        "training.log_every=1", "training.micro_batches=2", "training.subword_dropout=0.1",
+        "training.log_every=1",
+        "training.micro_batches=2",
+        "training.subword_dropout=0.1",
         "network.attention.dropout=0.1",
     ),
     *("training.scheduled_sampling.share=0.5", "training.scheduled_sampling.tokens=sample"),
     *("training.checkpoint_every=3", "training.validate_every=6", "training.average=2", "training.steps=15"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
-)  # fmt: skip
+)
 PRECISIONS = ["float32", "bfloat16"]
 # without a kernel of bfloat16 for each shape, whose making is half of such a run
 QUICK = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
@@ -109,11 +111,14 @@ def test_r1_killed_at_any_moment(server: ForkServer, place: Path, whole: dict[st
 
 SHORT = ("training.log_every=4", "training.steps=10")
 FAULTY = [
-    ("dropout_by_the_clock", "float32", "train"), ("data_from_the_start", "float32", "train"),
-    ("moments_forgotten", "float32", "optimizer.safetensors"), ("interval_forgotten", "float32", "train"),
-    ("journal_not_cut", "float32", "train"), ("rate_from_the_start", "float32", "model.safetensors"),
+    ("dropout_by_the_clock", "float32", "train"),
+    ("data_from_the_start", "float32", "train"),
+    ("moments_forgotten", "float32", "optimizer.safetensors"),
+    ("interval_forgotten", "float32", "train"),
+    ("journal_not_cut", "float32", "train"),
+    ("rate_from_the_start", "float32", "model.safetensors"),
     ("weights_not_restored", "bfloat16", "train"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

@@ -42,13 +42,24 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
         "data": {"train": sources, "valid": sources},
         "tokenizer": {"kind": "word", "vocab_size": 60},
         "network": {
-            "preset": "transformer-tiny", "d_model": 48, "d_ff": 96, "n_heads": 4, "n_layers": 1, "dropout": 0.0,
+            "preset": "transformer-tiny",
+            "d_model": 48,
+            "d_ff": 96,
+            "n_heads": 4,
+            "n_layers": 1,
+            "dropout": 0.0,
         },
         "training": {
-            "steps": 160, "batch_tokens": 256, "precision": "float32", "learning_rate": 5e-3, "warmup": 20,
-            "label_smoothing": 0.0, "validate_every": 160, "checkpoint_every": 160,
+            "steps": 160,
+            "batch_tokens": 256,
+            "precision": "float32",
+            "learning_rate": 5e-3,
+            "warmup": 20,
+            "label_smoothing": 0.0,
+            "validate_every": 160,
+            "checkpoint_every": 160,
         },
-    }  # fmt: skip
+    }
     (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
     return atento.train(here / "recipe.json", out=here / "run", threads=1)
 

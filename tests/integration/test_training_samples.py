@@ -13,9 +13,16 @@ pytestmark = pytest.mark.integration
 TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.1}
 DATA = {"train": {"world": "train", "count": 60}, "valid": {"world": "valid", "count": 6}, "max_len": 48}
 TRAINING = {
-    "steps": 8, "batch_tokens": 128, "warmup": 2, "learning_rate": 1e-2, "precision": "float32", "validate_every": 4,
-    "checkpoint_every": 4, "log_every": 4, "samples": 2,
-}  # fmt: skip
+    "steps": 8,
+    "batch_tokens": 128,
+    "warmup": 2,
+    "learning_rate": 1e-2,
+    "precision": "float32",
+    "validate_every": 4,
+    "checkpoint_every": 4,
+    "log_every": 4,
+    "samples": 2,
+}
 
 
 def train(task: str, folder: Path, share: str = "1", **changes: Any) -> Path:

@@ -53,9 +53,14 @@ def tiny_bert(folder: Path) -> Path:
     vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary), max_position_embeddings=WINDOW, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, pad_token_id=0, initializer_range=0.15, **sizes,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        max_position_embeddings=WINDOW,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=0,
+        initializer_range=0.15,
+        **sizes,
+    )
     torch.manual_seed(5)
     transformers.BertForQuestionAnswering(config).save_pretrained(folder)
     transformers.BertTokenizerFast(vocab=vocabulary, strip_accents=False).save_pretrained(folder)
@@ -65,9 +70,15 @@ def tiny_bert(folder: Path) -> Path:
 def their_windows(tokenizer: Any, made: Sequence[dict[str, Any]], longest: int, stride: int, **more: Any) -> Any:
     """Questions and windows of their contexts as transformers' example of question answering makes them."""
     return tokenizer(
-        [record["question"] for record in made], [record["context"] for record in made], truncation="only_second",
-        max_length=longest, stride=stride, return_overflowing_tokens=True, return_offsets_mapping=True, **more,
-    )  # fmt: skip
+        [record["question"] for record in made],
+        [record["context"] for record in made],
+        truncation="only_second",
+        max_length=longest,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        **more,
+    )
 
 
 def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -118,11 +129,18 @@ def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) ->
         "init": str(init),
         "data": files | {"max_len": longest, "stride": stride},
         "training": {
-            "steps": steps, "batch_tokens": 16, "learning_rate": rate, "warmup": 4, "schedule": "linear",
-            "weight_decay": 0.1, "precision": "float32", "log_every": 1, "validate_every": steps,
+            "steps": steps,
+            "batch_tokens": 16,
+            "learning_rate": rate,
+            "warmup": 4,
+            "schedule": "linear",
+            "weight_decay": 0.1,
+            "precision": "float32",
+            "log_every": 1,
+            "validate_every": steps,
             "checkpoint_every": steps,
         },
-    }  # fmt: skip
+    }
 
 
 def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

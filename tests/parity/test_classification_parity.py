@@ -50,10 +50,21 @@ def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     tokenizer = transformers.BertTokenizerFast(vocab={word: number for number, word in enumerate(vocabulary)})
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=48, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.0,
-        pad_token_id=0, bos_token_id=2, eos_token_id=3, initializer_range=0.15, id2label=dict(enumerate(LABELS)),
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout=0.0,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        initializer_range=0.15,
+        id2label=dict(enumerate(LABELS)),
+    )
     torch.manual_seed(5)
     transformers.BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -68,11 +79,19 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
         "data": {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")},
         "network": {"max_len": 48, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
         "training": {
-            "steps": steps, "batch_tokens": 16, "learning_rate": rate, "warmup": 4, "schedule": "linear",
-            "weight_decay": 0.1, "precision": "float32", "log_every": 1, "validate_every": steps,
-            "checkpoint_every": steps, **more,
+            "steps": steps,
+            "batch_tokens": 16,
+            "learning_rate": rate,
+            "warmup": 4,
+            "schedule": "linear",
+            "weight_decay": 0.1,
+            "precision": "float32",
+            "log_every": 1,
+            "validate_every": steps,
+            "checkpoint_every": steps,
+            **more,
         },
-    }  # fmt: skip
+    }
 
 
 def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:

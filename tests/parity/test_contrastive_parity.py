@@ -59,9 +59,14 @@ def batches(folder: Path, records: Sequence[tuple[Any, ...]], **keys: Any) -> Ba
     """The training batches of these records, all in one update."""
     objective = keys.pop("objective", "multiple-negatives")
     recipe = {
-        "task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder), "network": NETWORK,
-        "embedding": {"normalize": True}, "objective": objective, "training": {"batch_tokens": len(records)} | keys,
-    }  # fmt: skip
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": NETWORK,
+        "embedding": {"normalize": True},
+        "objective": objective,
+        "training": {"batch_tokens": len(records)} | keys,
+    }
     loaded = load_recipe(recipe)
     data = read_data(loaded.recipe, loaded.folder, print, {"train": list(records)})
     tokenizer, network = tokenizer_and_network(loaded, data.train, print)
@@ -143,13 +148,22 @@ def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) 
     """Both trained on equal batches; the saved folder then encodes as their trained model does."""
     records = PAIRS * 2
     training = {
-        "steps": 6, "batch_tokens": 4, "learning_rate": 1e-3, "warmup": 2, "schedule": "linear", "weight_decay": 0.1,
+        "steps": 6,
+        "batch_tokens": 4,
+        "learning_rate": 1e-3,
+        "warmup": 2,
+        "schedule": "linear",
+        "weight_decay": 0.1,
         "precision": "float32",
-    }  # fmt: skip
+    }
     recipe = {
-        "task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder), "network": NETWORK,
-        "objective": {"kind": "multiple-negatives", "mask_duplicates": False}, "training": training,
-    }  # fmt: skip
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": NETWORK,
+        "objective": {"kind": "multiple-negatives", "mask_duplicates": False},
+        "training": training,
+    }
     run = atento.train(recipe, data={"train": records}, out=tmp_path / "run", threads=1)
     made = batches(folder, records, batch_tokens=4)
     assert isinstance(made, PairBatches) and made.updates_per_epoch == 3

@@ -49,9 +49,13 @@ def theirs(folder: Path) -> Any:
 def batch_of(folder: Path, objective: str, records: list[Any]) -> Batch:
     """All documents in one update."""
     recipe = {
-        "task": "ranking", "data": {"train": {"memory": "train"}}, "init": str(folder), "network": NETWORK,
-        "objective": objective, "training": {"batch_tokens": len(records)},
-    }  # fmt: skip
+        "task": "ranking",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": NETWORK,
+        "objective": objective,
+        "training": {"batch_tokens": len(records)},
+    }
     loaded = load_recipe(recipe)
     data = read_data(loaded.recipe, loaded.folder, print, {"train": records})
     tokenizer, network = tokenizer_and_network(loaded, data.train, print)
@@ -102,9 +106,12 @@ def test_folders_of_a_cross_encoder_go_both_ways(folder: Path, tmp_path: Path) -
     np.testing.assert_allclose(similarities(model, pairs), numbers, atol=1e-5)
     assert model.load_report is not None and not model.load_report.unread
     recipe = {
-        "task": "ranking", "data": {"train": {"memory": "train"}}, "init": str(folder), "network": NETWORK,
+        "task": "ranking",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": NETWORK,
         "training": {"steps": 3, "batch_tokens": 6, "learning_rate": 1e-2, "warmup": 0, "precision": "float32"},
-    }  # fmt: skip
+    }
     trained = atento.load(atento.train(recipe, data={"train": RECORDS}, out=tmp_path / "run", threads=1).folder)
     ours = similarities(trained, pairs)
     assert np.abs(ours - numbers).max() > 1e-3

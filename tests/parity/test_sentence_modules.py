@@ -48,10 +48,12 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     write_released("bert", path / "bert")
     torch.manual_seed(3)
     parts = [
-        modules.Transformer(str(path / "bert"), max_seq_length=40), modules.Pooling(16, pooling_mode="mean"),
-        modules.Dense(16, 12), modules.Dense(12, 7, bias=False, activation_function=torch.nn.Identity()),
+        modules.Transformer(str(path / "bert"), max_seq_length=40),
+        modules.Pooling(16, pooling_mode="mean"),
+        modules.Dense(16, 12),
+        modules.Dense(12, 7, bias=False, activation_function=torch.nn.Identity()),
         modules.Normalize(),
-    ]  # fmt: skip
+    ]
     model = library.SentenceTransformer(modules=parts, device="cpu")
     model.save(str(path / "sentences"))
     return model, path / "sentences"
@@ -329,7 +331,8 @@ def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: P
 
 _POOLING, _DENSE = "1_Pooling/config.json", "2_Dense/config.json"
 CHANGED: dict[tuple[str, str], tuple[Any, ...]] = {  # file and key -> values that a file may have in place of its own
-    ("sentence_bert_config.json", "max_seq_length"): (5, None), ("sentence_bert_config.json", "do_lower_case"): (True,),
+    ("sentence_bert_config.json", "max_seq_length"): (5, None),
+    ("sentence_bert_config.json", "do_lower_case"): (True,),
     ("sentence_bert_config.json", "unpad_inputs"): (False,),
     ("sentence_bert_config.json", "transformer_task"): ("fill-mask",),
     ("sentence_bert_config.json", "module_output_name"): ("other",),
@@ -338,14 +341,20 @@ CHANGED: dict[tuple[str, str], tuple[Any, ...]] = {  # file and key -> values th
     ("config_sentence_transformers.json", "default_prompt_name"): ("query",),
     ("config_sentence_transformers.json", "similarity_fn_name"): ("dot",),
     ("config_sentence_transformers.json", "__version__"): ({"sentence_transformers": "2.0.0"},),
-    (_POOLING, "pooling_mode"): ("cls", "max", "lasttoken", ["mean"]), (_POOLING, "include_prompt"): (False,),
+    (_POOLING, "pooling_mode"): ("cls", "max", "lasttoken", ["mean"]),
+    (_POOLING, "include_prompt"): (False,),
     (_POOLING, "embedding_dimension"): (16,),
     (_DENSE, "activation_function"): ("torch.nn.modules.activation.ReLU", "torch.nn.modules.linear.Identity"),
-    (_DENSE, "use_residual"): (True,), (_DENSE, "module_input_name"): ("token_embeddings",),
-    (_DENSE, "in_features"): (15,), (_DENSE, "out_features"): (11,), (_DENSE, "bias"): (False,),
-    ("tokenizer_config.json", "do_lower_case"): (False,), ("tokenizer_config.json", "model_max_length"): (5,),
-    ("tokenizer_config.json", "truncation_side"): ("left",), ("tokenizer_config.json", "padding_side"): ("left",),
-}  # fmt: skip
+    (_DENSE, "use_residual"): (True,),
+    (_DENSE, "module_input_name"): ("token_embeddings",),
+    (_DENSE, "in_features"): (15,),
+    (_DENSE, "out_features"): (11,),
+    (_DENSE, "bias"): (False,),
+    ("tokenizer_config.json", "do_lower_case"): (False,),
+    ("tokenizer_config.json", "model_max_length"): (5,),
+    ("tokenizer_config.json", "truncation_side"): ("left",),
+    ("tokenizer_config.json", "padding_side"): ("left",),
+}
 OTHER_BY_DESIGN = {
     "padding_side": "theirs gives a padded row of BERT other positions; here no vector depends on its company",
     "in_features": "theirs is refused; here the sizes are those of the weights",

@@ -78,9 +78,13 @@ def tiny_bert(folder: Path) -> Path:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *whole, *pieces, *(f"##{piece}" for piece in pieces)]
     tokenizer = transformers.BertTokenizerFast(vocab={one: n for n, one in enumerate(vocabulary)}, strip_accents=False)
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary), max_position_embeddings=64, initializer_range=0.15,
-        id2label=dict(enumerate(LABELS)), **SMALL, **PLAIN,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        max_position_embeddings=64,
+        initializer_range=0.15,
+        id2label=dict(enumerate(LABELS)),
+        **SMALL,
+        **PLAIN,
+    )
     torch.manual_seed(5)
     transformers.BertForTokenClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -111,10 +115,17 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
         "data": {"train": source, "valid": source},
         "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
         "training": {
-            "steps": 30, "batch_tokens": 40, "learning_rate": 3e-3, "warmup": 4, "schedule": "linear",
-            "weight_decay": 0.1, "precision": "float32", "log_every": 1, "validate_every": 30,
+            "steps": 30,
+            "batch_tokens": 40,
+            "learning_rate": 3e-3,
+            "warmup": 4,
+            "schedule": "linear",
+            "weight_decay": 0.1,
+            "precision": "float32",
+            "log_every": 1,
+            "validate_every": 30,
         },
-    }  # fmt: skip
+    }
     run = train(recipe, out="run", threads=1)
     model = atento.load(run.folder)
     assert model.tokenizer is not None and [head.kind for head in model.network.config.heads] == ["tagging"]

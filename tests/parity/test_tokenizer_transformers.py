@@ -61,9 +61,16 @@ def test_wordpiece_is_berts_on_a_shared_vocabulary() -> None:
     ours = train_tokenizer(TokenizerConfig(kind="wordpiece", vocab_size=300), lines() + ["日本語 Привет 😀"] * 3)
     vocabulary = {token: i for i, token in enumerate(ours.tokens(range(ours.vocab_size)))}
     bert = transformers.BertTokenizerFast(
-        vocab=vocabulary, do_lower_case=False, strip_accents=False, unk_token="<unk>", pad_token="<pad>",
-        cls_token="<s>", sep_token="</s>", mask_token="<mask>", split_special_tokens=True,
-    )  # fmt: skip
+        vocab=vocabulary,
+        do_lower_case=False,
+        strip_accents=False,
+        unk_token="<unk>",
+        pad_token="<pad>",
+        cls_token="<s>",
+        sep_token="</s>",
+        mask_token="<mask>",
+        split_special_tokens=True,
+    )
     kinds, every = ("Cf", "Cn", "Co"), map(ours.normalize, lines() + strings())
     texts = ["".join(char for char in text if unicodedata.category(char) not in kinds) for text in every]
     assert bert(texts, add_special_tokens=False)["input_ids"] == ours.encode_batch(texts)

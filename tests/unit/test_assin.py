@@ -65,7 +65,9 @@ def test_encodings_that_the_file_declares_and_elements_in_texts(tmp_path: Path) 
 def test_a_bad_pair_is_one_sentence_with_its_line_or_left_out(tmp_path: Path) -> None:
     cases = (
         (
-            ' entailment="None"', "", CLASSES,
+            ' entailment="None"',
+            "",
+            CLASSES,
             "a.xml:7: the pair has no 'entailment'; it has 'id', 'similarity', 't', 'h'",
         ),
         ("<h>não</h>", "", CLASSES, "a.xml:7: the pair has no 'h'; it has 'entailment', 'id', 'similarity', 't'"),
@@ -78,7 +80,7 @@ def test_a_bad_pair_is_one_sentence_with_its_line_or_left_out(tmp_path: Path) ->
         ),
         ('similarity="1"', 'similarity="NaN"', SCORES, "a.xml:7: `score` must hold a finite number: got nan"),
         ('similarity="1"', 'similarity=""', SCORES, "a.xml:7: `score` must hold a number: got ''"),
-    )  # fmt: skip
+    )
     for old, new, fields, says in cases:
         content = TWO.replace(old, new)
         assert refused(tmp_path, content, fields) == says

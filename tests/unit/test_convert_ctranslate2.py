@@ -34,11 +34,17 @@ HELD: dict[str, NetworkConfig] = {
         )
     },
     "own, pre-norm, gelu, learned positions, untied": changed(
-        OWN, norm="pre", feed_forward={"activation": "gelu"}, positions=PositionConfig("learned"),
-        output={"tied": False, "bias": True}, n_decoder_layers=1,
+        OWN,
+        norm="pre",
+        feed_forward={"activation": "gelu"},
+        positions=PositionConfig("learned"),
+        output={"tied": False, "bias": True},
+        n_decoder_layers=1,
     ),
     "own, two tables, gated positions, shared heads, a norm of the input": changed(
-        OWN, embedding={"shared": False, "norm": True}, attention={"n_kv_heads": 2},
+        OWN,
+        embedding={"shared": False, "norm": True},
+        attention={"n_kv_heads": 2},
         positions=(PositionConfig("sinusoidal", gate=True), PositionConfig("learned")),
     ),
     "own, rotary, shared layers": changed(OWN, positions=PositionConfig("rotary"), shared_layers=True),
@@ -50,10 +56,13 @@ HELD: dict[str, NetworkConfig] = {
     "decoder, Llama 3": changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16))),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, rotary, norms without bias": changed(
-        tiny_config("bert-base"), positions=PositionConfig("rotary"), norm_bias=False, norm="pre",
+        tiny_config("bert-base"),
+        positions=PositionConfig("rotary"),
+        norm_bias=False,
+        norm="pre",
         attention={"norm": True, "n_kv_heads": 2},
     ),
-}  # fmt: skip
+}
 NOT_HELD: dict[str, tuple[NetworkConfig, str]] = {
     "LSTM": (NetworkConfig("recurrent-seq2seq", vocab_size=20), "networks of architecture recurrent-seq2seq"),
     "ALiBi": (changed(OWN, positions=PositionConfig("alibi")), "ALiBi positions in an encoder"),

@@ -51,7 +51,7 @@ HELD: dict[str, NetworkConfig] = {
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),
     "encoder, looks two ahead": changed(BERT, mask=MaskConfig("lookahead", ahead=2)),
-}  # fmt: skip
+}
 HEADS: dict[str, tuple[HeadConfig, ...]] = {
     "fill": (HeadConfig("masked-language-model"),),
     "classify": (HeadConfig("classification", LABELS),),
@@ -154,9 +154,11 @@ def test_a_matrix_that_is_two_tables_transposed_is_computed_once(tmp_path: Path)
     make, tensor, types = onnx.helper, onnx.numpy_helper.from_array, onnx.TensorProto
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
     nodes = [
-        make.make_node("Gather", ["a", "ids"], ["x"]), make.make_node("Gather", ["b", "ids"], ["y"]),
-        make.make_node("Add", ["x", "y"], ["sum"]), make.make_node("MatMul", ["sum", "matrix"], ["out"]),
-    ]  # fmt: skip
+        make.make_node("Gather", ["a", "ids"], ["x"]),
+        make.make_node("Gather", ["b", "ids"], ["y"]),
+        make.make_node("Add", ["x", "y"], ["sum"]),
+        make.make_node("MatMul", ["sum", "matrix"], ["out"]),
+    ]
     ids = make.make_tensor_value_info("ids", types.INT64, [1])
     out = make.make_tensor_value_info("out", types.FLOAT, [1, 3])
     tensors = [tensor(table, "a"), tensor(table, "b"), tensor(np.ascontiguousarray(table.T), "matrix")]

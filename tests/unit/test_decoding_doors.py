@@ -35,24 +35,48 @@ TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
 MBR = {"mbr": "chrf", "candidates": 8}
 TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options beside it
-    ("beam", 8, {"n_best": 2}), ("n_best", 3, {}), ("length_penalty", 0.0, {}),
-    ("stopping", "shrinking", {"n_best": 4}), ("until", "sure", {"n_best": 4}),
-    ("groups", 2, {"diversity": 2.0, "n_best": 4}), ("diversity", 2.0, {"groups": 2, "n_best": 4}),
+    ("beam", 8, {"n_best": 2}),
+    ("n_best", 3, {}),
+    ("length_penalty", 0.0, {}),
+    ("stopping", "shrinking", {"n_best": 4}),
+    ("until", "sure", {"n_best": 4}),
+    ("groups", 2, {"diversity": 2.0, "n_best": 4}),
+    ("diversity", 2.0, {"groups": 2, "n_best": 4}),
     ("exact", True, {"length_penalty": 0.5, "max_new_tokens": 3, "exact_limit": 5000, "beam": 1}),
-    ("exact_limit", 1, {"exact": True, "length_penalty": 0.5, "max_new_tokens": 3, "beam": 1}), ("sample", True, {}),
-    ("temperature", 3.0, {"sample": True}), ("top_k", 2, {"sample": True}), ("top_p", 0.3, {"sample": True}),
-    ("min_p", 0.9, {"sample": True}), ("typical_p", 0.2, {"sample": True}), ("mbr", "chrf", {"candidates": 8}),
-    ("candidates", 5, {"mbr": "chrf"}), ("candidates_from", "beam", MBR), ("evidence", 5, MBR),
-    ("evidence_weights", "model", MBR), ("self_comparison", False, MBR), ("mbr_method", "aggregated", MBR),
+    ("exact_limit", 1, {"exact": True, "length_penalty": 0.5, "max_new_tokens": 3, "beam": 1}),
+    ("sample", True, {}),
+    ("temperature", 3.0, {"sample": True}),
+    ("top_k", 2, {"sample": True}),
+    ("top_p", 0.3, {"sample": True}),
+    ("min_p", 0.9, {"sample": True}),
+    ("typical_p", 0.2, {"sample": True}),
+    ("mbr", "chrf", {"candidates": 8}),
+    ("candidates", 5, {"mbr": "chrf"}),
+    ("candidates_from", "beam", MBR),
+    ("evidence", 5, MBR),
+    ("evidence_weights", "model", MBR),
+    ("self_comparison", False, MBR),
+    ("mbr_method", "aggregated", MBR),
     ("mbr_keep", 1, {"mbr": "chrf", "candidates": 32, "mbr_method": "coarse", "n_best": 5}),
     ("mbr_confidence", 0.5, {"mbr": "chrf", "candidates": 48, "mbr_method": "pruned", "mbr_keep": 1, "n_best": 24}),
-    ("repetition_penalty", 5.0, {}), ("no_repeat_ngrams", 1, {}), ("presence_penalty", 2.0, {}),
-    ("frequency_penalty", 2.0, {}), ("count_prompt", True, {"no_repeat_ngrams": 1}), ("banned_words", [".", "dd"], {}),
-    ("banned_tokens", ["b", "</s>"], {"n_best": 4}), ("required_words", ["e", "ac"], {}), ("prefix", "ec", {}),
-    ("forced_bos", "d", {}), ("forced_eos", True, {"max_new_tokens": 3, "n_best": 4}), ("min_new_tokens", 5, {}),
-    ("max_new_tokens", 2, {}), ("ignore_eos", True, {}), ("stop", ["."], {}), ("stop_tokens", ["a", "."], {}),
+    ("repetition_penalty", 5.0, {}),
+    ("no_repeat_ngrams", 1, {}),
+    ("presence_penalty", 2.0, {}),
+    ("frequency_penalty", 2.0, {}),
+    ("count_prompt", True, {"no_repeat_ngrams": 1}),
+    ("banned_words", [".", "dd"], {}),
+    ("banned_tokens", ["b", "</s>"], {"n_best": 4}),
+    ("required_words", ["e", "ac"], {}),
+    ("prefix", "ec", {}),
+    ("forced_bos", "d", {}),
+    ("forced_eos", True, {"max_new_tokens": 3, "n_best": 4}),
+    ("min_new_tokens", 5, {}),
+    ("max_new_tokens", 2, {}),
+    ("ignore_eos", True, {}),
+    ("stop", ["."], {}),
+    ("stop_tokens", ["a", "."], {}),
     ("seed", 9, {"sample": True}),
-]  # fmt: skip
+]
 ALIKE = {  # they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
     "batch_tokens",
     "draft",
@@ -71,9 +95,14 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A network with random weights, large enough that its distributions are peaked, as a model folder."""
     torch.manual_seed(5)
     config = NetworkConfig(
-        d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0, vocab_size=tokenizer.vocab_size,
+        d_model=16,
+        d_ff=24,
+        n_heads=2,
+        n_layers=1,
+        dropout=0.0,
+        vocab_size=tokenizer.vocab_size,
         ids=SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id),
-    )  # fmt: skip
+    )
     network = build_network(config).eval()
     with torch.no_grad():
         for weight in network.parameters():
@@ -316,10 +345,12 @@ def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> N
 
 def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_training(tmp_path: Path) -> None:
     recipe: dict[str, Any] = {
-        "task": "translation", "tokenizer": {"kind": "character"},
-        "network": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1}, "training": {"steps": 1},
+        "task": "translation",
+        "tokenizer": {"kind": "character"},
+        "network": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+        "training": {"steps": 1},
         "decoding": {"banned_words": ["Ω"]},
-    }  # fmt: skip
+    }
     pairs = {"train": [("a cat", "um gato"), ("a dog", "um cão")] * 4}
     with pytest.raises(UsageError, match="`banned_words`: the model's vocabulary cannot write 'Ω'"):
         train(recipe, data=pairs, out=tmp_path / "run", device="cpu")

@@ -104,9 +104,15 @@ def test_error_20_a_second_round_mends_places_that_were_filled_without_each_othe
 def test_g2_an_encoder_with_its_vocabulary_head_fills_a_text() -> None:
     """Padding is the model's affair; a row is filled alike alone and in a batch."""
     config = NetworkConfig(
-        architecture="encoder", vocab_size=V, d_model=16, d_ff=24, n_heads=2, n_layers=2, dropout=0.0,
+        architecture="encoder",
+        vocab_size=V,
+        d_model=16,
+        d_ff=24,
+        n_heads=2,
+        n_layers=2,
+        dropout=0.0,
         heads=(HeadConfig("masked-language-model"),),
-    )  # fmt: skip
+    )
     network = Encoder(config).double().eval()
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():

@@ -24,13 +24,28 @@ from atento_cli.decoding_options import _chosen
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
 OTHER: dict[str, Any] = {  # another value than the default, for each option
-    "beam": 7, "length_penalty": 0.3, "stopping": "shrinking", "sample": True, "temperature": 0.7, "top_k": 9,
-    "top_p": 0.8, "min_p": 0.2, "typical_p": 0.6, "mbr": "f1", "candidates": 11, "candidates_from": "beam",
-}  # fmt: skip
+    "beam": 7,
+    "length_penalty": 0.3,
+    "stopping": "shrinking",
+    "sample": True,
+    "temperature": 0.7,
+    "top_k": 9,
+    "top_p": 0.8,
+    "min_p": 0.2,
+    "typical_p": 0.6,
+    "mbr": "f1",
+    "candidates": 11,
+    "candidates_from": "beam",
+}
 STRATEGIES: list[dict[str, Any]] = [
-    {"beam": 1}, {"beam": 5}, {"sample": True}, {"temperature": 0.0}, {"mbr": "chrf"},
-    {"mbr": "chrf", "candidates_from": "beam"}, {"mbr": "chrf", "candidates_from": "both"},
-]  # fmt: skip
+    {"beam": 1},
+    {"beam": 5},
+    {"sample": True},
+    {"temperature": 0.0},
+    {"mbr": "chrf"},
+    {"mbr": "chrf", "candidates_from": "beam"},
+    {"mbr": "chrf", "candidates_from": "both"},
+]
 
 
 @pytest.fixture(scope="module")

@@ -33,10 +33,16 @@ def planned(task: str, objective: str, columns: dict[str, list[Any]], max_len: i
     recipe = load_recipe({"task": task, "data": {"train": {"memory": "train"}}}, overrides).recipe
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=50), [" ".join(WORDS)] * 3)
     network = NetworkConfig(
-        "encoder", vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, n_layers=1,
-        heads=(HeadConfig("answer"),) if task == "question-answering" else (), positions=PositionConfig("none"),
+        "encoder",
+        vocab_size=tokenizer.vocab_size,
+        d_model=16,
+        d_ff=32,
+        n_heads=2,
+        n_layers=1,
+        heads=(HeadConfig("answer"),) if task == "question-answering" else (),
+        positions=PositionConfig("none"),
         embedding=InputConfig(segments=2),
-    )  # fmt: skip
+    )
     preparation = Preparation(recipe, network, tokenizer, Split(columns, ""), "bos-eos", held_out=held_out)
     batches = batches_for(preparation, (ObjectiveConfig(objective),))  # type: ignore[arg-type]
     assert isinstance(batches, PlannedBatches)

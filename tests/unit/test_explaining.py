@@ -80,16 +80,25 @@ def predicted(model: Model, given: Any, target: str | None = None) -> float:
 
 BEGUN = " ".join(PAIRS[0].target.split()[:2])  # each token of a target is explained by itself
 CASES: list[tuple[str, str, Any, str | None]] = [
-    ("bert-base", "classification", TEXT, None), ("bert-base", "multi-label", TEXT, None),
-    ("bert-base", "classification", (TEXT, OTHER), None), ("modernbert-base", "classification", TEXT, None),
-    ("bert-base", "masked-language-modeling", MASKED, None), ("roberta-base", "masked-language-modeling", MASKED, None),
-    ("bart-base", "classification", TEXT, None), ("t5-small", "classification", TEXT, None),
-    ("gpt2", "classification", TEXT, None), ("llama3-8b", "regression", (TEXT, OTHER), None),
-    ("roberta-base", "embedding", (TEXT, OTHER), None), ("transformer-base", "translation", TEXT, BEGUN),
-    ("t5-small", "translation", TEXT, PAIRS[0].target), ("gpt2", "language-modeling", TEXT, OTHER),
-    ("llama3-8b", "language-modeling", TEXT, OTHER), ("recurrent-seq2seq", "translation", TEXT, BEGUN),
-    ("recurrent-lm", "language-modeling", TEXT, OTHER), ("recurrent-lm", "classification", TEXT, None),
-]  # fmt: skip
+    ("bert-base", "classification", TEXT, None),
+    ("bert-base", "multi-label", TEXT, None),
+    ("bert-base", "classification", (TEXT, OTHER), None),
+    ("modernbert-base", "classification", TEXT, None),
+    ("bert-base", "masked-language-modeling", MASKED, None),
+    ("roberta-base", "masked-language-modeling", MASKED, None),
+    ("bart-base", "classification", TEXT, None),
+    ("t5-small", "classification", TEXT, None),
+    ("gpt2", "classification", TEXT, None),
+    ("llama3-8b", "regression", (TEXT, OTHER), None),
+    ("roberta-base", "embedding", (TEXT, OTHER), None),
+    ("transformer-base", "translation", TEXT, BEGUN),
+    ("t5-small", "translation", TEXT, PAIRS[0].target),
+    ("gpt2", "language-modeling", TEXT, OTHER),
+    ("llama3-8b", "language-modeling", TEXT, OTHER),
+    ("recurrent-seq2seq", "translation", TEXT, BEGUN),
+    ("recurrent-lm", "language-modeling", TEXT, OTHER),
+    ("recurrent-lm", "classification", TEXT, None),
+]
 
 
 # Slow: T5's translator, whose parts its classifier has and whose task the translators above and below have.

@@ -21,19 +21,24 @@ QUIET = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropou
 HEADS = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
 _RECURRENT = NetworkConfig(architecture="recurrent-seq2seq", n_layers=1)
 FAMILIES: dict[str, NetworkConfig] = {
-    "transformer": presets.transformer_tiny(), "bert": presets.bert_base(heads=HEADS),
+    "transformer": presets.transformer_tiny(),
+    "bert": presets.bert_base(heads=HEADS),
     "roberta": presets.roberta_base(heads=HEADS[:1], pooler=False),
-    "deberta": presets.deberta_v2_xlarge(heads=HEADS[:1]), "gpt1": presets.gpt1(), "gpt2": presets.gpt2(),
+    "deberta": presets.deberta_v2_xlarge(heads=HEADS[:1]),
+    "gpt1": presets.gpt1(),
+    "gpt2": presets.gpt2(),
     "llama": presets.llama3_8b(attention={"n_kv_heads": 1}),
     "prefix LM with ALiBi": presets.gpt2(positions=PositionConfig("alibi"), family=""),
-    "t5": presets.t5_small(attention={"d_head": 6}), "t5 1.1": presets.t5_11_small(attention={"d_head": 6}),
-    "bart": presets.bart_base(), "marian": presets.marian(),
+    "t5": presets.t5_small(attention={"d_head": 6}),
+    "t5 1.1": presets.t5_11_small(attention={"d_head": 6}),
+    "bart": presets.bart_base(),
+    "marian": presets.marian(),
     "lstm": replace(_RECURRENT, recurrent=RecurrentConfig(attention="none")),
     "lstm, additive": replace(_RECURRENT, recurrent=RecurrentConfig(attention="additive")),
     "gru, bilinear": replace(_RECURRENT, recurrent=RecurrentConfig(cell="gru", attention="bilinear")),
     "lstm LM": NetworkConfig(architecture="recurrent-lm", n_layers=1, recurrent=RecurrentConfig()),
     "elmo": NetworkConfig(architecture="elmo", elmo=ELMoConfig(characters=None, d_cell=24)),
-}  # fmt: skip
+}
 
 
 def make(name: str, width: int, vocab_size: int = 17) -> Any:

@@ -29,10 +29,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "DeBERTa": {"architecture": "encoder", "positions": PositionConfig("disentangled", max_distance=16, n_buckets=8)},
     "ALiBi in a window": {
-        "architecture": "encoder", "positions": PositionConfig("alibi"), "mask": MaskConfig("window", left=2, right=1),
+        "architecture": "encoder",
+        "positions": PositionConfig("alibi"),
+        "mask": MaskConfig("window", left=2, right=1),
     },
     "shared layers": {"architecture": "encoder", "shared_layers": True},
-}  # fmt: skip
+}
 
 
 def made(**parts: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:

@@ -29,9 +29,15 @@ from atento.training.losses import Call, losses
 from atento.training.step import Updater
 
 CONFIG = NetworkConfig(
-    architecture="elmo", vocab_size=30, d_model=8, n_heads=1, n_layers=1, dropout=0.0,
-    elmo=ELMoConfig(characters=None, d_cell=12), output=OutputConfig(adaptive=(5, 14)),
-)  # fmt: skip
+    architecture="elmo",
+    vocab_size=30,
+    d_model=8,
+    n_heads=1,
+    n_layers=1,
+    dropout=0.0,
+    elmo=ELMoConfig(characters=None, d_cell=12),
+    output=OutputConfig(adaptive=(5, 14)),
+)
 
 
 def test_the_adaptive_softmax_is_that_of_torch() -> None:

@@ -27,11 +27,18 @@ def encoder() -> Encoder:
     torch.manual_seed(1)
     network = build_network(
         NetworkConfig(
-            "encoder", vocab_size=23, d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.0, pooler=True,
+            "encoder",
+            vocab_size=23,
+            d_model=16,
+            d_ff=32,
+            n_heads=2,
+            n_layers=2,
+            dropout=0.0,
+            pooler=True,
             embedding=InputConfig(segments=2),
             heads=(HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0)),
         )
-    )  # fmt: skip
+    )
     assert isinstance(network, Encoder)
     return network
 

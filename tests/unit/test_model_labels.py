@@ -98,9 +98,23 @@ TREE = """# text = Disse-lhe do livro, lho deu.
 def test_a_contraction_has_two_tags_and_a_mark_inside_a_word_is_a_mark() -> None:
     (sentence,) = parts_of_speech(TREE.splitlines())
     assert [f"{word}/{tag}" for word, tag in zip(*sentence)] == [
-        "Disse/VERB", "-/PUNCT", "lhe/PRON", "do/ADP+DET", "livro/NOUN", ",/PUNCT", "lho/PRON", "deu/VERB", "./PUNCT",
-        "./PUNCT", "./PUNCT", "2/NUM", ",/PUNCT", "5/NUM", "R/SYM", "$/SYM",
-    ]  # fmt: skip
+        "Disse/VERB",
+        "-/PUNCT",
+        "lhe/PRON",
+        "do/ADP+DET",
+        "livro/NOUN",
+        ",/PUNCT",
+        "lho/PRON",
+        "deu/VERB",
+        "./PUNCT",
+        "./PUNCT",
+        "./PUNCT",
+        "2/NUM",
+        ",/PUNCT",
+        "5/NUM",
+        "R/SYM",
+        "$/SYM",
+    ]
 
 
 # Stories ----------------------------------------------------------------------------------------------------------
@@ -188,11 +202,14 @@ def test_portuguese_of_pairs_comes_once_and_without_what_is_held_out(tmp_path: P
 def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conll = "".join(f"Ana B-PESSOA\nlê O\nlivro{n} O\n\n" for n in range(5))
     texts = {
-        "lener_br/train.conll": conll, "lener_br/dev.conll": "Rui B-PESSOA\nlê O\n",
-        "wikiann_pt/train.tsv": "pt:Évora\tB-LOC\n", "wikiann_pt/dev.tsv": "pt:Faro\tB-LOC\n",
+        "lener_br/train.conll": conll,
+        "lener_br/dev.conll": "Rui B-PESSOA\nlê O\n",
+        "wikiann_pt/train.tsv": "pt:Évora\tB-LOC\n",
+        "wikiann_pt/dev.tsv": "pt:Faro\tB-LOC\n",
         "machado_de_assis/stories.txt": "\n".join([*BOOK, *FIRST, *SECOND]),
-        "machado_de_assis/novels.txt": line("Bento"), "machado_de_assis/plays.txt": "CENA I\nOlá.",
-    }  # fmt: skip
+        "machado_de_assis/novels.txt": line("Bento"),
+        "machado_de_assis/plays.txt": "CENA I\nOlá.",
+    }
     texts |= {f"ud_bosque/pt_bosque-ud-{part}.conllu": TREE for part in ("train", "dev", "test")}
     texts["ud_gsd/train.conllu"] = TREE.replace("livro", "caderno")
     for name, text in texts.items():

@@ -146,10 +146,12 @@ def test_training_files_are_cleaned_by_kind(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("models.prepare.WORLD", 20)
     rows = [
         ("Who reads the old book?", "Quem lê o livro velho?", "tatoeba"),
-        ("Open the file first.", "Primeiro abra o arquivo.", "catalogue:a"), ("Open", "Abrir", "catalogue:a"),
-        ("Read the %s page.", "Leia a página.", "manual:b"), ("Read this page.", "Leia esta página.", "manual:b"),
+        ("Open the file first.", "Primeiro abra o arquivo.", "catalogue:a"),
+        ("Open", "Abrir", "catalogue:a"),
+        ("Read the %s page.", "Leia a página.", "manual:b"),
+        ("Read this page.", "Leia esta página.", "manual:b"),
         ("house", "casa", "words:c"),
-    ]  # fmt: skip
+    ]
     (tmp_path / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), "utf-8")
     (tmp_path / "spanish.tsv").write_text("We know it all.\tSabemos tudo isso.\tapertium:tatoeba-es\n", "utf-8")
     prepare(tmp_path)

@@ -186,9 +186,11 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
     own: dict[str, list[object]] = {
         "network.preset": [{"encoder": "bert-tiny", "decoder": "gpt1"}[architecture]],
         "network.heads": [
-            [{"kind": "classification", "hidden": True}], [{"kind": "next-sentence"}], [{"kind": "tagging"}],
+            [{"kind": "classification", "hidden": True}],
+            [{"kind": "next-sentence"}],
+            [{"kind": "tagging"}],
         ],
-    }  # fmt: skip
+    }
     tried = refused = 0
     for value in own.get(key) or values_of(type_at(key, "key")):
         try:

@@ -18,9 +18,11 @@ from atento.networks.vocabulary import VocabularyHead, cross_entropy, plain_cros
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
 HEADS = (
-    HeadConfig("classification", ("a", "b", "c"), dropout=0.0), HeadConfig("regression", dropout=0.0),
-    HeadConfig("tagging", ("x", "y"), dropout=0.0), HeadConfig("answer", dropout=0.0),
-)  # fmt: skip
+    HeadConfig("classification", ("a", "b", "c"), dropout=0.0),
+    HeadConfig("regression", dropout=0.0),
+    HeadConfig("tagging", ("x", "y"), dropout=0.0),
+    HeadConfig("answer", dropout=0.0),
+)
 IDS = torch.tensor([[4, 9, 7, 10, 5], [6, 8, 11, 0, 0]])
 REAL = IDS != 0
 ARCHITECTURES = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")

@@ -27,10 +27,12 @@ DENSE = {
     "blocks": SparseConfig(blocks=4, block_size=2),
 }
 SPARSE = {
-    "top-k": SparseConfig(top_k=2), "alpha": SparseConfig(alpha=1.7),
-    "learned alpha": SparseConfig(alpha=1.5, learn_alpha=True), "span": SparseConfig(span=4, ramp=1),
+    "top-k": SparseConfig(top_k=2),
+    "alpha": SparseConfig(alpha=1.7),
+    "learned alpha": SparseConfig(alpha=1.5, learn_alpha=True),
+    "span": SparseConfig(span=4, ramp=1),
     "all three": SparseConfig(top_k=3, alpha=1.5, learn_alpha=True, span=6, ramp=2, layers=(1,)),
-}  # fmt: skip
+}
 
 
 def make(sparse: SparseConfig | None, **changes: Any) -> EncoderDecoder:

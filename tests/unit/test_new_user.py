@@ -37,10 +37,12 @@ from atento_cli.output_paths import output_file
 from atento_cli.search.run_search import search
 
 RECIPE: dict[str, Any] = {
-    "task": "translation", "tokenizer": {"kind": "bpe", "vocab_size": 340},
+    "task": "translation",
+    "tokenizer": {"kind": "bpe", "vocab_size": 340},
     "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "norm": "pre"},
-    "training": {"steps": 2, "batch_tokens": 200, "precision": "float32"}, "decoding": {"beam": 1, "max_new_tokens": 4},
-}  # fmt: skip
+    "training": {"steps": 2, "batch_tokens": 200, "precision": "float32"},
+    "decoding": {"beam": 1, "max_new_tokens": 4},
+}
 
 
 @pytest.mark.parametrize("theirs", foreign.KEYS)
@@ -266,9 +268,11 @@ def test_python_m_atento() -> None:
 # Training data that do not fit ---------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {
-    "data": {}, "tokenizer": {"kind": "word"}, "network": {"d_model": 16, "d_ff": 16, "n_heads": 1, "n_layers": 1},
+    "data": {},
+    "tokenizer": {"kind": "word"},
+    "network": {"d_model": 16, "d_ff": 16, "n_heads": 1, "n_layers": 1},
     "training": {"steps": 3, "batch_tokens": 16, "learning_rate": 1e-2, "precision": "float32", "baseline": False},
-}  # fmt: skip
+}
 FILMS = [f"a {word} film {number}" for number in range(8) for word in ("good", "bad")]
 
 
@@ -284,9 +288,12 @@ def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
     """The head gives numbers in units of the training data, of any size."""
     numbers = [factor * (1 + ("good" in text)) for text in FILMS]
     run = train(
-        SMALL | {"task": "regression"}, {"training.steps": 60}, data={"train": {"text": FILMS, "score": numbers}},
-        out=tmp_path / "run", threads=1,
-    )  # fmt: skip
+        SMALL | {"task": "regression"},
+        {"training.steps": 60},
+        data={"train": {"text": FILMS, "score": numbers}},
+        out=tmp_path / "run",
+        threads=1,
+    )
     model = load(run.folder)
     (head,) = model.network.config.heads
     assert (head.center, head.spread) == pytest.approx((1.5 * factor, abs(factor) / 2))
@@ -338,9 +345,11 @@ def test_a_value_of_a_search_that_the_recipe_refuses_is_named(tmp_path: Path) ->
     recipe = RECIPE | {"data": {"train": {"world": "train"}, "valid": {"world": "valid"}}}
     with pytest.raises(RecipeError, match=r"space.yaml:2:23: the recipe refuses network.d_model 50: .*must divide"):
         search(
-            recipe | {"network": RECIPE["network"] | {"n_heads": 4}}, space=tmp_path / "space.yaml", strategy="grid",
+            recipe | {"network": RECIPE["network"] | {"n_heads": 4}},
+            space=tmp_path / "space.yaml",
+            strategy="grid",
             out=tmp_path / "s",
-        )  # fmt: skip
+        )
 
 
 def test_messages_about_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

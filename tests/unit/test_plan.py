@@ -71,9 +71,11 @@ def test_an_estimate_from_50_steps(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "text.txt").write_text("o gato dorme\na uva caiu\n", encoding="utf-8")
     network = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "max_len": 16}
     recipe = {
-        "task": "language-modeling", "data": {"train": {"file": str(tmp_path / "text.txt")}},
-        "tokenizer": {"kind": "character"}, "network": network,
-    }  # fmt: skip
+        "task": "language-modeling",
+        "data": {"train": {"file": str(tmp_path / "text.txt")}},
+        "tokenizer": {"kind": "character"},
+        "network": network,
+    }
     train(recipe, {"training.steps": steps}, out=tmp_path / "run")
     estimates = [line for line in capsys.readouterr().err.splitlines() if "estimate: " in line]
     assert len(estimates) == lines and all("MiB of memory" in line for line in estimates)

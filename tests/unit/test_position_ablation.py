@@ -47,9 +47,12 @@ def test_b7_a_network_of_one_scheme_is_one_of_none(architecture, kind):
 def test_b7_each_of_a_sum_by_itself():
     """Two of one kind, one in a single layer, one added in a layer: the others stay as they are."""
     schemes = (
-        PositionConfig("sinusoidal"), PositionConfig("shaw", max_distance=2, layers=(1,)), PositionConfig("t5"),
-        PositionConfig("t5", heads=(0,)), PositionConfig("learned", layers=(0,)),
-    )  # fmt: skip
+        PositionConfig("sinusoidal"),
+        PositionConfig("shaw", max_distance=2, layers=(1,)),
+        PositionConfig("t5"),
+        PositionConfig("t5", heads=(0,)),
+        PositionConfig("learned", layers=(0,)),
+    )
     network = make("decoder", schemes)
     assert scheme_names(network.config) == ["sinusoidal", "shaw", "t5 1", "t5 2", "learned"]
     effects = position_effects(network, lambda: float(logits(network).square().sum()))

@@ -20,9 +20,15 @@ from atento.networks import build_network
 from atento.training.step import Updater
 
 NETWORK = NetworkConfig(
-    vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=3, dropout=0.2, attention=AttentionConfig(dropout=0.2),
+    vocab_size=31,
+    d_model=16,
+    d_ff=32,
+    n_heads=2,
+    n_layers=3,
+    dropout=0.2,
+    attention=AttentionConfig(dropout=0.2),
     positions=PositionConfig("t5"),
-)  # fmt: skip
+)
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, seed=5)
 
 

@@ -20,17 +20,25 @@ from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.training.step import Updater
 
 CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq", vocab_size=13, d_model=6, n_heads=1, n_layers=2, dropout=0.0,
+    architecture="recurrent-seq2seq",
+    vocab_size=13,
+    d_model=6,
+    n_heads=1,
+    n_layers=2,
+    dropout=0.0,
     ids=SpecialIds(pad=0),
-)  # fmt: skip
+)
 LM_CONFIG = changed(CONFIG, architecture="recurrent-lm", output={"tied": False})
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
 REAL = SOURCE > 0
 FORMS = [
-    RecurrentConfig("lstm", attention="none"), RecurrentConfig("gru", attention="none", bidirectional=False),
-    RecurrentConfig("lstm"), RecurrentConfig("gru", values="projected"), RecurrentConfig("gru", attention="bilinear"),
+    RecurrentConfig("lstm", attention="none"),
+    RecurrentConfig("gru", attention="none", bidirectional=False),
+    RecurrentConfig("lstm"),
+    RecurrentConfig("gru", values="projected"),
+    RecurrentConfig("gru", attention="bilinear"),
     RecurrentConfig("lstm", attention="dot", input_feeding=True),
-]  # fmt: skip
+]
 
 
 @torch.no_grad()

@@ -43,18 +43,23 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     pairs = list(dict.fromkeys((pair.source, pair.target) for pair in write("train", 300)))
     count = len(pairs)
     planted = [
-        ("Untranslated sentence.", "Untranslated sentence."), pairs[7],
-        ("A very long sentence that says a great many things and goes on and on for ever.", "Sim."), ("", "nada"),
-        ("42", "42"), ("No", "Não"),
-    ]  # fmt: skip
+        ("Untranslated sentence.", "Untranslated sentence."),
+        pairs[7],
+        ("A very long sentence that says a great many things and goes on and on for ever.", "Sim."),
+        ("", "nada"),
+        ("42", "42"),
+        ("No", "Não"),
+    ]
     (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     (tmp_path / "b.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
     files = [SourceConfig(file=name, source=0, target=1) for name in ("a.tsv", "b.tsv")]
     parts = [read_records(file, SOURCE_AND_TARGET, tmp_path) for file in files]
     assert suspicious(parts) == {
-        "repeated": {"count": 1, "first": ["b.tsv:2"]}, "equal": {"count": 1, "first": ["b.tsv:1"]},
-        "ratio": {"count": 1, "first": ["b.tsv:3"]}, "empty": {"count": 1, "first": []},
-    }  # fmt: skip
+        "repeated": {"count": 1, "first": ["b.tsv:2"]},
+        "equal": {"count": 1, "first": ["b.tsv:1"]},
+        "ratio": {"count": 1, "first": ["b.tsv:3"]},
+        "empty": {"count": 1, "first": []},
+    }
     found = lengths(parts, ("source", "target"))
     every = pairs + [pair for pair in planted if all(pair)]
     assert found["source"]["words"]["total"] == sum(len(source.split()) for source, _ in every)
@@ -77,16 +82,22 @@ def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text("not json\n", encoding="utf-8")
     (tmp_path / "t.en").write_text("cat\n", encoding="utf-8")
     sources = [
-        SourceConfig(file="a.tsv", source="en", target="pt"), SourceConfig(file="b.csv", source=1, target=2),
-        SourceConfig(file="c.jsonl", source="en", target="pt"), SourceConfig(file="d.json", source="x.en", target="pt"),
-        SourceConfig(file="e.jsonl", source="en", target="pt"), SourceConfig(source="t.en", target="t.en"),
+        SourceConfig(file="a.tsv", source="en", target="pt"),
+        SourceConfig(file="b.csv", source=1, target=2),
+        SourceConfig(file="c.jsonl", source="en", target="pt"),
+        SourceConfig(file="d.json", source="x.en", target="pt"),
+        SourceConfig(file="e.jsonl", source="en", target="pt"),
+        SourceConfig(source="t.en", target="t.en"),
         SourceConfig(world="train"),
-    ]  # fmt: skip
+    ]
     found = [(one["columns"], one["used"], one["header"]) for one in columns_seen(sources, tmp_path)]
     assert found == [
-        (["id", "en", "pt"], ["en", "pt"], True), (["1", "cat, black", "gato"], [1, 2], False),
-        (["en", "pt"], ["en", "pt"], True), (["x", "pt"], ["x.en", "pt"], True), ([], ["en", "pt"], True),
-    ]  # fmt: skip
+        (["id", "en", "pt"], ["en", "pt"], True),
+        (["1", "cat, black", "gato"], [1, 2], False),
+        (["en", "pt"], ["en", "pt"], True),
+        (["x", "pt"], ["x.en", "pt"], True),
+        ([], ["en", "pt"], True),
+    ]
 
 
 def test_records_are_too_long_by_any_side() -> None:

@@ -44,10 +44,15 @@ def tokenizer_of(kind: str) -> Tokenizer:
 
 def tagger(tokenizer: Tokenizer, labels: tuple[str, ...] = LABELS, **sizes: Any) -> NetworkConfig:
     return NetworkConfig(
-        "encoder", vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, n_layers=1,
+        "encoder",
+        vocab_size=tokenizer.vocab_size,
+        d_model=16,
+        d_ff=32,
+        n_heads=2,
+        n_layers=1,
         heads=(HeadConfig("tagging", labels, dropout=0.0),),
         **{"positions": PositionConfig("none"), "embedding": InputConfig(segments=2)} | sizes,
-    )  # fmt: skip
+    )
 
 
 def tag_of(word: str) -> str:

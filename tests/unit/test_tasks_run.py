@@ -200,8 +200,19 @@ def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> 
     model = load(trained.folder, device="cpu")
     assert "without_words" not in model.config
     as_it_is = [
-        "🙂 👍🏽", "...", " — ?!", "☆", "🇧🇷", "42", "123 🙂", "%1$s: {{name}}", "---", "<b>7</b>", "½", "a@b.pt",
-    ]  # fmt: skip
+        "🙂 👍🏽",
+        "...",
+        " — ?!",
+        "☆",
+        "🇧🇷",
+        "42",
+        "123 🙂",
+        "%1$s: {{name}}",
+        "---",
+        "<b>7</b>",
+        "½",
+        "a@b.pt",
+    ]
     assert model.translate(as_it_is) == as_it_is and model.translate(as_it_is[0]) == as_it_is[0]
     assert model.translate(["a 🙂", " ", *as_it_is])[1:] == ["", *as_it_is]
     assert model.translate("🙂", n_best=2, beam=2) == ["🙂"]

@@ -50,8 +50,10 @@ def test_they_are_the_texts_of_read_records(corpus: Path, keys: dict[str, Any]) 
 def test_documents_of_a_file(corpus: Path) -> None:
     lines = SourceConfig(file="book.txt", documents="blank-lines")
     assert list(texts_of(lines, corpus)) == [
-        "Primeira linha da obra, que é bem com-\nprida e segue aqui.", "Outra.\nUm comprida livro.", "Fim",
-    ]  # fmt: skip
+        "Primeira linha da obra, que é bem com-\nprida e segue aqui.",
+        "Outra.\nUm comprida livro.",
+        "Fim",
+    ]
     assert list(texts_of(SourceConfig(file="book.txt", documents="file"), corpus)) == [BOOK]
     assert read_records(lines, TEXT, corpus).origins.where(1) == "book.txt:4"
 

@@ -65,9 +65,13 @@ def test_c15_a_model_of_words_knows_its_precision(tmp_path: Path) -> None:
 def elmo() -> ELMo:
     characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
     config = NetworkConfig(
-        architecture="elmo", d_model=6, n_heads=1, n_layers=2, dropout=0.0,
+        architecture="elmo",
+        d_model=6,
+        n_heads=1,
+        n_layers=2,
+        dropout=0.0,
         elmo=ELMoConfig(characters=characters, d_cell=8),
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     return ELMo(config).double().eval()
 

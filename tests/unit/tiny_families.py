@@ -13,17 +13,27 @@ from atento.text import Tokenizer
 VOCABULARY = 60
 _IDS = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
 _SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY, "d_model": 16, "d_ff": 24, "n_heads": 4, "n_layers": 2, "max_len": 64,
-}  # fmt: skip
+    "vocab_size": VOCABULARY,
+    "d_model": 16,
+    "d_ff": 24,
+    "n_heads": 4,
+    "n_layers": 2,
+    "max_len": 64,
+}
 _NARROW = {"d_head": 8}
 OF_FAMILY: dict[str, dict[str, Any]] = {
-    "t5-small": {"attention": _NARROW}, "t5-11-small": {"attention": _NARROW},
-    "mt5-small": {"attention": _NARROW, "n_decoder_layers": 3}, "llama3-8b": {"attention": {"n_kv_heads": 2}},
-    "mistral-7b": {"attention": {"n_kv_heads": 2}, "mask": None}, "qwen2-0-5b": {"attention": {"n_kv_heads": 2}},
+    "t5-small": {"attention": _NARROW},
+    "t5-11-small": {"attention": _NARROW},
+    "mt5-small": {"attention": _NARROW, "n_decoder_layers": 3},
+    "llama3-8b": {"attention": {"n_kv_heads": 2}},
+    "mistral-7b": {"attention": {"n_kv_heads": 2}, "mask": None},
+    "qwen2-0-5b": {"attention": {"n_kv_heads": 2}},
     "qwen3-0-6b": {"attention": {"n_kv_heads": 2, "d_head": 8}},
-    "gemma-2b": {"attention": {"n_kv_heads": 1, "d_head": 8}}, "electra-small": {"embedding": {"width": 8}},
-    "albert-base": {"embedding": {"width": 8}}, "modernbert-base": {"n_layers": 4},
-}  # fmt: skip
+    "gemma-2b": {"attention": {"n_kv_heads": 1, "d_head": 8}},
+    "electra-small": {"embedding": {"width": 8}},
+    "albert-base": {"embedding": {"width": 8}},
+    "modernbert-base": {"n_layers": 4},
+}
 
 
 def tiny_config(preset: str, **changes: Any) -> NetworkConfig:

@@ -27,13 +27,32 @@ from atento.storage.whole_file import write_whole
 
 # Keys of a recipe that may change between the start of a run and its resumption.
 MAY_CHANGE = (
-    "name", "data.folder", "data.store", "data.store_folder", "init.cache", "network.features.cache",
-    "teacher.model", "teacher.cache",  # each checkpoint knows its teachers by their hashes
-    "training.steps", "training.epochs", "training.minutes", "training.log_every", "training.checkpoint_every",
-    "training.keep", "training.average", "training.baseline", "training.non_finite", "training.async_checkpoints",
-    "training.parallel.replicate", "training.parallel.shard", "training.parallel.timeout",
-    "training.log_gradient_noise", "training.log_update_ratios", "training.samples", "training.report_to",
-)  # fmt: skip
+    "name",
+    "data.folder",
+    "data.store",
+    "data.store_folder",
+    "init.cache",
+    "network.features.cache",
+    "teacher.model",
+    "teacher.cache",  # each checkpoint knows its teachers by their hashes
+    "training.steps",
+    "training.epochs",
+    "training.minutes",
+    "training.log_every",
+    "training.checkpoint_every",
+    "training.keep",
+    "training.average",
+    "training.baseline",
+    "training.non_finite",
+    "training.async_checkpoints",
+    "training.parallel.replicate",
+    "training.parallel.shard",
+    "training.parallel.timeout",
+    "training.log_gradient_noise",
+    "training.log_update_ratios",
+    "training.samples",
+    "training.report_to",
+)
 
 _OF_TASK = re.compile(r"^tasks\.\d+\.")  # before a key of one of several tasks
 _SHOWN = 3  # differences that a message lists

@@ -318,9 +318,22 @@ def read_frozen(setup: Setup) -> None:
 
 # Each needs what those before it have set; those before `check_identity` complete the recipe that it compares.
 STEPS: tuple[Callable[[Setup], None], ...] = (
-    read_records, choose_sizes, choose_metrics, inherit_keys, keep_warmup, check_identity, find_initial_model,
-    load_teachers, make_tokenizer, configure_network, make_batches, set_caches, make_network, read_frozen, fix_updates,
-)  # fmt: skip
+    read_records,
+    choose_sizes,
+    choose_metrics,
+    inherit_keys,
+    keep_warmup,
+    check_identity,
+    find_initial_model,
+    load_teachers,
+    make_tokenizer,
+    configure_network,
+    make_batches,
+    set_caches,
+    make_network,
+    read_frozen,
+    fix_updates,
+)
 
 
 def open_run(setup: Setup) -> Run:
