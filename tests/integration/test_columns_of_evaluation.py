@@ -18,28 +18,26 @@ from atento.data.records.labelled_data import reading_of, source_of
 from atento.data.records.splits import Split
 from atento.evaluation import columns_learned
 from atento.runs.model_config import facts_of_data
-from conftest import ForkServer
+from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
 TEXTS = [("o gato dorme", "ação"), ("a uva caiu", "objeto"), ("o pato come", "ação"), ("a pera caiu", "objeto")]
+
+NETWORK = {"preset": "bert-tiny", "n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2}
 
 
 @pytest.fixture(scope="module")
 def run(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier whose recipe reads columns by name, in another order than that of the fields."""
     folder = tmp_path_factory.mktemp("columns")
-    written = [
-        (text, label if row % 2 else f"{unicodedata.normalize('NFD', label)} ")
-        for row, (text, label) in enumerate(TEXTS * 4)
-    ]
-    (folder / "train.csv").write_text(
-        "id,rótulo,texto\n" + "".join(f"{i},{b},{a}\n" for i, (a, b) in enumerate(written))
-    )
+    written = [(a, b if row % 2 else f"{unicodedata.normalize('NFD', b)} ") for row, (a, b) in enumerate(TEXTS * 4)]
+    rows = [f"{i},{b},{a}\n" for i, (a, b) in enumerate(written)]
+    (folder / "train.csv").write_text("".join(["id,rótulo,texto\n", *rows]))
     recipe = {
         "task": "classification",
         "data": {"train": {"file": "train.csv", "text": "texto", "label": "rótulo"}},
         "tokenizer": {"kind": "word", "vocab_size": 40},
-        "network": {"preset": "bert-tiny", "n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2},
+        "network": NETWORK,
         "training": {"steps": 40, "batch_tokens": 8, "learning_rate": 1e-2, "warmup": 2},
     }
     (folder / "r.yaml").write_text(yaml.safe_dump(recipe, allow_unicode=True))
@@ -54,8 +52,7 @@ def test_labels_that_look_the_same_are_one_class(run: Path) -> None:
 
 
 def test_evaluate_reads_the_columns_of_the_recipe(server: ForkServer, run: Path) -> None:
-    data = run.parent / "train.csv"
-    done = server.run("evaluate", str(run), str(data), "--json", cwd=run.parent)
+    done = server.run("evaluate", str(run), str(run.parent / "train.csv"), "--json", cwd=run.parent)
     assert done.status == 0 and "columns as in training: text 'texto', label 'rótulo'" in done.stderr
     assert json.loads(done.stdout)["accuracy"]["value"] > 0.9
     other = run.parent / "other.tsv"  # it has no such columns: the order of the fields
@@ -66,8 +63,7 @@ def test_evaluate_reads_the_columns_of_the_recipe(server: ForkServer, run: Path)
     swapped.write_text("1\tação\to gato dorme\n2\tobjeto\ta uva caiu\n")
     done = server.run("evaluate", str(run), str(swapped), "--columns", "text=2,label=1", "--json", cwd=run.parent)
     assert done.status == 0 and json.loads(done.stdout)["accuracy"]["value"] == 1.0
-    scores = atento.evaluate(run, swapped, columns={"text": 2, "label": 1})
-    assert scores["accuracy"].value == 1.0
+    assert atento.evaluate(run, swapped, columns={"text": 2, "label": 1})["accuracy"].value == 1.0
 
 
 def test_files_of_other_formats_have_the_columns_of_the_recipe(run: Path, tmp_path: Path) -> None:
@@ -94,9 +90,8 @@ def test_one_of_several_sheets_is_evaluated(run: Path, tmp_path: Path) -> None:
 def test_what_a_workbook_was_read_by_holds_for_another() -> None:
     learned = {"delimiter": ";", "decimal": ",", "separator": "/", "encoding": "windows-1252"}
     assert reading_of("a.xlsx", learned) == {"decimal": ",", "separator": "/"}
-    assert reading_of("b.xlsx", {"sheet": "Dados"}) == {"sheet": "Dados"} and not reading_of(
-        "b.csv", {"sheet": "Dados"}
-    )
+    sheet = {"sheet": "Dados"}
+    assert reading_of("b.xlsx", sheet) == sheet and not reading_of("b.csv", sheet)
     assert reading_of("a.csv", learned) == learned and reading_of("a.jsonl", learned) == {"encoding": "windows-1252"}
 
 
@@ -107,8 +102,7 @@ def test_a_file_has_the_format_of_the_recipe_where_its_ending_says_no_other(tmp_
     (tmp_path / "a.tsv").write_text(lines)
     model.config["reading"] = {"format": "conll"}
     assert len(atento.evaluate(model, tmp_path / "a.tsv")["entity-f1"].segments) == 2
-    table = [json.dumps({"tokens": ["Maria", "viajou"], "tags": ["B-PER", "O"]})]
-    (tmp_path / "a.jsonl").write_text("\n".join(table))
+    (tmp_path / "a.jsonl").write_text("\n".join([json.dumps({"tokens": ["Maria", "viajou"], "tags": ["B-PER", "O"]})]))
     assert len(atento.evaluate(model, tmp_path / "a.jsonl")["entity-f1"].segments) == 1
     model.config["reading"] = {}
     (tmp_path / "a.csv").write_text(lines)
@@ -125,13 +119,10 @@ def test_a_file_has_the_format_of_the_recipe_where_its_ending_says_no_other(tmp_
         ("ranking", {"query": 0, "positive": 1, "negative": 2}),
     ],
 )
-def test_numbers_of_columns_are_kept_where_the_order_of_fields_says_something_else(
-    tmp_path: Path, task: str, columns: dict[str, int]
-) -> None:
+def test_numbers_of_columns_in_another_order_are_kept(tmp_path: Path, task: str, columns: dict[str, int]) -> None:
     """A table of three columns has a score or a hard negative behind two texts, or a column that is not read."""
     (tmp_path / "a.tsv").write_text("a\tb\t1\n")
-    data = {"train": {"file": "a.tsv", **columns}}
-    recipe = load_recipe({"task": task, "data": data}, environment={}).recipe
+    recipe = load_recipe({"task": task, "data": {"train": {"file": "a.tsv", **columns}}}, environment={}).recipe
     model: Any = SimpleNamespace(config={"task": task} | facts_of_data(recipe, Split({}, "")))
     assert columns_learned(model, str(tmp_path / "a.tsv"), task) == columns
 
@@ -173,12 +164,10 @@ def test_a_table_of_a_brazilian_spreadsheet_needs_no_second_try(server: ForkServ
     kinds = [("Não gostei; demorou três dias", "péssimo"), ("Adorei o serviço, é rápido", "ótimo")] * 20
     lines = [f'{number};"{text} {number}";{label};4,5' for number, (text, label) in enumerate(kinds)]
     (tmp_path / "a.csv").write_bytes("\r\n".join(["id;avaliação;classe;nota", *lines, ""]).encode("windows-1252"))
-    (tmp_path / "r.yaml").write_text(
-        "task: classification\ndata: {train: {file: a.csv, text: avaliação, label: classe}, test: {file: a.csv, text: "
-        "avaliação, label: classe}}\ntokenizer: {kind: word, vocab_size: 40}\nnetwork: {preset: bert-tiny, n_layers: 1,"
-        " d_model: 16, d_ff: 16, n_heads: 2}\ntraining: {steps: 2}\n",
-        encoding="utf-8",
-    )
+    source = {"file": "a.csv", "text": "avaliação", "label": "classe"}
+    tiny = {"tokenizer": {"kind": "word", "vocab_size": 40}, "network": NETWORK, "training": {"steps": 2}}
+    recipe = {"task": "classification", "data": {"train": source, "test": source}, **tiny}
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
     for command in (
         *("config check r.yaml", "data stats r.yaml --no-tokens", "baseline r.yaml"),
         *("train r.yaml --out run", "evaluate run a.csv", "classify run a.csv --columns avaliação"),
@@ -192,4 +181,4 @@ def test_a_table_of_a_brazilian_spreadsheet_needs_no_second_try(server: ForkServ
         done = server.run(*command.split(), cwd=tmp_path)
         assert done.status == 0, (command, done.stderr)
     done = server.run("config", "check", "r.yaml", "data.train.label=clase", cwd=tmp_path)
-    assert done.status == 2 and "column 'clase' is not in the header; did you mean 'classe'?" in done.stderr
+    refused(done, "column 'clase' is not in the header; did you mean 'classe'?")

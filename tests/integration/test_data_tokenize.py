@@ -79,9 +79,7 @@ def small_shards(said: Path) -> None:
 
 
 @pytest.mark.parametrize("shard", [pytest.param(0, marks=pytest.mark.slow), 3])
-def test_a_killed_command_leaves_a_store_that_the_same_command_completes(
-    server: ForkServer, tmp_path: Path, shard: int
-) -> None:
+def test_a_killed_command_leaves_a_store_that_it_completes(server: ForkServer, tmp_path: Path, shard: int) -> None:
     """SIGKILL before the first shard or between two: no process is left over, and the result has the same bytes."""
     contents = []
     for name in ("undisturbed", "killed"):
@@ -90,14 +88,12 @@ def test_a_killed_command_leaves_a_store_that_the_same_command_completes(
         command = {"cwd": folder, "test": f"{__name__}:small_shards", "said": str(folder)}
         if name == "killed":
             running = server.start(**command)
-            while not (folder / "worker").exists() or (
-                shard and not (folder / "store" / f"shard-{shard:05}.json").exists()
-            ):
+            until = ["worker", *([f"store/shard-{shard:05}.json"] if shard else [])]
+            while not all((folder / name).exists() for name in until):
                 assert running.status() is None
                 time.sleep(0.002)
             os.kill(running.pid, signal.SIGKILL)
-            assert running.end().status == -signal.SIGKILL
-            assert not (folder / "store" / "manifest.json").exists()
+            assert running.end().status == -signal.SIGKILL and not (folder / "store" / "manifest.json").exists()
             worker = int((folder / "worker").read_text())
             for _ in range(500):
                 if not Path(f"/proc/{worker}").exists():
@@ -149,7 +145,5 @@ def test_memory_is_bounded_for_a_text_of_300_mb(tmp_path: Path) -> None:
     with (tmp_path / "text.txt").open("wb") as file:
         for _ in range(192):
             file.write(block)
-    output = subprocess.run(
-        [sys.executable, "-c", PEAK], cwd=tmp_path, check=True, capture_output=True, text=True
-    ).stdout
-    assert int(output) < 850
+    done = subprocess.run([sys.executable, "-c", PEAK], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 850

@@ -53,8 +53,7 @@ DATA = {"train": records(), "valid": records()}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    out = tmp_path_factory.mktemp("long") / "run"
-    return atento.train(recipe(windows="max"), data=DATA, out=out, threads=1)
+    return atento.train(recipe(windows="max"), data=DATA, out=tmp_path_factory.mktemp("long") / "run", threads=1)
 
 
 def test_windows_cover_a_text_and_share_the_stride() -> None:
@@ -85,8 +84,7 @@ def test_windows_are_pooled_text_by_text(pooling: Any) -> None:
     for number in range(3):
         own = vectors[[text == number for text in texts]]
         weights = {"attention": torch.softmax(own @ query, 0)}.get(pooling, torch.full((len(own),), 1 / len(own)))
-        expected = own.amax(0) if pooling == "max" else (weights[:, None] * own).sum(0)
-        torch.testing.assert_close(pooled[number], expected)
+        torch.testing.assert_close(pooled[number], own.amax(0) if pooling == "max" else (weights[:, None] * own).sum(0))
 
 
 @pytest.mark.parametrize("windows", ["mean", "max", "attention", "first-last"])
@@ -97,14 +95,12 @@ def test_training_and_use_give_a_text_the_same_loss(windows: str, tmp_path: Path
     events = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()]
     model = atento.load(tmp_path / "run")
     assert model.config["long_texts"] == {"windows": windows, "stride": 2, "head_tail": False}
-    shares = [
-        {one.name: one.probability for one in model.classifications([text])[0]}[label] for text, label in DATA["valid"]
-    ]
+    every = [{one.name: one.probability for one in model.classifications([text])[0]} for text, _ in DATA["valid"]]
+    shares = [found[label] for found, (_, label) in zip(every, DATA["valid"])]
     nll = [event["nll"] for event in events if event["event"] == "valid"][-1]
     assert -np.log(shares).mean() == pytest.approx(nll, rel=1e-4)
     together = [labels[0].probability for labels in model.classifications([text for text, _ in DATA["valid"]])]
-    alone = [model.classify(text).probability for text, _ in DATA["valid"]]
-    assert together == pytest.approx(alone, abs=1e-5)
+    assert together == pytest.approx([model.classify(text).probability for text, _ in DATA["valid"]], abs=1e-5)
 
 
 def test_words_beyond_the_first_window_are_learned_and_used(run: TrainedRun, tmp_path: Path) -> None:
@@ -126,8 +122,7 @@ def test_all_windows_of_a_text_are_in_one_batch() -> None:
     loaded = load_recipe(recipe(windows="mean"), memory=DATA)
     data = read_data(loaded.recipe, loaded.folder, print, DATA)
     tokenizer = tokenizer_for(loaded.recipe, loaded.home, data.train.texts(("text",)), print)
-    network = network_for(loaded.recipe, tokenizer, data.train)
-    batches = held_out_batches(loaded.recipe, network, tokenizer, data.train)
+    batches = held_out_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, data.train), tokenizer, data.train)
     (part,) = list(batches.in_order(10_000))
     texts = part.extras["ids texts"]
     assert len(part.inputs["ids"]) == len(texts) > len(part.labels["classification"]) == 24
@@ -183,8 +178,7 @@ def test_the_service_takes_long_texts_and_an_explanation_says_what_it_reads(run:
     verbs = pytest.importorskip("atento_serve.engine.verbs")
     model, text = atento.load(run.folder), f"{FILLER} {FILLER} uva"
     (within,), count = verbs.fitted(model, "classify", [text], 512, "error")
-    assert within == text and count > 10
-    assert verbs.values_of(model, "classify", [text], {})[0][0]["name"] == "fruta"
+    assert within == text and count > 10 and verbs.values_of(model, "classify", [text], {})[0][0]["name"] == "fruta"
     with pytest.raises(verbs.TooLong):
         verbs.fitted(model, "classify", [text * 20], 512, "error")
     assert model.explain("uva").target == "fruta"
@@ -196,10 +190,7 @@ def test_the_service_takes_long_texts_and_an_explanation_says_what_it_reads(run:
     ("keys", "sentence"),
     [
         ("windows: mean\n  stride: 0", r"mine.yaml:6:11: `data.stride` is the tokens that neighbouring windows share"),
-        (
-            "windows: mean\n  truncate: head-tail",
-            r"`data.truncate` head-tail cuts what `data.windows` mean reads whole",
-        ),
+        ("windows: mean\n  truncate: head-tail", r"`data.truncate` head-tail .* `data.windows` mean reads whole"),
         ("windows: median", r"mine.yaml:5:12: .*windows.*median"),
     ],
 )
@@ -219,16 +210,13 @@ def test_tasks_and_records_that_have_no_windows(tmp_path: Path) -> None:
         loaded("translation", data={"truncate": "head-tail"})
     with pytest.raises(RecipeError, match=r"data.windows attention weighs windows in a head, and task embedding has"):
         loaded("embedding", data={"windows": "attention"})
-    with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
-        loaded("embedding", data={"windows": "mean"}, embedding={"prompt": "query: "})
-    with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
-        loaded("embedding", data={"windows": "mean"}, embedding={"prompts": {"query": "query: "}})
+    for prompt in ({"prompt": "query: "}, {"prompts": {"query": "query: "}}):
+        with pytest.raises(RecipeError, match=r"data.windows has no place for a prompt of embedding"):
+            loaded("embedding", data={"windows": "mean"}, embedding=prompt)
     assert any("data.windows has no effect" in line for line in loaded("tagging", data={"windows": "mean"}).warnings)
     pairs = {"train": [("um", "dois", "a"), ("três", "quatro", "b")]}
     for key, value, said in (("windows", "mean", "windows` are"), ("truncate", "head-tail", "truncate: head-tail` is")):
-        with pytest.raises(
-            RecipeError, match="windows and head-tail are of single texts, and task ranking reads pairs"
-        ):
+        with pytest.raises(RecipeError, match="windows and head-tail are of single texts, and task ranking"):
             loaded("ranking", data={key: value})
         settings = recipe(**{key: value})
         del settings["data"]["valid"]
@@ -243,8 +231,7 @@ def test_numbers_of_long_texts_are_learned_and_given(tmp_path: Path) -> None:
     numbers = {name: [(text, float(label == "animal")) for text, label in rows] for name, rows in DATA.items()}
     settings = recipe(windows="max") | {"task": "regression"}
     model = atento.load(atento.train(settings, data=numbers, out=tmp_path / "run", threads=1).folder)
-    texts = [text for text, _ in records()]
-    given = np.array(model.similarity(texts, None))
+    given = np.array(model.similarity([text for text, _ in records()], None))
     right = np.array([number for _, number in numbers["train"]])
     assert np.abs(given - right).mean() < 0.35 and np.corrcoef(given, right)[0, 1] > 0.7
 
@@ -260,8 +247,7 @@ def test_vectors_are_of_the_parts_that_training_read(tmp_path: Path) -> None:
     ends = [f"{word} {FILLER} {word}" for word in ("gato", "uva")]
     for verb in (model.embed, lambda texts: model.features(texts, pooling="mean")):
         (one, two), (three, four) = verb(middle), verb(ends)
-        assert np.array_equal(one, two) and not np.allclose(three, four)
-        assert verb([]).shape == (0, 32)
+        assert np.array_equal(one, two) and not np.allclose(three, four) and verb([]).shape == (0, 32)
     for truncate in ("head-tail", "none"):  # cut at its end in training, a text is read whole
         settings["data"]["truncate"] = truncate
         out = tmp_path / f"explained-{truncate}"

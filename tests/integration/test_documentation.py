@@ -33,9 +33,8 @@ BLOCK = re.compile(r"^(?:<!-- (?P<reason>[^\n]+) -->\n)?```(?P<kind>\w*)\n(?P<te
 
 def code(page: Path) -> list[str]:
     """The blocks of a page without comments."""
-    return [
-        re.sub(r"\s*# .*", "", one["text"]) for one in BLOCK.finditer(page.read_text("utf-8")) if one["kind"] != "text"
-    ]
+    found = [one for one in BLOCK.finditer(page.read_text("utf-8")) if one["kind"] != "text"]
+    return [re.sub(r"\s*# .*", "", one["text"]) for one in found]
 
 
 def repeats(page: Path) -> bool:
@@ -98,11 +97,8 @@ def shortened(text: str) -> str:
     """
     fewer = re.sub(r'(write\("\w+", |, )(?:\d+_000|\d00)\)', r"\g<1>40)", text)
     fewer = re.sub(r"--trials \d+", "--trials 1", fewer)
-    return re.sub(
-        r"""(steps["']?\s*[=:]\s*|--steps |@(?=\d{3}))(\d+)""",  # and not ndcg@10
-        lambda found: f"{found[1]}{max(2, int(found[2]) // 1000)}",
-        fewer,
-    )
+    steps = r"""(steps["']?\s*[=:]\s*|--steps |@(?=\d{3}))(\d+)"""  # and not ndcg@10
+    return re.sub(steps, lambda found: f"{found[1]}{max(2, int(found[2]) // 1000)}", fewer)
 
 
 def command_lines(block: Block) -> list[str]:
@@ -157,9 +153,7 @@ class Session:
         """One command line: `atento`, `echo`, `printf`, with pipes and a file for the output. What was printed."""
         if line.startswith(ELSEWHERE):
             target = re.match(r"make (\w+)", line)
-            assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), (
-                f"{place}: {line}"
-            )
+            assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text("utf-8"), f"{place}: {line}"
             if target and target[1] == "demo":
                 shutil.copytree(self.demo, self.folder / "runs" / "demo", dirs_exist_ok=True)
             return ""
@@ -222,8 +216,7 @@ def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str
 def hub(scratch: Path) -> Path:
     """A folder with the released models that the pages name, as folders with random weights."""
     for name, family in HUB.items():
-        write = write_published if family in PUBLISHED else write_released
-        write(family, scratch / "hub" / name)
+        (write_published if family in PUBLISHED else write_released)(family, scratch / "hub" / name)
     ranker = write_released("bert", scratch / "hub" / "cross-encoder/ms-marco-MiniLM-L6-v2")
     AutoModelForSequenceClassification.from_pretrained(ranker, num_labels=1).save_pretrained(ranker)
     return scratch / "hub"
@@ -239,9 +232,7 @@ def demo(server: ForkServer, scratch: Path) -> Path:
 
 
 @pytest.fixture
-def session(
-    server: ForkServer, scratch: Path, demo: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Session]:
+def session(server: ForkServer, scratch: Path, demo: Path, hub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """An empty folder, beside the released models of the hub: a page makes the files that it names."""
     place = Path(tempfile.mkdtemp(dir=scratch))
     for owner in hub.iterdir():
@@ -296,8 +287,7 @@ def test_what_the_python_page_shows(session: Session, capsys: pytest.CaptureFixt
     assert seen["vectors"].shape == (2, 16) and set(seen["scores"]) == {"bleu", "chrf"}
     assert (session.folder / "page.html").stat().st_size > 10_000 and "iframe" in seen["trace"]._repr_html_()
     assert len(seen["given"].tokens) == len(seen["given"].log_probs)
-    said = capsys.readouterr().out
-    assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in said
+    assert "unknown decoding option 'lenght_penalty'; did you mean 'length_penalty'?" in capsys.readouterr().out
     assert issubclass(atento.base.errors.UsageError, atento.AtentoError)
 
 

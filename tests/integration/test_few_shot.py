@@ -1,5 +1,6 @@
 """Few labels: pairs of the labels train an encoder, then a head is fitted; one line of the recipe."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from atento.data.records.memory import by_split
 from atento.data.records.splits import Split
 from atento.runs.classifier import fitted_classifier
 from atento.runs.train import head_overrides, pairs_of_labels, vectors_recipe
-from conftest import ForkServer
+from conftest import ForkServer, refused
 
 LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression
 
@@ -37,16 +38,21 @@ TEXTS = [(f"the {word} is here", label) for words, label in ((ANIMALS, "animal")
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sentence encoder that knows the words and little else."""
-    pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
+    return trained(tmp_path_factory.mktemp("few") / "encoder", 5)
+
+
+def trained(out: Path, steps: int, **embedding: Any) -> Path:
+    """An encoder of pairs of texts of these words."""
     recipe = {
         "task": "embedding",
         "data": {"train": {"memory": "train"}},
         "tokenizer": {"kind": "word", "vocab_size": 100},
         "network": NETWORK,
-        "embedding": {"pooling": "first"},
-        "training": {"steps": 5, "batch_tokens": 8, "precision": "float32"},
+        "embedding": {"pooling": "first", **embedding},
+        "training": {"steps": steps, "batch_tokens": 8, "precision": "float32"},
     }
-    return atento.train(recipe, data={"train": pairs}, out=tmp_path_factory.mktemp("few") / "encoder", threads=1).folder
+    pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
+    return atento.train(recipe, data={"train": pairs}, out=out, threads=1).folder
 
 
 def recipe(encoder: Path, **init: Any) -> dict[str, Any]:
@@ -72,8 +78,7 @@ def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_
     same = atento.load(atento.train(alone, data={"train": TEXTS}, out=tmp_path / "alone", threads=1).folder)
     shares = [[label.probability for label in one.classify(texts)] for one in (model, same)]
     assert shares[0] == pytest.approx(shares[1], abs=1e-6) and len(set(shares[0])) > 1
-    again = atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1)
-    assert again.already_finished
+    assert atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1).already_finished
     close = recipe(encoder, classifier={"kind": "svm", "inverse_regularization": 1e4})
     other = atento.train(close, ["training.seed=2"], data={"train": TEXTS}, out=tmp_path / "other", threads=1)
     assert atento.evaluate(str(other.folder), TEXTS)["accuracy"].value == 1.0
@@ -96,17 +101,7 @@ def test_the_pairs_read_texts_as_the_head_does(encoder: Path) -> None:
 
 def test_prompts_of_the_encoder_are_left_out_before_windows(tmp_path: Path) -> None:
     """They have no place there, and a recipe of labels could not say so; the pooling stays."""
-    prompts = {"prompts": {"query": "a "}, "field_prompts": {"text": "query"}}
-    given = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "word", "vocab_size": 100},
-        "network": NETWORK,
-        "embedding": {"pooling": "first"} | prompts,
-        "training": {"steps": 1, "batch_tokens": 8, "precision": "float32"},
-    }
-    pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
-    prompted = atento.train(given, data={"train": pairs}, out=tmp_path / "prompted", threads=1).folder
+    prompted = trained(tmp_path / "prompted", 1, prompts={"query": "a "}, field_prompts={"text": "query"})
     few = recipe(prompted) | {"data": {"train": {"memory": "train"}, "max_len": 12, "windows": "mean"}}
     atento.train(few, data={"train": TEXTS}, out=tmp_path / "run", threads=1)
     vectors = atento.load(tmp_path / "run-vectors").config["embedding"]
@@ -114,9 +109,7 @@ def test_prompts_of_the_encoder_are_left_out_before_windows(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("given", "pooling"), [({"kind": "svm"}, "first"), ({"pooling": "mean"}, "mean")])
-def test_the_head_reads_the_pooling_of_the_encoder_unless_told(
-    encoder: Path, given: dict[str, str], pooling: str
-) -> None:
+def test_the_head_reads_the_encoders_pooling_unless_told(encoder: Path, given: dict[str, str], pooling: str) -> None:
     loaded = load_recipe(recipe(encoder, classifier=given), memory=["train"])
     assert head_overrides(loaded, encoder).get("init.classifier.pooling", given.get("pooling")) == pooling
 
@@ -168,9 +161,7 @@ def split(records: list[tuple[str, str]]) -> Split:
         ([(text, text, label) for text, label in TEXTS], {}, "learns from single texts with a label: leave `pair` out"),
     ],
 )
-def test_what_cannot_be_learned_is_one_sentence(
-    records: list[Any], init: dict[str, Any], message: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_what_is_refused(records: list[Any], init: dict[str, Any], message: str, encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(AtentoError, match=message) as error:
         atento.train(recipe(encoder, **init), data={"train": records}, out=tmp_path / "run")
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
@@ -179,21 +170,16 @@ def test_what_cannot_be_learned_is_one_sentence(
 def test_a_class_with_too_few_records_names_file_and_line(encoder: Path, tmp_path: Path, server: ForkServer) -> None:
     rows = [*TEXTS, ("a pear", "fruit")]
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
-    (tmp_path / "my.yaml").write_text(
-        f"task: classification\ninit: {{model: {encoder}, few_shot: true}}\n"
-        "data: {train: {file: train.tsv, text: text, label: label}}\n"
-    )
+    data = {"train": {"file": "train.tsv", "text": "text", "label": "label"}}
+    (tmp_path / "my.yaml").write_text(json.dumps(recipe(encoder) | {"data": data}))
     done = server.run("train", "my.yaml", cwd=tmp_path)
-    assert done.status == 2 and "train.tsv:14: label 'fruit' has 1 text" in done.stderr, done.stderr
+    refused(done, "train.tsv:14: label 'fruit' has 1 text")
     assert "header" not in done.stderr
     valid = {"train": TEXTS, "valid": [("a pear", "fruit")]}
     with pytest.raises(DataError, match=r"unknown label 'fruit'\. Known: animal, tool"):
-        atento.train(
-            recipe(encoder) | {"data": {one: {"memory": one} for one in valid}}, data=valid, out=tmp_path / "b"
-        )
+        atento.train(recipe(encoder) | {"data": {n: {"memory": n} for n in valid}}, data=valid, out=tmp_path / "b")
     assert not (tmp_path / "b-vectors").exists()
-    by_number = {
-        "train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1, "header": False}
-    }  # the header is a record
+    # the header is a record
+    by_number = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1, "header": False}}
     with pytest.raises(DataError, match=r"train.tsv:1: label 'label' has 1 text.*; if line 1 is a header, give the"):
         atento.train(recipe(encoder) | {"data": by_number}, out=tmp_path / "run")

@@ -33,9 +33,7 @@ def decoder(folder: Path) -> Path:
     return atento.train(settings, data=records(), out=folder / "decoder", threads=1).folder
 
 
-def train(
-    base: Path, out: Path, task: dict[str, Any], data: Any, *, network: dict[str, Any] | None = None, **init: Any
-) -> Path:
+def train(base: Path, out: Path, task: dict[str, Any], data: Any, *, network: Any = None, **init: Any) -> Path:
     settings = {
         **task,
         "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
@@ -54,13 +52,9 @@ PAIRS = [(text, text[::-1], label) for text, label in records()]
 @pytest.mark.parametrize(
     "task, data, start, init",
     [
-        (CLASSIFY, records(), "encoder", {}),
-        (CLASSIFY, PAIRS, "encoder", {}),
-        (TAG, TAGGED, "encoder", {}),
-        (CLASSIFY, records(), "decoder", {}),
-        (TAG, TAGGED, "decoder", {}),
-        (CLASSIFY, records(), "decoder", {"layer_mix": True}),
-        (TAG, TAGGED, "encoder", {"layer_mix": True}),
+        *((CLASSIFY, records(), "encoder", {}), (CLASSIFY, PAIRS, "encoder", {}), (TAG, TAGGED, "encoder", {})),
+        *((CLASSIFY, records(), "decoder", {}), (TAG, TAGGED, "decoder", {})),
+        *((CLASSIFY, records(), "decoder", {"layer_mix": True}), (TAG, TAGGED, "encoder", {"layer_mix": True})),
     ],
     ids=["texts", "pairs", "tags", "decoder", "decoder-tags", "decoder-mix", "tags-mix"],
 )
@@ -95,9 +89,7 @@ def test_a_model_with_dropout_has_none_on_stored_vectors_and_keeps_its_rates(bas
     assert train(model, cached, CLASSIFY, records(), network={}, cache=str(tmp_path / "vectors")) == cached  # finished
 
 
-def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_computes_what_has_changed(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
     store = FrozenVectors._store
 
@@ -113,19 +105,15 @@ def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(
         train(model, tmp_path / name, CLASSIFY, data, cache=str(tmp_path / "vectors"), **init)
         return sum(computed)
 
-    assert texts_read("first", base, records()) == len(records())
-    assert texts_read("second", base, records()) == 0
-    changed = [("um texto novo", "fruta"), *records()]
-    assert texts_read("text", base, changed) == 1
-    assert texts_read("logistic", base, records(), classifier={"kind": "logistic"}) == len(
-        records()
-    )  # mean, not pooler
+    assert texts_read("first", base, records()) == len(records()) and texts_read("second", base, records()) == 0
+    assert texts_read("text", base, [("um texto novo", "fruta"), *records()]) == 1
+    logistic = {"kind": "logistic"}  # it reads the mean, not the pooler
+    assert texts_read("logistic", base, records(), classifier=logistic) == len(records())
     assert texts_read("svm", base, records(), classifier={"kind": "svm"}) == 0
     model = atento.load(base)
     with torch.no_grad():
         model.network.get_parameter("embedding.weight")[7] += 1
-    other = model.save(tmp_path / "other")
-    assert texts_read("weight", other, records()) == len(records())
+    assert texts_read("weight", model.save(tmp_path / "other"), records()) == len(records())
     for path in (tmp_path / "vectors").iterdir():  # a damaged file is computed again
         path.write_bytes(path.read_bytes()[:-9])
     assert texts_read("damaged", base, records()) == len(records())
@@ -137,14 +125,10 @@ def test_what_a_cache_refuses(base: Path, tmp_path: Path) -> None:
     network = ENCODER | {"architecture": "encoder-decoder", "embedding": {}}
     settings = recipe({"train": {"memory": "train"}}, network, steps=1)
     both = atento.train(settings, data=records(), out=tmp_path / "both", threads=1).folder
-    with pytest.raises(
-        RecipeError, match=r"`init\.cache` is for an encoder or a decoder: got a model of architecture en"
-    ):
+    with pytest.raises(RecipeError, match=r"`init\.cache` is for an encoder or a decoder: got .*architecture en"):
         train(both, tmp_path / "b", CLASSIFY, records(), cache="vectors")
     writer = {"task": "language-modeling", "training": TRAINING | {"steps": 1}}
-    with pytest.raises(
-        RecipeError, match=r"`init\.cache` of a decoder is for tasks with a head: got task language-mod"
-    ):
+    with pytest.raises(RecipeError, match=r"`init\.cache` of a decoder.* got task language-mod"):
         train(decoder(tmp_path), tmp_path / "c", writer, [text for text, _ in records()], cache="vectors")
 
 
@@ -152,6 +136,5 @@ def test_a_run_keeps_the_place_of_the_vectors(tmp_path: Path, monkeypatch: pytes
     """Its recipe lies elsewhere, and a resumed run must find them."""
     monkeypatch.chdir(tmp_path)
     init = {"model": "anywhere", "train": "head", "cache": "vectors"}
-    loaded = load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})
-    kept = located(loaded).init
+    kept = located(load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})).init
     assert kept is not None and kept.cache == str(tmp_path / "vectors")

@@ -39,9 +39,7 @@ def test_lines_are_printed_with_score_place_and_text(server: ForkServer, made: P
     done = server.run("find", "i", "the cat", "--hybrid", "--top", "2", cwd=made)
     hits = index.find("the cat", top=2, by="both")
     assert done.stdout == "".join(f"{hit.score:.4f}\ttable.csv:{hit.line}\t{hit.text}\n" for hit in hits)
-    done = server.run(
-        "find", "i", "-", "--json", "--where", "lang=pt", "--where", "lang=en", cwd=made, stdin="gato\ncat\n"
-    )
+    done = server.run("find", "i", "-", "--json", "--where=lang=pt", "--where=lang=en", cwd=made, stdin="gato\ncat\n")
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert [record["query"] for record in records] == ["gato", "cat"]
     for record in records:
@@ -80,11 +78,7 @@ def test_lines_are_added_and_taken_out(server: ForkServer, made: Path, tmp_path:
         ("index - micro-world-mlm --out j", "\n  \n", "standard input: an index needs at least one line with text"),
         ("index table.csv micro-world-mlm --out i --columns text", "", "i is an index already; --add adds lines"),
         ("index table.csv micro-world-mlm --out j --columns body", "", "table.csv"),
-        (
-            "index table.csv micro-world-mlm --out i --add --columns text,id",
-            "",
-            "columns of the index, lang, id: got id",
-        ),
+        ("index table.csv micro-world-mlm --out i --add --columns text,id", "", "of the index, lang, id: got id"),
         ("index table.csv micro-world-tense --out i --add --columns text,lang,id", "", "made by another model"),
         ("index table.csv micro-world-mlm --out i --add --remove", "", "exclude each other"),
         ("index table.csv micro-world-mlm --out i --add --vectors int8", "", "--vectors is for a new index"),
@@ -93,13 +87,10 @@ def test_lines_are_added_and_taken_out(server: ForkServer, made: Path, tmp_path:
         ("index - micro-world-mlm --out .", "a\n", ". has other files"),
     ],
 )
-def test_bad_input_is_one_sentence_and_changes_nothing(
-    server: ForkServer, made: Path, command: str, stdin: str, said: str
-) -> None:
+def test_bad_input_changes_nothing(server: ForkServer, made: Path, command: str, stdin: str, said: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"}
     words = [word.strip("'") for word in command.split(" ")]
-    done = server.run(*words, cwd=made, stdin=stdin)
-    refused(done, said)
+    refused(server.run(*words, cwd=made, stdin=stdin), said)
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"} == before
 
 
@@ -108,8 +99,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """An encoder with an index, and a ranker."""
     folder = tmp_path_factory.mktemp("service")
     subwords = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=200), iter(SOURCES))
-    head = (HeadConfig("regression"),)
-    ranker = random_model(subwords, "ranking", "bos-eos", architecture="encoder", heads=head)
+    ranker = random_model(subwords, "ranking", "bos-eos", architecture="encoder", heads=(HeadConfig("regression"),))
     ranker.config["pairs"] = True
     ranker.save(folder / "ranker")
     columns = {"parity": [str(number % 2) for number in range(len(SOURCES))]}
@@ -123,10 +113,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_find_over_http_gives_what_the_index_gives(service: Served) -> None:
     index = atento.Index(service.folders["i"])
     for options in (
-        {},
-        {"by": "words", "top": 3},
-        {"by": "both", "top": 4, "within": 7},
-        {"where": {"parity": "1"}, "top": 40},
+        *({}, {"by": "words", "top": 3}, {"by": "both", "top": 4, "within": 7}, {"where": {"parity": "1"}, "top": 40}),
         {"where": {"parity": ["0", "1"]}, "by": "both", "model": "encoder"},
     ):
         answer = service.post("/find", {"query": SOURCES[2], **options})
@@ -139,8 +126,7 @@ def test_find_over_http_gives_what_the_index_gives(service: Served) -> None:
 
 
 def test_a_served_ranker_orders_the_lines_anew(service: Served) -> None:
-    body = {"query": SOURCES[0], "top": 5, "within": 40, "rerank": "ranker"}
-    hits = service.post("/find", body).json()["hits"]
+    hits = service.post("/find", {"query": SOURCES[0], "top": 5, "within": 40, "rerank": "ranker"}).json()["hits"]
     ranker = atento.load(service.folders["ranker"])
     expected = atento.Index(service.folders["i"]).find(SOURCES[0], top=5, within=40, rerank=ranker)
     assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in expected], abs=1e-5)
@@ -168,9 +154,7 @@ def test_a_served_ranker_orders_the_lines_anew(service: Served) -> None:
         ({"query": "a", "k": 3}, 422, "/k", "`k`"),
     ],
 )
-def test_bad_requests_say_which_field(
-    service: Served, body: dict[str, Any], status: int, param: str | None, said: str
-) -> None:
+def test_bad_fields_are_named(service: Served, body: dict[str, Any], status: int, param: str | None, said: str) -> None:
     answer = service.post("/find", body)
     error = answer.json()["error"]
     assert answer.status_code == status, answer.text

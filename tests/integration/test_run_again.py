@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from atento.text.tokenizer import Tokenizer
 from atento.training.journal import read_journal
-from conftest import ForkServer, refused, write_tsv
+from conftest import ENVIRONMENT, ForkServer, refused, write_tsv
 from runs import batches, differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
@@ -64,21 +67,11 @@ CHANGED: list[tuple[str, list[str], Callable[[Path], object] | None, str]] = [
     ("a seed", ["--seed", "5"], None, "training.seed"),
     ("the precision", ["--precision", "bfloat16"], None, "training.precision"),
     ("the validation data", ["data.valid.0.count=3"], None, "data.valid.0.count"),
-    (
-        "the training data",
-        [],
-        one_pair_more,
-        "was trained on other data: the records have changed. Use --out or --force",
-    ),
+    ("the training data", [], one_pair_more, "was trained on other data: the records have changed."),
     ("validation's content", [], put("valid.tsv", "A.\tB.\n"), "was trained on other data"),
     ("its tokenizer", [], another_tokenizer, "was trained with another tokenizer than"),
     ("fewer steps", ["training.steps=6"], None, "run has 8 steps; `training.steps` 6 is fewer. Use --force"),
-    (
-        "its identity",
-        [],
-        put("run/run.json", '{"run_id": "x"}'),
-        "run.json is damaged, so this run cannot be identified",
-    ),
+    ("its identity", [], put("run/run.json", '{"run_id": "x"}'), "run.json is damaged,"),
     ("its identity cut", [], put("run/run.json", ""), "run.json is damaged, so this run cannot be identified"),
 ]
 
@@ -98,24 +91,13 @@ def test_r9_what_changed_is_refused_by_name_and_nothing_is_touched(
 
 def test_r9_both_sides_of_a_difference_are_named(server: ForkServer, place: Path, run: Path) -> None:
     done = server.run(*TINY, "training.seed=2", "network.d_ff=64", "--out", "run", cwd=place)
-    for word in ("training.seed", "1", "2", "network.d_ff", "32", "64", "--out", "--force"):
-        assert word in done.stderr
+    refused(done, "training.seed", "1", "2", "network.d_ff", "32", "64", "--out", "--force")
 
 
-def test_a_refusal_names_three_differences_and_where_the_rest_stands(
-    server: ForkServer, place: Path, run: Path
-) -> None:
+def test_a_refusal_names_three_differences_and_where_the_rest_is(server: ForkServer, place: Path, run: Path) -> None:
     """Another recipe may differ in thirty keys: three are enough to see that it is another."""
-    seven = [
-        "seed=2",
-        "warmup=7",
-        "clip=2",
-        "label_smoothing=0",
-        "batch_tokens=99",
-        "schedule=cosine",
-        "micro_batches=2",
-    ]
-    done = server.run(*TINY, *(f"training.{one}" for one in seven), "--out", "run", cwd=place)
+    new = ("seed=2", "warmup=7", "clip=2", "label_smoothing=0", "batch_tokens=99", "schedule=cosine", "micro_batches=2")
+    done = server.run(*TINY, *(f"training.{one}" for one in new), "--out", "run", cwd=place)
     assert done.status == 2 and done.stderr.count(" -> ") == 3
     assert "; and 4 more (its recipe is run/recipe.yaml). Give another folder" in done.stderr
 
@@ -130,8 +112,7 @@ def test_a_run_folder_goes_on_and_is_extended(server: ForkServer, place: Path, r
     assert done.status == 0 and "resuming ../run from step 8" in done.stderr and "warning" not in done.stderr
     assert server.run(*TINY[:-1], "training.steps=12", "--out", "once", cwd=place).status == 0
     assert differences(run, place / "once") == []
-    done = server.run("train", "../run", "training.seed=2", cwd=away)
-    assert done.status == 2 and "is a run of another recipe: training.seed: 1 -> 2" in done.stderr
+    refused(server.run("train", "../run", "training.seed=2", cwd=away), "run of another recipe: training.seed: 1 -> 2")
     assert "steps: 12" in server.run("config", "show", "../run", cwd=away).stdout
 
 
@@ -145,12 +126,11 @@ def test_data_that_moved_are_the_same_data(server: ForkServer, place: Path, run:
     assert done.status == 0 and "resuming run from step 8" in done.stderr
     assert "already finished" in server.run("train", "run", "--threads", "1", cwd=place).stderr  # with the new paths
     put("texts/my-train.tsv", "A.\tB.\nC.\tD.\n")(place)
-    done = server.run(*TINY[:-1], "training.steps=14", *moved, cwd=place)
-    assert done.status == 2 and "was trained on other data" in done.stderr
+    refused(server.run(*TINY[:-1], "training.steps=14", *moved, cwd=place), "was trained on other data")
     put("texts/other.tsv", "A.\tB.\nC.\tD.\n")(place)
     moved[0] = "data.train.0.file=texts/other.tsv"
-    done = server.run(*TINY[:-1], "training.steps=14", *moved, cwd=place)
-    assert done.status == 2 and "data.train.0.file: texts/my-train.tsv -> texts/other.tsv" in done.stderr
+    said = "data.train.0.file: texts/my-train.tsv -> texts/other.tsv"
+    refused(server.run(*TINY[:-1], "training.steps=14", *moved, cwd=place), said)
 
 
 def test_a_converted_run_has_its_name_not_that_of_a_checkpoint(server: ForkServer, place: Path, run: Path) -> None:
@@ -175,21 +155,16 @@ def test_a_runs_own_recipe_makes_it_again_elsewhere(server: ForkServer, place: P
     assert "already finished" in server.run(*TINY, "--out", again.with_name("again-0"), cwd=place).stderr
 
 
-def test_a_recipe_with_a_tokenizer_and_a_first_model_is_usable_again_too(
-    server: ForkServer, place: Path, run: Path
-) -> None:
+def test_a_recipe_with_a_tokenizer_and_a_first_model_is_usable_too(server: ForkServer, place: Path, run: Path) -> None:
     """Paths of `tokenizer` and `init` are kept whole; options that a task or `init` brings are not warned of."""
     away = place / "away"
     away.mkdir()
-    for number, more in enumerate(
-        (["~tokenizer", "tokenizer.path=run/tokenizer"], ["init=run", "~network", "~tokenizer"])
-    ):
-        out = place / f"first-{number}"
+    for n, more in enumerate((["~tokenizer", "tokenizer.path=run/tokenizer"], ["init=run", "~network", "~tokenizer"])):
+        out = place / f"first-{n}"
         assert server.run(*TINY, *more, "--out", out, cwd=place).status == 0
-        again = ["train", out / "recipe.yaml", "--threads", "1", "--out", f"again-{number}"]
-        done = server.run(*again, cwd=away)
+        done = server.run("train", out / "recipe.yaml", "--threads", "1", "--out", f"again-{n}", cwd=away)
         assert done.status == 0 and "warning" not in done.stderr, done.stderr
-        assert differences(out, away / f"again-{number}") == []
+        assert differences(out, away / f"again-{n}") == []
         assert "already finished" in server.run(*TINY, *more, "--out", out, cwd=place).stderr
 
 
@@ -261,13 +236,9 @@ def test_r9_threads_device_and_version_are_only_warned_of(server: ForkServer, pl
     kept = json.loads((run / "run.json").read_text(encoding="utf-8"))
     kept |= {"deterministic_from": "2.10.0", "device": "cuda"}
     (run / "run.json").write_text(json.dumps(kept), encoding="utf-8")
-    command = ["train", "tiny.yaml", "training.steps=10", "--out", "run"]
-    done = server.run(*command, "--threads", "2", cwd=place)
+    done = server.run("train", "tiny.yaml", "training.steps=10", "--out", "run", "--threads", "2", cwd=place)
     assert done.status == 0
-    assert (
-        "warning: the run started with 1 threads and continues with 2 threads: results agree up to rounding only"
-        in done.stderr
-    )
+    assert "warning: the run started with 1 threads and continues with 2 threads: results agree up to" in done.stderr
     assert "warning: the run started on cuda and continues on cpu: results agree up to rounding only" in done.stderr
     assert "warning: the run started with torch 2.10.0 and continues with torch 2." in done.stderr
     assert [event["step"] for event in events(run, "train")] == [4, 8, 10]
@@ -278,8 +249,7 @@ def test_r9_without_threads_the_run_keeps_its_own_number(server: ForkServer, pla
     assert server.run(*command, "training.steps=2", "--threads", "2", cwd=place).status == 0
     done = server.run(*command, "training.steps=3", cwd=place)
     assert done.status == 0 and "warning" not in done.stderr
-    state = json.loads((last(place / "run") / "state.json").read_text(encoding="utf-8"))
-    assert state["threads"] == 2
+    assert json.loads((last(place / "run") / "state.json").read_text(encoding="utf-8"))["threads"] == 2
 
 
 def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: Path) -> None:
@@ -293,8 +263,7 @@ def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: 
     assert [event["step"] for event in read_journal(run / "metrics.jsonl") if event["event"] == "end"] == [16]
     assert "steps: 16" in (run / "recipe.yaml").read_text(encoding="utf-8")
     updates = int(server.run(*command, "--out", "x", cwd=place).stderr.split(" updates an epoch")[0].split()[-1])
-    by_epochs = server.run(*command[:-1], "training.epochs=1.5", "--out", "run", cwd=place)
-    assert by_epochs.status == 0
+    assert server.run(*command[:-1], "training.epochs=1.5", "--out", "run", cwd=place).status == 0
     assert [event["step"] for event in events(run, "end")] == [round(1.5 * updates)]
 
 
@@ -326,9 +295,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"])
-def test_r4_a_damaged_checkpoint_falls_back_to_the_one_before(
-    server: ForkServer, place: Path, run: Path, ended: Path, name: str
-) -> None:
+def test_r4_a_damaged_checkpoint_gives_way(server: ForkServer, place: Path, run: Path, ended: Path, name: str) -> None:
     flip(run / "checkpoints" / "step-00000008" / name)
     used = server.run("translate", "run", "--beam", "1", cwd=place, stdin="A cat.\n")
     assert used.status == 0 and name in used.stderr and "it is skipped" in used.stderr
@@ -346,11 +313,8 @@ def test_r4_all_checkpoints_damaged(server: ForkServer, place: Path, run: Path) 
     assert used.status == 1 and "error: every checkpoint of the run run is damaged\n" in used.stderr
     for _ in range(2):
         done = server.run(*TINY, "--out", "run", cwd=place)
-        assert done.status == 1 and done.stdout == ""
-        assert done.stderr.endswith(
-            "error: every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force moves it "
-            "aside and starts over\n"
-        )
+        bad = "every checkpoint of run is damaged (step-00000004.bad, step-00000008.bad); --force moves it aside"
+        refused(done, bad, status=1)
     used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
     assert used.status == 1 and "every checkpoint of the run run is damaged" in used.stderr
     assert server.run(*TINY, "--out", "run", "--force", cwd=place).status == 0
@@ -369,8 +333,7 @@ def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, 
     journal.write_bytes(journal.read_bytes().replace(b'{"event": "valid"', b'{"evnt": "valid"', 1))
     shown = server.run("runs", "show", "run", cwd=place)
     assert shown.status == 2 and "metrics.jsonl:4: not an event" in shown.stderr
-    done = server.run(*TINY, "--out", "run", cwd=place)
-    assert done.status == 0
+    assert server.run(*TINY, "--out", "run", cwd=place).status == 0
     assert [event["event"] for event in read_journal(journal)][-1] == "end"
     assert "already finished" in server.run(*TINY, "--out", "run", cwd=place).stderr
 
@@ -413,8 +376,7 @@ def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None
     while not (place / "run" / "checkpoints").exists():
         assert time.monotonic() < deadline and first.status() is None
     for more in ([], ["--force"]):
-        done = server.run(*TINY, "--out", "run", *more, cwd=place)
-        assert done.status == 2 and f"error: run folder run is in use by process {first.pid} on " in done.stderr
+        refused(server.run(*TINY, "--out", "run", *more, cwd=place), f"folder run is in use by process {first.pid} on ")
     shown = server.run("runs", place, cwd=place)  # looking is allowed
     assert shown.status == 0 and "unfinished" in shown.stdout
     os.kill(first.pid, signal.SIGKILL)
@@ -428,16 +390,14 @@ def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None
 def test_a_command_that_was_refused_does_not_spoil_its_folder(server: ForkServer, place: Path) -> None:
     """A typing error in the data's name leaves a folder behind; the corrected command takes it."""
     done = server.run(*TINY, "data.train.0.file=trian.tsv", "--out", "run", cwd=place)
-    assert done.status == 2 and "trian.tsv: no such file" in done.stderr
+    refused(done, "trian.tsv: no such file")
     assert server.run(*TINY, "--out", "run", cwd=place).status == 0
 
 
 def test_a_folder_in_which_nothing_was_trained_is_free(server: ForkServer, place: Path) -> None:
     """Refused after the tokenizer was made, or killed in the first step: another recipe may have the folder."""
     done = server.run(*TINY, "network.vocab_size=7", "--out", "run", cwd=place)
-    assert (
-        done.status == 2 and "`network.vocab_size` must be the tokenizer's: got 7 and 360; leave it out" in done.stderr
-    )
+    assert done.status == 2 and "`network.vocab_size` must be the tokenizer's: got 7 and 360" in done.stderr
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
     killed = [*TINY, "--seed", "3", "tokenizer.vocab_size=350", "--out", "run"]
     assert server.run(*killed, cwd=place, fault="signal_in_call", **at).status == -9
@@ -452,28 +412,21 @@ def test_folders_that_are_no_runs_are_refused(server: ForkServer, place: Path) -
     (place / "mine").mkdir()
     (place / "mine" / "letter.txt").write_text("Dear", encoding="utf-8")
     (place / "file").write_text("x", encoding="utf-8")
-    done = server.run(*TINY, "--out", "mine", cwd=place)
-    assert done.status == 2
-    assert "error: mine holds files and is not a run; give another folder with --out, or --force to move" in done.stderr
+    refused(server.run(*TINY, "--out", "mine", cwd=place), "mine holds files and is not a run; give another folder")
     assert [path.name for path in (place / "mine").iterdir()] == ["letter.txt"]
-    done = server.run(*TINY, "--out", "file", cwd=place)
-    assert done.status == 2 and "the run folder file is a file; give another with --out" in done.stderr
-    done = server.run(*TINY, "--out", "file/run", cwd=place)
-    assert done.status == 2 and "the run folder file/run cannot be created: Not a directory" in done.stderr
+    refused(server.run(*TINY, "--out", "file", cwd=place), "the run folder file is a file; give another with --out")
+    refused(server.run(*TINY, "--out", "file/run", cwd=place), "folder file/run cannot be created: Not a directory")
     assert server.run(*TINY, "--out", "mine", "--force", cwd=place).status == 0
     assert (place / "mine.old-1" / "letter.txt").exists()
 
 
 def test_without_out_the_folder_is_named_after_the_recipe(server: ForkServer, place: Path) -> None:
-    assert server.run(*TINY, cwd=place).status == 0
-    assert (place / "runs" / "tiny" / "run.json").exists()
+    assert server.run(*TINY, cwd=place).status == 0 and (place / "runs" / "tiny" / "run.json").exists()
     assert server.run(*TINY, "name=other", cwd=place).status == 0
     assert (place / "runs" / "other" / "run.json").exists()
     listed = server.run("runs", cwd=place)
-    assert [line.split("\t")[:3] for line in listed.stdout.splitlines()] == [
-        ["runs/other", "step 8", "finished"],
-        ["runs/tiny", "step 8", "finished"],
-    ]
+    found = [line.split("\t")[:3] for line in listed.stdout.splitlines()]
+    assert found == [[f"runs/{name}", "step 8", "finished"] for name in ("other", "tiny")]
 
 
 def test_what_a_run_folder_holds(server: ForkServer, place: Path, run: Path) -> None:
@@ -512,12 +465,9 @@ def test_metrics_jsonl_has_the_contracts_events(run: Path) -> None:
     assert [(event["event"], event["step"]) for event in found] == [
         *(("train", 4), ("checkpoint", 4), ("train", 8), ("valid", 8), ("checkpoint", 8), ("end", 8))
     ]
+    train, valid = {"loss", "nll", "learning_rate", "tokens_per_second", "gradient_norm"}, {"loss", "nll", "chrf"}
     for event in found:
-        keys = {
-            "train": {"event", "step", "loss", "nll", "learning_rate", "tokens_per_second", "gradient_norm"},
-            "valid": {"event", "step", "loss", "nll", "chrf"},
-        }.get(event["event"], {"event", "step"})
-        assert set(event) == keys
+        assert set(event) == {"event", "step"} | {"train": train, "valid": valid}.get(event["event"], set())
     first, second = events(run, "train")
     assert 0 < first["gradient_norm"] < 100 and second["loss"] < first["loss"] and 0 < second["learning_rate"] <= 5e-3
     assert first["loss"] != first["nll"]  # smoothing included, and without
@@ -529,8 +479,6 @@ def test_train_events_are_means_over_real_targets(server: ForkServer, place: Pat
     command = ["train", "tiny.yaml", "--threads", "1", "training.steps=4"]
     assert server.run(*command, "training.log_every=1", "--out", "each", cwd=place, record=record).status == 0
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
-    from atento.text.tokenizer import Tokenizer
-
     tokenizer = Tokenizer.load(place / "each" / "tokenizer")
     pairs = [line.split("\t") for line in (place / "train.tsv").read_text(encoding="utf-8").splitlines()]
     targets = [len(tokenizer.encode(target)) + 1 for _, target in pairs]
@@ -549,27 +497,17 @@ def test_pairs_in_both_splits_are_counted(server: ForkServer, place: Path) -> No
     assert "warning: 3 of 9 validation pairs of valid.tsv are also in the training data\n" in done.stderr
 
 
-def test_n1_another_process_with_another_hash_seed_makes_the_same_run(
-    server: ForkServer, place: Path, ended: Path
-) -> None:
+def test_n1_a_process_with_another_hash_seed_makes_the_same_run(server: ForkServer, place: Path, ended: Path) -> None:
     """Not forked: Python's own hashes, and so the order of its sets, are other ones."""
-    import subprocess
-    import sys
-
-    from conftest import ENVIRONMENT
-
     command = [sys.executable, "-c", "from atento_cli.main import main; main()", *TINY, "--out", "run-1"]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": "7"}
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, timeout=120)
-    assert done.returncode == 0 and done.stdout == b""
-    assert differences(place / "run-1", ended) == []
+    assert done.returncode == 0 and done.stdout == b"" and differences(place / "run-1", ended) == []
     write_tsv(place / "valid.tsv", "valid", 5)
     assert "other data" in server.run(*TINY, "--out", "run-1", cwd=place).stderr
 
 
-def test_force_moves_nothing_before_the_data_are_found_right_nor_what_the_recipe_needs(
-    server: ForkServer, here: Path
-) -> None:
+def test_force_moves_nothing_before_the_data_and_the_recipe_are_found_right(server: ForkServer, here: Path) -> None:
     """A typed-wrong file once moved a good run aside first, and `--out . --force` the folder with recipe and texts."""
     (here / "run").unlink()
     shutil.copytree(here.parent / "trained", here / "run")
@@ -581,11 +519,9 @@ def test_force_moves_nothing_before_the_data_are_found_right_nor_what_the_recipe
         refused(server.run("train", "tiny.yaml", "--out", out, "--force", cwd=here), "--force does not move")
     elsewhere = server.run("train", here / "tiny.yaml", "--out", here, "--force", cwd=here / "run")
     refused(elsewhere, "--force does not move")
-    begun = server.run("train", "tiny.yaml", "--from", "run@last", "--out", "run", "--force", cwd=here)
-    refused(begun, "--force does not move")
-    for key in ("init", "tokenizer.path"):
-        tuned = server.run("train", "tiny.yaml", f"{key}=run", "--out", "run", "--force", cwd=here)
-        refused(tuned, "--force does not move")
+    for using in (["--from", "run@last"], ["init=run"], ["tokenizer.path=run"]):
+        done = server.run("train", "tiny.yaml", *using, "--out", "run", "--force", cwd=here)
+        refused(done, "--force does not move")
     assert sorted(path.name for path in here.iterdir()) == before
 
 
@@ -593,8 +529,7 @@ def test_a_run_is_begun_anew_by_its_own_name(server: ForkServer, here: Path) -> 
     """Messages say `--force starts over`: so it does, though the recipe stands in the folder that is moved."""
     (here / "run").unlink()
     shutil.copytree(here.parent / "trained", here / "run")
-    fewer = server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here)
-    refused(fewer, "Use --force to start over")
+    refused(server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here), "Use --force to start over")
     anew = server.run("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
     assert anew.status == 0, anew.stderr
     assert "moved the old folder to run.old-1" in anew.stderr and last(here / "run").name == "step-00000004"

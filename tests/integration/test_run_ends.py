@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 from atento.base.errors import CheckpointError, UsageError
 from atento.models.model_folder import find_model
 from atento.storage.average_weights import average_run
-from atento.storage.checkpoint import load_checkpoint
+from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from conftest import Done, ForkServer
 from runs import events, last, tensors
 
@@ -52,22 +53,14 @@ def state(path: Path) -> dict[str, Any]:
 def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkServer, place: Path, metric: str) -> None:
     """`best` goes by the first metric of the recipe (the loss where there is none); ter is an error rate."""
     metrics = "metrics=[]" if metric == "nll" else f"metrics=[{metric}]"
-    more = [
-        *RISING,
-        "training.validate_every=1",
-        "training.steps=16",
-        "training.keep=20",
-        "tokenizer.kind=word",  # whole words, so that ter has something to count
-        "decoding.max_new_tokens=16",
-        metrics,
-    ]
+    more = [*RISING, "training.validate_every=1", "training.steps=16", "training.keep=20", "decoding.max_new_tokens=16"]
+    more += ["tokenizer.kind=word", metrics]  # whole words, so that ter has something to count
     done = server.run(*TINY, *more, "--out", "run", cwd=place)
     assert done.status == 0, done.stderr
     scores = {event["step"]: event[metric] for event in events(place / "run", "valid")}
     best = max(scores.values()) if metric == "chrf" else min(scores.values())
     first = min(step for step, score in scores.items() if score == best)
-    assert len(set(scores.values())) > 1
-    assert find_model(place / "run").name == f"step-{first:08d}"
+    assert len(set(scores.values())) > 1 and find_model(place / "run").name == f"step-{first:08d}"
     assert f"best validation score {best:.2f} at step {first}" in done.stderr
 
 
@@ -79,10 +72,8 @@ def chinese(place: Path) -> list[str]:
         [("read", "读"), ("buy", "买"), ("see", "看")],
         [("books", "书"), ("fish", "鱼")],
     )
-    rows = [
-        f"{who} {does} new {what} today\t{wer}今天{tut}新的{was}\n"
-        for (who, wer), (does, tut), (what, was) in itertools.product(*sides)
-    ]
+    every = itertools.product(*sides)
+    rows = [f"{a} {b} new {c} today\t{one}今天{two}新的{three}\n" for (a, one), (b, two), (c, three) in every]
     for name in ("train.tsv", "valid.tsv"):
         (place / name).write_text("".join(rows), encoding="utf-8")
     size = ["network.d_model=32", "tokenizer.kind=character", "decoding.max_new_tokens=10", "network.dropout=0"]
@@ -91,9 +82,7 @@ def chinese(place: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("metrics", ["[bleu, chrf]", "[{bleu: {tokenize: 13a}}, chrf]"])
-def test_a_translator_into_chinese_is_loaded_at_its_best(
-    server: ForkServer, place: Path, chinese: list[str], metrics: str
-) -> None:
+def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese: list[str], metrics: str) -> None:
     """A first metric that is 0 throughout leaves the choice to the next, or the loss, and neither ends the run."""
     given = [*TINY, *chinese, f"metrics={metrics}", "training.early_stop=2", "training.average=2", "--out", "run"]
     done = server.run(*given, cwd=place)
@@ -110,25 +99,17 @@ def test_a_translator_into_chinese_is_loaded_at_its_best(
         assert [state(loaded)["score"], *state(loaded)["ties"]][0 if by == "bleu" else 1] >= best
     still = "warning: bleu was 0 in all" in done.stderr
     assert still == (by != "bleu") and [event["bleu"] > 50 for event in found][-1] == (by == "bleu")
-    shown = server.run("runs", "show", "run", "--json", cwd=place)
-    assert scores[json.loads(shown.stdout)["best"]["step"]] == best
+    assert scores[json.loads(server.run("runs", "show", "run", "--json", cwd=place).stdout)["best"]["step"]] == best
 
 
 def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
     """Validated at 3, 6, 9 ... with checkpoints at 10, 20 alone: the best has its checkpoint all the same."""
-    more = [
-        *RISING,
-        "metrics=[]",
-        "training.validate_every=3",
-        "training.checkpoint_every=10",
-        "training.keep=1",
-    ]
+    more = [*RISING, "metrics=[]", "training.validate_every=3", "training.checkpoint_every=10", "training.keep=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place)
     assert done.status == 0, done.stderr
     scores = {event["step"]: event["nll"] for event in events(place / "run", "valid")}
     best = min(scores, key=lambda step: scores[step])
-    assert best % 10 and best != 24
-    assert steps(place / "run" / "checkpoints") == [best, 24]
+    assert best % 10 and best != 24 and steps(place / "run" / "checkpoints") == [best, 24]
     assert find_model(place / "run").name == f"step-{best:08d}"
 
 
@@ -151,18 +132,14 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     end = 2 * len(scores)
     assert f"step {end}: no better nll in 3 validations; stopping early" in done.stderr
     assert f"finished run at step {end}, best validation score {min(scores):.2f} at step {2 * best + 2}" in done.stderr
-    assert (
-        find_model(place / "run").name == f"step-{2 * best + 2:08d}" and last(place / "run").name == f"step-{end:08d}"
-    )
-    again = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place)
-    warning, said = again.stderr.splitlines()
+    found = find_model(place / "run").name, last(place / "run").name
+    assert found == (f"step-{2 * best + 2:08d}", f"step-{end:08d}")
+    warning, said = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place).stderr.splitlines()
     assert warning.endswith("training.learning_rate 3 is far above the usual range (1e-5 to 1e-2)")
     assert said == f"already finished: run, step {end}"  # it ended by itself: more steps do not revive it
 
 
 def test_early_stop_counts_on_over_a_resume(server: ForkServer, place: Path) -> None:
-    import signal
-
     more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
     assert server.run(*TINY, *more, "--out", "once", cwd=place).status == 0
     for call in (5, 2, 3):
@@ -218,8 +195,7 @@ def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path
     here = place / "run"
     scored = state(find_model(here))["score"]
     for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
-        path = average_run(here, 2, score=lambda _, score=score: [score]).path
-        assert (find_model(here) == path) == chosen, score
+        assert (average_run(here, 2, score=lambda _, score=score: [score]).path == find_model(here)) == chosen, score
     average_run(here, 2)  # not scored: never the best
     assert find_model(here).parent.name == "checkpoints"
 
@@ -260,8 +236,6 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
 
 
 def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place: Path) -> None:
-    from atento.storage.checkpoint import save_checkpoint
-
     shutil.copytree(run, place / "run")
     kept = load_checkpoint(place / "run" / "checkpoints" / "step-00000024")
     parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}
@@ -273,9 +247,7 @@ def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place:
 # Numbers that go wrong ----------------------------------------------------------------------------------------------
 
 
-def test_n3_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_one(
-    server: ForkServer, place: Path
-) -> None:
+def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server: ForkServer, place: Path) -> None:
     more = ["training.clip=0", "training.checkpoint_every=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place, fault="rate_explodes")
     assert done.status == 1 and done.stdout == ""
@@ -308,8 +280,7 @@ def on_a_terminal(server: ForkServer, *argv: object, cwd: Path) -> tuple[Done, s
 
 def test_a_bar_on_a_terminal(server: ForkServer, place: Path) -> None:
     done, shown = on_a_terminal(server, *TINY, "training.steps=60", "--out", "run", cwd=place)
-    assert done.status == 0 and done.stdout == ""
-    assert "\x1b[" in shown and re.search(r"step\s.{0,20}\d+/60", shown)
+    assert done.status == 0 and done.stdout == "" and "\x1b[" in shown and re.search(r"step\s.{0,20}\d+/60", shown)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert "step 8: validation nll" in plain and "finished run at step 60" in plain
     assert "tokens/s, " not in plain  # the line's "left" is the bar's own business
@@ -323,8 +294,7 @@ def test_quiet_lines_in_a_file(server: ForkServer, place: Path) -> None:
     lines = done.stderr.splitlines()
     assert sum(bool(re.fullmatch(r"step \d+: loss .* tokens/s, .* left", line)) for line in lines) == 6
     assert sum(bool(re.fullmatch(r"step \d+: validation nll \d\.\d{3}, chrf \d+\.\d\d", line)) for line in lines) == 3
-    assert "60 pairs" in lines[1] and "cpu, float32, 1 thread; run folder run" in lines[1]
-    assert done.stdout == ""
+    assert "60 pairs" in lines[1] and "cpu, float32, 1 thread; run folder run" in lines[1] and done.stdout == ""
 
 
 def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None:
@@ -333,6 +303,5 @@ def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None
     running = server.start(*TINY, "--out", "run", cwd=place, stderr=place / "said")
     with (place / "said").open(encoding="utf-8") as reader:
         assert reader.readline()
-    assert running.end().status == 0
-    assert last(place / "run").name == "step-00000024" and events(place / "run", "end")
+    assert running.end().status == 0 and last(place / "run").name == "step-00000024" and events(place / "run", "end")
     assert "step 24: validation" in (place / "run" / "train.log").read_text(encoding="utf-8")

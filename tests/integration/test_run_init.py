@@ -46,9 +46,8 @@ def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServe
     for number, init in enumerate(("model", "run", str(tuning / "model"))):
         done = server.run(*TUNE, *still, f"init={init}", "--out", f"still-{number}", cwd=tuning)
         assert done.status == 0 and "warning" not in done.stderr, done.stderr
-        assert tensors(last(tuning / f"still-{number}") / "model.safetensors") == tensors(
-            tuning / "model" / "model.safetensors"
-        )
+        found, right = last(tuning / f"still-{number}"), tuning / "model"
+        assert tensors(found / "model.safetensors") == tensors(right / "model.safetensors")
     config = json.loads((last(tuning / "still-0") / "config.json").read_text(encoding="utf-8"))["network"]
     before = json.loads((tuning / "model" / "config.json").read_text(encoding="utf-8"))["network"]
     assert config == before | {"dropout": 0.2}
@@ -56,9 +55,7 @@ def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServe
     assert tokenizer == (tuning / "model" / "tokenizer.json").read_bytes()
 
 
-def test_the_default_rate_of_new_networks_is_warned_of_where_it_spoils_a_trained_one(
-    server: ForkServer, tuning: Path
-) -> None:
+def test_the_default_rate_is_warned_of_where_it_spoils_a_trained_network(server: ForkServer, tuning: Path) -> None:
     """All weights of MiniLM at 1e-3, which nobody wrote, lose what they had learned."""
     config = NetworkConfig("encoder", vocab_size=9, d_model=256, d_ff=8, n_heads=2, n_layers=1, max_len=8)
     for origin, train, width, warned in (
@@ -141,15 +138,13 @@ def test_dropout_is_the_models_own_unless_it_is_written(
         atento.load(tuning / "tuned").network.config,
     ):
         values = network if isinstance(network, dict) else asdict(network)
-        assert [values["dropout"], values["attention"]["dropout"], values["feed_forward"]["dropout"]] == list(
-            rates.values()
-        )
+        parts = values, values["attention"], values["feed_forward"]
+        assert [part["dropout"] for part in parts] == list(rates.values())
 
 
 def test_config_show_does_not_invent_the_rates_of_the_model(server: ForkServer, tuning: Path) -> None:
     command = ["config", "show", "tune.yaml"]
-    done = server.run(*command, "--origins", cwd=tuning)
-    lines = done.stdout.splitlines()
+    lines = server.run(*command, "--origins", cwd=tuning).stdout.splitlines()
     assert any(line.startswith("  dropout: 0.2 ") and line.endswith("# tune.yaml:5:20") for line in lines)
     open_lines = [line for line in lines if line.endswith("# the initial model, read when training begins")]
     keys = [line.partition("  # the")[0].strip(" #").partition(":")[0] for line in open_lines]

@@ -7,8 +7,10 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from conftest import ForkServer, Running
 from runs import batches, differences, events, last, tensors
@@ -29,9 +31,8 @@ HARD = (
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
 )
 PRECISIONS = ["float32", "bfloat16"]
-QUICK = {
-    "ONEDNN_MAX_CPU_ISA": "AVX2"
-}  # without a kernel of bfloat16 for each shape, whose making is half of such a run
+# without a kernel of bfloat16 for each shape, whose making is half of such a run
+QUICK = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 
 def train(precision: str, *more: str) -> list[str]:
@@ -71,9 +72,7 @@ def inside_a_save(run: Path, running: Running, before: set[str]) -> int | None:
 
 # The tests below kill at chosen places in float32, so the gate kills at random in bfloat16, which keeps more state.
 @pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
-def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
-    server: ForkServer, place: Path, whole: dict[str, Path], precision: str
-) -> None:
+def test_r1_killed_at_any_moment(server: ForkServer, place: Path, whole: dict[str, Path], precision: str) -> None:
     """SIGKILL, half of the times inside a save; restarted until it is done."""
     source, reference = random.Random(7), whole[precision]
     usual = float(reference.with_suffix(".time").read_text(encoding="utf-8"))
@@ -101,8 +100,7 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
     else:
         raise AssertionError("never done")
     assert killed >= 4 and cut_short >= 1, (killed, cut_short)
-    assert differences(run, reference) == []
-    assert batches(record) == batches(reference.with_suffix(".ids"))
+    assert differences(run, reference) == [] and batches(record) == batches(reference.with_suffix(".ids"))
     assert [event["step"] for event in events(run, "train")] == list(range(1, 16))
     assert [event["step"] for event in events(run, "valid")] == [6, 12, 15]
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
@@ -142,7 +140,7 @@ def test_r1_has_teeth_a_planted_bug_is_found(
     server: ForkServer,
     place: Path,
     whole: dict[str, Path],
-    killed_and_right: dict[str, tuple[Path, Path]],
+    killed_and_right: Any,
     fault: str,
     precision: str,
     seen: str,
@@ -160,18 +158,12 @@ def test_r1_has_teeth_a_planted_bug_is_found(
 
 
 @pytest.mark.parametrize("kill", [1, pytest.param(2, marks=pytest.mark.slow), 3])
-def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
-    server: ForkServer, place: Path, whole: dict[str, Path], kill: int
-) -> None:
+def test_r1_killed_behind_its_last_step(server: ForkServer, place: Path, whole: dict[str, Path], kill: int) -> None:
     """While it averages (1), scores the average (2), or reads the best model for the test data (3)."""
-    at = [
-        ("atento.runs.finish", "average_run"),
-        ("atento.runs.finish", "signed"),
-        ("atento.runs.finish", "read_model"),
-    ][kill - 1]
-    details = {"module": at[0], "function": at[1], "number": signal.SIGKILL}
+    function = ("average_run", "signed", "read_model")[kill - 1]
+    at = {"module": "atento.runs.finish", "function": function, "number": signal.SIGKILL}
     command = train("float32", "--out", "run")
-    assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
+    assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
     done = server.run(*command, cwd=place)
     assert done.status == 0 and "resuming run after its last step, 15" in done.stderr
     assert differences(place / "run", whole["float32"]) == []
@@ -180,9 +172,7 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
 @pytest.mark.covering
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("call", [1, 2, 3])
-def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
-    server: ForkServer, place: Path, keep: int, call: int
-) -> None:
+def test_r2_what_a_kill_cuts_off_a_checkpoint_is_made_up(server: ForkServer, place: Path, keep: int, call: int) -> None:
     """Killed between a checkpoint and its event, or between the event and the retention, also of the last step."""
     command = ["train", "tiny.yaml", "--threads", "1", f"training.keep={keep}"]
     command += ["training.steps=6", "training.validate_every=6", "training.checkpoint_every=2"]
@@ -191,8 +181,7 @@ def test_r2_what_a_kill_cuts_off_behind_a_checkpoint_is_made_up(
     for module, function in (("atento.training.run", "retain"), ("atento.training.run", "append_event")):
         run = place / function
         at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
-        done = server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at)
-        assert done.status == -signal.SIGKILL
+        assert server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
         assert server.run(*command, "--out", run, cwd=place).status == 0
         assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 6]
         assert sorted(path.name for path in (run / "checkpoints").iterdir()) == wanted
@@ -210,8 +199,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     ):
         at = {"module": module, "function": function, "number": signal.SIGKILL}
         assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
-    assert server.run(*command, cwd=place).status == 0
-    assert differences(place / "run", whole["float32"]) == []
+    assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
 # Signals ------------------------------------------------------------------------------------------------------------
@@ -228,9 +216,7 @@ def ready(running: Running) -> bool:
     "number",
     [signal.SIGTERM, *(pytest.param(other, marks=pytest.mark.slow) for other in (signal.SIGINT, signal.SIGUSR1))],
 )
-def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
-    server: ForkServer, place: Path, whole: dict[str, Path], number: signal.Signals
-) -> None:
+def test_r7_a_signal_any_time(server: ForkServer, place: Path, whole: dict[str, Path], number: signal.Signals) -> None:
     """Stopped again and again at random moments; each stop adds a step at least, and says where it stands."""
     source, run, record, pause = random.Random(number), place / "run", place / "ids", 0.3
     command = train("float32", "--out", "run")
@@ -264,14 +250,12 @@ def test_r7_a_signal_at_any_moment_stops_with_a_checkpoint(
             break
         if done.status == 75:
             step = int(last(run).name.removeprefix("step-"))
-            assert done.stderr.endswith(
-                f"stopped by {number.name} after step {step}, checkpoint saved; run the same command to resume\n"
-            )
+            said = f"stopped by {number.name} after step {step}, checkpoint saved; run the same command to resume\n"
+            assert done.stderr.endswith(said)
             stops += 1
         else:  # before training began, or behind its end: what the signal does by itself
             assert done.status == -number
-    assert done.status == 0 and stops >= 1
-    assert differences(run, whole["float32"]) == []
+    assert done.status == 0 and stops >= 1 and differences(run, whole["float32"]) == []
     assert batches(record) == batches(whole["float32"].with_suffix(".ids"))
 
 
@@ -310,9 +294,7 @@ def test_r7_a_second_signal_stops_at_once(server: ForkServer, place: Path) -> No
         assert "stopped by" not in done.stderr and not (place / "run" / "checkpoints").exists()
 
 
-def test_r7_a_validation_that_a_signal_prevented_is_made_up(
-    server: ForkServer, place: Path, whole: dict[str, Path]
-) -> None:
+def test_r7_a_validation_that_a_signal_cut_is_made_up(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The signal comes in step 6 and in the last, 15, both to be validated."""
     command = train("float32", "--out", "run")
     for call, step in ((6, 6), (9, 15)):
@@ -340,16 +322,13 @@ def test_r7_a_signal_while_it_validates_or_saves(
     command = train("float32", "--out", "run")
     done = server.run(*command, cwd=place, fault="signal_in_call", **at)
     assert done.status == 75 and f"stopped by {number.name}" in done.stderr
-    assert server.run(*command, cwd=place).status == 0
-    assert differences(place / "run", whole["float32"]) == []
+    assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
 # The same again -----------------------------------------------------------------------------------------------------
 
 
-def test_n1_neither_logging_nor_validating_nor_saving_changes_the_weights(
-    server: ForkServer, place: Path, whole: dict[str, Path]
-) -> None:
+def test_n1_no_habit_changes_the_weights(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The same steps with other habits: the same weights and the same optimiser."""
     for number, habits in enumerate(
         (
@@ -372,8 +351,6 @@ def test_n1_has_teeth_another_seed_gives_other_weights(server: ForkServer, place
 
 def test_n2_accumulation_changes_nothing_but_rounding(server: ForkServer, place: Path) -> None:
     """20 steps without dropout: losses and weights equal to 1e-5, in 1, 2 and 4 parts."""
-    from safetensors.torch import load_file
-
     quiet = ["network.dropout=0", "training.steps=20", "training.log_every=1", "training.batch_tokens=400"]
     for parts in (1, 2, 4):
         command = ["train", "tiny.yaml", *quiet, f"training.micro_batches={parts}", "--threads", "1"]

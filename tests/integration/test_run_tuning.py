@@ -57,15 +57,11 @@ def test_a_lora_run_keeps_the_model_and_loads_as_a_whole_one(server: ForkServer,
     score = atento.evaluate(model, [tuple(line.split("\t")) for line in lines], metrics=["chrf"])
     assert score["chrf"].value == events(tuning / "tuned", "valid")[-1]["chrf"]
     saved = atento.load(model.save(tuning / "saved"))
-    assert all(
-        torch.equal(value, expected)
-        for value, expected in zip(saved.network.state_dict().values(), model.network.state_dict().values())
-    )
+    states = (one.network.state_dict().values() for one in (saved, model))
+    assert all(map(torch.equal, *states))
     assert server.run("average", "tuned", cwd=tuning).status == 0
-    assert (
-        atento.load(tuning / "tuned" / "averaged" / last(tuning / "tuned").name).network.state_dict().keys()
-        == before.keys()
-    )
+    averaged = atento.load(tuning / "tuned" / "averaged" / last(tuning / "tuned").name)
+    assert averaged.network.state_dict().keys() == before.keys()
 
 
 IN_TURN = "training.async_checkpoints=false"  # a checkpoint is complete when the next update begins
@@ -76,16 +72,11 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(server: ForkServer, tuning: Path
     """Stages begin at updates 1, 3 and 5: killed in one, just before the next, without the model it started from."""
     assert server.run(*TUNE, *init, IN_TURN, "--out", "straight", cwd=tuning).status == 0
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
-    assert (
-        server.run(*TUNE, *init, IN_TURN, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=3, **at).status
-        == -9
-    )
-    assert (
-        server.run(*TUNE, *init, IN_TURN, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=2, **at).status
-        == -9
-    )
+    command = [*TUNE, *init, IN_TURN, "--out", "run-2"]
+    for call in (3, 2):
+        assert server.run(*command, cwd=tuning, fault="signal_in_call", call=call, **at).status == -9
     shutil.rmtree(tuning / "model")
-    done = server.run(*TUNE, *init, IN_TURN, "--out", "run-2", cwd=tuning)
+    done = server.run(*command, cwd=tuning)
     assert done.status == 0, done.stderr
     assert differences(tuning / "run-2", tuning / "straight") == []
 
@@ -93,9 +84,8 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(server: ForkServer, tuning: Path
 def test_a_folder_keeps_its_way_of_tuning(server: ForkServer, tuning: Path) -> None:
     assert server.run(*TUNE, *LORA, "training.steps=2", "--out", "tuned", cwd=tuning).status == 0
     refused(server.run(*TUNE, "--out", "tuned", cwd=tuning), "init.train: lora -> all")
-    refused(
-        server.run(*TUNE, "--from", "tuned@2", "--out", "x", cwd=tuning), "its adapters are not those of the recipe"
-    )
+    done = server.run(*TUNE, "--from", "tuned@2", "--out", "x", cwd=tuning)
+    refused(done, "its adapters are not those of the recipe")
     done = server.run(*TUNE, *LORA, "--from", "tuned@2", "--out", "y", cwd=tuning)
     assert done.status == 0, done.stderr
     config = json.loads((last(tuning / "tuned") / "config.json").read_text(encoding="utf-8"))

@@ -31,17 +31,15 @@ from atento.networks.frozen import FrozenVectors, frozen
 from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
 from atento_cli.convert.ctranslate2_engine import why_not_held
-from conftest import ForkServer
+from conftest import ForkServer, refused
 from released_folders import write_released
 from runs import differences, events, last, tensors
 from test_new_decoder import PAIRS, SOURCES
 from test_new_decoder import RECIPE as OTHERS
 
 pytestmark = pytest.mark.integration
-RECIPE = OTHERS | {
-    "training": OTHERS["training"]
-    | {"steps": 40, "checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2}
-}
+TRAINING = {"steps": 40, "checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2}
+RECIPE = OTHERS | {"training": OTHERS["training"] | TRAINING}
 SIZES = {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 1}
 
 
@@ -54,8 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def trained(folder: Path, out: Path, share: str = "1", **features: Any) -> Path:
     recipe = RECIPE | {"network": SIZES | {"features": {"model": str(folder)} | features}}
-    splits = {"train": PAIRS, "valid": PAIRS}
-    return atento.train(recipe, data=splits, out=out, threads=1, share=Fraction(share)).folder
+    return atento.train(recipe, data={"train": PAIRS, "valid": PAIRS}, out=out, threads=1, share=Fraction(share)).folder
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +86,7 @@ def test_the_inputs_are_the_layers_of_the_encoder(folders: dict[str, Path], whol
 
 def test_packed_sources_and_observed_attention(whole: Path) -> None:
     """The fast reading pass is the plain one; the encoder's own attention is not that of the network."""
-    model = atento.load(whole)
-    network = model.network
+    network = atento.load(whole).network
     assert isinstance(network, EncoderDecoder)
     rows = [[5, 9, 7, 8, 6], [5, 8, 6]]
     ids = torch.tensor([rows[0], [*rows[1], 0, 0]])
@@ -113,8 +109,7 @@ def test_packed_sources_and_observed_attention(whole: Path) -> None:
 def test_a_run_is_resumed_without_the_encoder(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
     """In two parts it is the same run, its vectors stored or not; the second part needs the checkpoint alone."""
     bert = shutil.copytree(folders["bert"], tmp_path / "bert")
-    run = trained(bert, tmp_path / "parts", "1/2")
-    assert last(run).name == "step-00000020"
+    assert last(trained(bert, tmp_path / "parts", "1/2")).name == "step-00000020"
     shutil.rmtree(bert)
     assert differences(trained(tmp_path / "elsewhere" / "bert", tmp_path / "parts"), whole) == []
 
@@ -178,8 +173,7 @@ def test_an_encoder_of_atento_and_what_is_trained_later(tmp_path: Path) -> None:
     run = trained(Path("micro-world-mlm"), tmp_path / "run", layers=[2, 0])
     model = atento.load(run)
     config, tokenizer = model.network.config, model.tokenizer
-    assert config.features is not None
-    assert config.features.layers == (2, 0) and config.features.template == "bos-eos"
+    assert config.features is not None and config.features.layers == (2, 0) and config.features.template == "bos-eos"
     ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode("o gato"))
     assert (ids[0], ids[-1]) == (tokenizer.bos_id, tokenizer.eos_id)
     assert (config.position_limit, config.source_limit, config.features.max_len) == (None, 64, 64)
@@ -246,5 +240,4 @@ def test_a_task_of_one_text_has_no_such_inputs(folders: dict[str, Path], server:
     ):
         network = {"architecture": architecture, "features": {"model": str(folders["bert"])}}
         (tmp_path / "r.yaml").write_text(json.dumps(recipe | {"network": network}), encoding="utf-8")
-        done = server.run("config", "check", "r.yaml", cwd=tmp_path)
-        assert done.status == 2 and message in done.stderr, done.stderr
+        refused(server.run("config", "check", "r.yaml", cwd=tmp_path), message)

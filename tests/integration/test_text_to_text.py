@@ -72,8 +72,7 @@ def test_f9_the_prefix_picks_the_task(run: TrainedRun, server: ForkServer) -> No
     assert done.stdout.splitlines() == ["a b c", "c b a", "c"]
     assert model.translate("reverse: d e f") == "f e d"  # the verb does not matter, the prefix does
     assert "".join(model.stream("last: d e f")) == "f"
-    scores = atento.evaluate(model, [("copy: f e d", "f e d"), ("last: f e d", "d")])
-    assert scores["exact-match"].value == 100
+    assert atento.evaluate(model, [("copy: f e d", "f e d"), ("last: f e d", "d")])["exact-match"].value == 100
 
 
 def test_f9_each_prefix_has_its_own_scores(run: TrainedRun, server: ForkServer) -> None:

@@ -95,8 +95,7 @@ def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int
             labels.append((0, 0))
             continue
         first = max(position for position in context if offsets[position][0] <= start)
-        last = min(position for position in context if offsets[position][1] >= end)
-        labels.append((first, last))
+        labels.append((first, min(position for position in context if offsets[position][1] >= end)))
     return labels
 
 
@@ -110,8 +109,7 @@ def their_answers(
     null = [float("inf")] * len(made)
     best = [(float("-inf"), "")] * len(made)
     for row, record in enumerate(windows["overflow_to_sample_mapping"]):
-        tensors = {name: torch.tensor([windows[name][row]]) for name in ("input_ids", "token_type_ids")}
-        out = network(**tensors)
+        out = network(**{name: torch.tensor([windows[name][row]]) for name in ("input_ids", "token_type_ids")})
         start, end = out.start_logits[0].tolist(), out.end_logits[0].tolist()
         null[record] = min(null[record], start[0] + end[0])
         offsets, sides = windows["offset_mapping"][row], windows.sequence_ids(row)
@@ -124,16 +122,12 @@ def their_answers(
 
 
 def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) -> dict[str, Any]:
-    columns = {"question": "question", "context": "context", "answers": "answers"}
+    columns = {name: name for name in ("question", "context", "answers")}
+    files: dict[str, Any] = {name: {"file": f"{name}.jsonl", **columns} for name in ("train", "valid")}
     return {
         "task": "question-answering",
         "init": str(init),
-        "data": {
-            "train": {"file": "train.jsonl", **columns},
-            "valid": {"file": "valid.jsonl", **columns},
-            "max_len": longest,
-            "stride": stride,
-        },
+        "data": files | {"max_len": longest, "stride": stride},
         "training": {
             "steps": steps,
             "batch_tokens": 16,
@@ -149,9 +143,7 @@ def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) ->
     }
 
 
-def test_g3_windows_labels_losses_and_answers_are_those_of_a_plain_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same weights, head included, the same windows in the same order, no dropout."""
     monkeypatch.chdir(tmp_path)
     made, valid = records(120, 1), records(60, 3)

@@ -31,14 +31,10 @@ def config(make: object, **more: object) -> NetworkConfig:
     return make(**{**sizes, **more})  # type: ignore[operator, no-any-return]
 
 
+MASKED = config(presets.bert_tiny, d_ff=24, heads=(HeadConfig("masked-language-model"),))
 CASES = {
     "language-modeling": (config(presets.gpt2, d_ff=64), "bos", [TOKENIZER.bos_id], []),
-    "masked-language-modeling": (
-        config(presets.bert_tiny, d_ff=24, heads=(HeadConfig("masked-language-model"),)),
-        "bos-eos",
-        [TOKENIZER.bos_id],
-        [TOKENIZER.eos_id],
-    ),
+    "masked-language-modeling": (MASKED, "bos-eos", [TOKENIZER.bos_id], [TOKENIZER.eos_id]),
 }
 
 
@@ -75,9 +71,8 @@ def test_w2_a_released_source_is_read_between_its_own_marks(tmp_path: Path) -> N
     assert model.attend(text, "a gata").source_special == [True, *[False] * (len(peer(text)["input_ids"]) - 2), True]
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     given = peer(text, return_tensors="pt")
-    written = theirs.generate(
-        **given, max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None, eos_token_id=None
-    )
+    endless = {"forced_eos_token_id": None, "eos_token_id": None}
+    written = theirs.generate(**given, max_new_tokens=8, do_sample=False, num_beams=1, **endless)
     found = model.summaries([text], beam=1, max_new_tokens=8)[0][0].hypothesis.ids
     assert found == written[0, 1 : 1 + len(found)].tolist() and len(found) > 3
     with torch.no_grad():
@@ -99,24 +94,14 @@ def bart(folder: Path) -> Path:
     backend.decoder = decoders.ByteLevel()
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
+    backend.train_from_iterator(TEXTS, trainer)
     data = json.loads(backend.to_str())["model"]
     merges = [tuple(merge) for merge in data["merges"]]
     transformers.BartTokenizerFast(vocab=data["vocab"], merges=merges).save_pretrained(folder)
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     torch.manual_seed(1)
-    network = transformers.BartForConditionalGeneration(
-        transformers.BartConfig(
-            vocab_size=400,
-            d_model=16,
-            encoder_ffn_dim=24,
-            decoder_ffn_dim=24,
-            max_position_embeddings=64,
-            init_std=0.5,
-            **sizes,
-        )
-    )
-    network.save_pretrained(folder)
+    sizes |= {"vocab_size": 400, "d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    config = transformers.BartConfig(**sizes, max_position_embeddings=64, init_std=0.5)
+    transformers.BartForConditionalGeneration(config).save_pretrained(folder)
     return folder

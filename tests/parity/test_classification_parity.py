@@ -66,8 +66,7 @@ def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
         id2label=dict(enumerate(LABELS)),
     )
     torch.manual_seed(5)
-    network = transformers.BertForSequenceClassification(config)
-    network.save_pretrained(folder)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -77,10 +76,7 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
     return {
         "task": "classification",
         "init": str(init),
-        "data": {
-            "train": {"file": "train.tsv", "text": 0, "label": 1},
-            "valid": {"file": "valid.tsv", "text": 0, "label": 1},
-        },
+        "data": {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")},
         "network": {"max_len": 48, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
         "training": {
             "steps": steps,
@@ -100,10 +96,8 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
 
 def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:
     """The texts and labels of each update as arguments of their network."""
-    return [
-        dict(encode([text for text, _ in update])) | {"labels": torch.tensor([label for _, label in update])}
-        for update in updates
-    ]
+    sides = (zip(*update) for update in updates)
+    return [dict(encode(list(texts))) | {"labels": torch.tensor(labels)} for texts, labels in sides]
 
 
 @torch.no_grad()
@@ -125,9 +119,7 @@ def our_order(recipe: dict[str, Any], run: Path, folder: Path) -> list[list[tupl
     return [[(texts[row], numbers[row]) for row in update] for update in rows]
 
 
-def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same weights, classifier included, the same texts in the same order, no dropout."""
     monkeypatch.chdir(tmp_path)
     records, valid = labelled("train", 120), labelled("valid", 60, seed=3)
@@ -164,9 +156,7 @@ def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "llama2-7b"])
-def test_g1_a_decoder_that_classifies_is_written_for_a_stock_pipeline(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g1_a_stock_pipeline_reads_our_decoder(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head on the last token, trained here; `transformers` pads a batch of its texts and gives our probabilities."""
     monkeypatch.chdir(tmp_path)
     as_tsv(Path("train.tsv"), labelled("train", 60))
@@ -182,19 +172,16 @@ def test_g1_a_decoder_that_classifies_is_written_for_a_stock_pipeline(
     ours, theirs = model.classify(texts), transformers.pipeline("text-classification", str(folder), batch_size=3)(texts)
     assert [label.name for label in ours] == [one["label"] for one in theirs]
     assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
-    assert len({round(label.probability, 4) for label in ours}) == 3
-    assert atento.load(folder).classify(texts) == ours
+    assert len({round(label.probability, 4) for label in ours}) == 3 and atento.load(folder).classify(texts) == ours
 
 
-def test_g1_a_released_decoder_whose_padding_is_its_end_is_fine_tuned_for_a_stock_pipeline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g1_a_decoder_whose_padding_is_its_end_is_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2 has one token for begin, end and padding: `transformers` would take an end behind a text for padding."""
     monkeypatch.chdir(tmp_path)
     as_tsv(Path("train.tsv"), labelled("train", 60))
     write_released("gpt2", tmp_path / "gpt2")
     recipe = recipe_of(tmp_path / "gpt2", steps=6, rate=3e-3) | {
-        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6},
+        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6}
     }
     model = atento.load(train(recipe, out="run", threads=1).folder)
     folder = model.save(tmp_path / "out", layout="huggingface")
@@ -227,9 +214,7 @@ def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypa
         return tokenizer(texts, padding=True, return_tensors="pt")
 
     order = [records[row] for _ in range(3) for row in torch.randperm(len(records)).tolist()]
-    updates = [
-        [(text, LABELS.index(label)) for text, label in order[16 * step : 16 * (step + 1)]] for step in range(30)
-    ]
+    updates = [[(text, LABELS.index(label)) for text, label in order[16 * k : 16 * (k + 1)]] for k in range(30)]
     their_loop(network, inputs_of(encode, updates), rate=2e-4)
     predicted = their_labels(network, encode, [text for text, _ in valid])
     theirs = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)

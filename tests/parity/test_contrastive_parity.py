@@ -109,9 +109,7 @@ CASES: dict[str, tuple[list[Any], Any, Any]] = {
     "triplets by cosine": (
         TRIPLES,
         {"kind": "triplet", "distance": "cosine", "margin": 0.3},
-        lambda peer: their_losses.TripletLoss(
-            peer, distance_metric=their_losses.TripletDistanceMetric.COSINE, triplet_margin=0.3
-        ),
+        lambda peer: their_losses.TripletLoss(peer, their_losses.TripletDistanceMetric.COSINE, triplet_margin=0.3),
     ),
     **{
         f"{kind}, nested": (
@@ -141,10 +139,8 @@ def test_g8_losses_and_gradients_are_those_of_sentence_transformers(name: str, f
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     loss.backward()
     expected.backward()
-    norms = [
-        sum(float(value.grad.square().sum()) for value in network.parameters() if value.grad is not None)
-        for network in (model.network, peer)
-    ]
+    moved = ([one.grad for one in network.parameters() if one.grad is not None] for network in (model.network, peer))
+    norms = [sum(float(value.square().sum()) for value in gradients) for gradients in moved]
     assert norms[0] == pytest.approx(norms[1], rel=1e-4) and norms[0] > 0
 
 
@@ -182,20 +178,13 @@ def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) 
             self.encoder = peer
 
         def forward(self, rows: list[int]) -> Any:
-            loss = ranking(features(peer, [records[row] for row in rows]), None)
-            return type("Output", (), {"loss": loss})
+            return type("Output", (), {"loss": ranking(features(peer, [records[row] for row in rows]), None)})
 
     their_loop(Loop(), [{"rows": made.rows(update).tolist()} for update in range(6)], 1e-3, warmup=2)
     trained = atento.load(run.folder)
     settings = {"layer": -1, "pooling": "mean", "normalize": True, "max_len": 40}
-    assert trained.config["embedding"] == {
-        **settings,
-        "prompt": "",
-        "pool_prompt": True,
-        "lowercase": False,
-        "prompts": {},
-        "field_prompts": {},
-    }
+    plain = {"prompt": "", "pool_prompt": True, "lowercase": False, "prompts": {}, "field_prompts": {}}
+    assert trained.config["embedding"] == settings | plain
     vectors = trained.embed(WORDS)
     assert np.abs(vectors - atento.load(folder).embed(WORDS)).max() > 1e-2
     np.testing.assert_allclose(vectors, peer.eval().encode(WORDS), atol=2e-4)
@@ -224,9 +213,8 @@ def test_g8_micro_batches_change_nothing_but_memory(folder: Path, monkeypatch: p
         ((loss, _),) = losses(model.network, batch, Call(random=Randomness(1))).values()
         loss.backward()
         in_pieces.append((float(loss.detach()), [v.grad for v in model.network.parameters() if v.grad is not None]))
-    assert (
-        in_pieces[0][0] == in_pieces[1][0] != pytest.approx(float(ours(encoder(folder), batch).detach()) * 6, rel=1e-6)
-    )
+    without = float(ours(encoder(folder), batch).detach()) * 6
+    assert in_pieces[0][0] == in_pieces[1][0] != pytest.approx(without, rel=1e-6)
     assert all(torch.equal(first, second) for first, second in zip(in_pieces[0][1], in_pieces[1][1]))
 
 

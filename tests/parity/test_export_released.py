@@ -57,8 +57,7 @@ def test_w3_the_same_ids_from_their_folder_ours_and_us(both: Both) -> None:
     theirs = [i for i, text in enumerate(PLAIN) if name != "llama" or not text.startswith(" ")]  # there it loses one
     assert stock(folder)([PLAIN[i] for i in theirs])["input_ids"] == [ids[i] for i in theirs]
     again = atento.load(out).tokenizer
-    assert again is not None
-    assert [again.with_specials(again.encode(text))[0] for text in PLAIN] == ids
+    assert again is not None and [again.with_specials(again.encode(text))[0] for text in PLAIN] == ids
 
 
 def test_w3_stock_entry_points_on_our_folder(both: Both) -> None:
@@ -81,8 +80,7 @@ def test_w3_stock_entry_points_on_our_folder(both: Both) -> None:
     for text in texts:
         given = peer(text, return_tensors="pt")
         start = 0 if seq2seq else given["input_ids"].shape[1]
-        written = network.generate(**given, **GREEDY)[0, start:]
-        found.append(peer.decode(written, skip_special_tokens=True).strip())
+        found.append(peer.decode(network.generate(**given, **GREEDY)[0, start:], skip_special_tokens=True).strip())
     ours = write(texts, beam=1, max_new_tokens=8)
     assert found == [text.replace("<unk>", "").strip() for text in ours]  # theirs hides the unknown
     assert len(set(found)) > 1
@@ -102,8 +100,7 @@ def test_the_card_and_the_licence_are_kept(both: Both, tmp_path: Path) -> None:
     assert card.startswith((folder / "README.md").read_text(encoding="utf-8").rstrip())
     assert (out / "LICENSE").read_bytes() == (folder / "LICENSE").read_bytes()
     assert f"written by Atento {atento.__version__}" in card and "None" not in card
-    again = atento.load(model.save(tmp_path / "one"))
-    twice = again.save(tmp_path / "two", layout="huggingface")
+    twice = atento.load(model.save(tmp_path / "one")).save(tmp_path / "two", layout="huggingface")
     assert (twice / "README.md").read_text(encoding="utf-8") == card and (twice / "LICENSE").exists()
 
 
@@ -119,9 +116,7 @@ def test_w3_another_template_is_written_into_tokenizer_json(tmp_path: Path) -> N
     peer = stock(model.save(tmp_path / "ours", layout="huggingface"))
     assert peer(PLAIN)["input_ids"] == [[tokens.bos_id, *tokens.encode(text)] for text in PLAIN]
     assert peer.padding_side == "left" and peer.model_max_length == 32
-    assert atento.load(tmp_path / "ours").generate("o gato", max_new_tokens=4) == model.generate(
-        "o gato", max_new_tokens=4
-    )
+    assert len({one.generate("o gato", max_new_tokens=4) for one in (atento.load(tmp_path / "ours"), model)}) == 1
 
 
 def test_w3_a_tokenizer_that_the_layout_cannot_say_is_refused(tmp_path: Path) -> None:
@@ -130,9 +125,7 @@ def test_w3_a_tokenizer_that_the_layout_cannot_say_is_refused(tmp_path: Path) ->
     ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
     config = presets.gpt2(vocab_size=tokens.vocab_size, d_model=16, d_ff=24, n_heads=2, n_layers=1, max_len=32, ids=ids)
     about = {"task": "language-modeling", "name": "x", "network": network_to_dict(config)}
-    with pytest.raises(
-        CapabilityError, match=r"Marian's tokenizer is read beside a network of Marian only: got .*gpt2"
-    ):
+    with pytest.raises(CapabilityError, match=r"Marian's tokenizer is read beside a network of Marian only: .*gpt2"):
         Model(build_network(config).eval(), tokens, about, None).save(tmp_path / "out", layout="huggingface")
     assert not (tmp_path / "out").exists()
 

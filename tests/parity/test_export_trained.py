@@ -73,8 +73,7 @@ def made(name: str, folder: Path, kind: str = "bpe", **decoding: Any) -> Model:
     limits = {"beam": 3, "max_new_tokens": 12, **decoding}
     recipe.write_text(json.dumps({"task": task, "data": data, "network": network, "decoding": limits}))
     loaded = load_recipe(recipe).recipe
-    train = read_data(loaded, folder, lambda line: None).train
-    config = network_for(loaded, tokenizer(kind), train)
+    config = network_for(loaded, tokenizer(kind), read_data(loaded, folder, lambda line: None).train)
     about = model_config(loaded, network_to_dict(config), template_for(task, tokenizer(kind)))
     known = (name, kind) in _SEEDS or kind != "bpe" or task == MASKED
     for seed in range(_SEEDS.get((name, kind), 0), 40):
@@ -207,16 +206,13 @@ def test_w3_generate_and_text_generation_go_on_as_we_do(name: str, tmp_path: Pat
     wanted = [one[0].hypothesis.ids for one in model.generations(texts, beam=1, max_new_tokens=9)]
     batch = peer(texts, return_tensors="pt", padding=True)  # on the left, as the exported settings say
     for given in ([peer(text, return_tensors="pt") for text in texts], [batch]):
-        found = [
-            row[inputs["input_ids"].shape[1] :] for inputs in given for row in network.generate(**inputs, **greedy)
-        ]
+        found = [row[one["input_ids"].shape[1] :] for one in given for row in network.generate(**one, **greedy)]
         ends = [[*row.tolist(), 3].index(3) for row in found]
         assert [row[:end].tolist() for row, end in zip(found, ends)] == wanted
     texts = [text for text in texts if text.strip()]
     pipe = transformers.pipeline("text-generation", model=network, tokenizer=peer)
     shown = [one[0]["generated_text"].strip() for one in pipe(texts, return_full_text=False, **greedy)]
-    assert shown == [text.strip() for text in model.generate(texts, beam=1, max_new_tokens=9)]
-    assert len(set(shown)) > 4
+    assert shown == [text.strip() for text in model.generate(texts, beam=1, max_new_tokens=9)] and len(set(shown)) > 4
 
 
 @pytest.mark.parametrize("name", OF[CAUSAL])
@@ -233,8 +229,7 @@ def test_stock_generate_ends_where_ours_does_if_nobody_says_where(name: str, tmp
 def test_a_decoder_as_deep_as_the_encoder_is_exported_however_it_is_said(name: str, tmp_path: Path) -> None:
     model = made(name, tmp_path)
     depth = model.network.config.n_layers
-    said = replace(model.network.config, n_decoder_layers=depth)
-    model.network.config = said
+    model.network.config = replace(model.network.config, n_decoder_layers=depth)
     peer = transformers.AutoModelForSeq2SeqLM.from_pretrained(model.save(tmp_path / "out", layout="huggingface"))
     assert getattr(peer.config, "decoder_layers", getattr(peer.config, "num_decoder_layers", None)) == depth
 
@@ -358,8 +353,7 @@ def test_an_encoder_with_a_head_of_span_boundaries_is_exported_without_it(tmp_pa
 def test_long_texts_are_cut_in_transformers_where_they_are_here(tmp_path: Path) -> None:
     """And what has no place there is said: windows, and the temperature of the probabilities."""
     data = {key: {"world": "train", "count": 60, "labels": "tense"} for key in ("train", "valid")}
-    classifier = {"task": "classification", "data": {**data, "max_len": 12}}
-    model, folder = fine_tuned("bert-tiny", tmp_path, classifier)
+    model, folder = fine_tuned("bert-tiny", tmp_path, {"task": "classification", "data": {**data, "max_len": 12}})
     peer = transformers.pipeline("text-classification", model=str(folder), truncation=True)
     text = " ".join(LEARNED[:6])
     with pytest.warns(UserWarning, match="cut to 12 tokens"):
@@ -375,10 +369,8 @@ def fine_tuned(name: str, folder: Path, recipe: dict[str, Any]) -> tuple[Model, 
     """A model trained by a few updates from that translator, and its folder in the Hugging Face layout."""
     init = made(name, folder).save(folder / "init", layout="huggingface")
     training = {"steps": 4, "batch_tokens": 32, "learning_rate": 1e-2, "validate_every": 4, "checkpoint_every": 4}
-    run = atento.train(
-        {**recipe, "init": str(init), "training": {**training, "precision": "float32"}}, out=folder / "run", threads=1
-    )
-    model = atento.load(run.folder)
+    given = {**recipe, "init": str(init), "training": {**training, "precision": "float32"}}
+    model = atento.load(atento.train(given, out=folder / "run", threads=1).folder)
     return model, model.save(folder / "out", layout="huggingface")
 
 

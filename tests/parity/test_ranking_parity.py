@@ -36,8 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peer = library.CrossEncoder(str(path / "bert"), num_labels=1, device="cpu")
-        peer.save_pretrained(str(path / "theirs"))
+        library.CrossEncoder(str(path / "bert"), num_labels=1, device="cpu").save_pretrained(str(path / "theirs"))
     return path / "theirs"
 
 
@@ -60,8 +59,7 @@ def batch_of(folder: Path, objective: str, records: list[Any]) -> Batch:
     loaded = load_recipe(recipe)
     data = read_data(loaded.recipe, loaded.folder, print, {"train": records})
     tokenizer, network = tokenizer_and_network(loaded, data.train, print)
-    batches = training_batches(loaded.recipe, network, tokenizer, data.train, print)
-    (batch,) = batches.in_order(10**6)
+    (batch,) = training_batches(loaded.recipe, network, tokenizer, data.train, print).in_order(10**6)
     return batch
 
 
@@ -114,8 +112,7 @@ def test_folders_of_a_cross_encoder_go_both_ways(folder: Path, tmp_path: Path) -
         "network": NETWORK,
         "training": {"steps": 3, "batch_tokens": 6, "learning_rate": 1e-2, "warmup": 0, "precision": "float32"},
     }
-    run = atento.train(recipe, data={"train": RECORDS}, out=tmp_path / "run", threads=1)
-    trained = atento.load(run.folder)
+    trained = atento.load(atento.train(recipe, data={"train": RECORDS}, out=tmp_path / "run", threads=1).folder)
     ours = similarities(trained, pairs)
     assert np.abs(ours - numbers).max() > 1e-3
     again = atento.load(trained.save(tmp_path / "first", layout="huggingface"))  # its task is no longer ranking

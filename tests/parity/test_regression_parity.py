@@ -30,13 +30,10 @@ def scored(count: int) -> list[tuple[str, str, float]]:
 
 
 @pytest.mark.parametrize("cls", ["Bert", "Roberta"])
-def test_g5_every_loss_and_the_numbers_are_those_of_a_plain_loop(
-    cls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_g5_every_loss_and_number_of_a_plain_loop(cls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     records = scored(160)
-    lines = "".join(f"{a}\t{b}\t{number}\n" for a, b, number in records)
-    Path("train.tsv").write_text(lines, encoding="utf-8")
+    Path("train.tsv").write_text("".join(f"{a}\t{b}\t{number}\n" for a, b, number in records), encoding="utf-8")
     vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
     tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, strip_accents=False)
     special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
@@ -98,8 +95,7 @@ def test_a_new_head_has_the_scale_of_its_numbers_and_is_exported_with_it(preset:
     kind = "wordpiece" if preset == "bert-tiny" else "bpe"
     recipe = {"task": "regression", "data": {}, "network": small, "training": training}
     recipe |= {"tokenizer": {"kind": kind, "vocab_size": 300}}
-    run = train(recipe, data={"train": records}, out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(train(recipe, data={"train": records}, out=tmp_path / "run", threads=1).folder)
     (head,) = model.network.config.heads
     mean = float(values.double().mean()) if head.out_bias else 0  # a class of GPT-2 has no bias for it
     assert (head.center, head.spread) == pytest.approx((mean, float(values.double().std(unbiased=False))), rel=1e-5)

@@ -33,6 +33,14 @@ def vectors(model: Any, texts: list[str]) -> Any:
         return model.encode(texts, convert_to_numpy=True)
 
 
+def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
+    """Vectors of pairs, without dropout; a step that moves nothing unless told."""
+    recipe = {"task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder)}
+    still = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
+    one = {"steps": 1, "learning_rate": 1e-9, "warmup": 0, "log_every": 1, "precision": "float32"}
+    return recipe | {"network": still, "training": one | training}
+
+
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """Their model with two maps and a norm, and the folder that they write."""
@@ -64,9 +72,8 @@ def test_a_long_text_is_cut_as_there(theirs: tuple[Any, Path]) -> None:
     """Their folders state the longest text in the tokenizer's configuration since version 5."""
     peer, folder = theirs
     texts = [" ".join([*TEXTS[:6], *TEXTS[:number]]) for number in range(4)]
-    assert not (folder / "sentence_bert_config.json").exists() or "max_seq_length" not in (
-        folder / "sentence_bert_config.json"
-    ).read_text(encoding="utf-8")
+    stated = folder / "sentence_bert_config.json"
+    assert not stated.exists() or "max_seq_length" not in stated.read_text(encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts that are cut
         np.testing.assert_allclose(atento.load(folder).embed(texts), vectors(peer, texts), rtol=ROUNDING, atol=2e-6)
@@ -134,14 +141,7 @@ def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: P
     for name in prompts:
         np.testing.assert_allclose(model.embed(texts, prompt_name=name), expected[name], rtol=ROUNDING, atol=5e-6)
     assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "embedding": {"field_prompts": {"text": "query", "pair": "passage"}},
-        "training": {"steps": 1, "batch_tokens": 3, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"},
-    }
+    recipe = recipe_of(folder, batch_tokens=3) | {"embedding": {"field_prompts": {"text": "query", "pair": "passage"}}}
     pairs = list(zip(texts[:3], texts[3:]))
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs}, threads=1)
     first, second = expected["query"][:3], expected["passage"][3:]
@@ -153,8 +153,7 @@ def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: P
     assert trained.config["embedding"]["prompts"] == prompts
     ranks = [1 + int((row > row[n]).sum()) for n, row in enumerate(sides[0] @ sides[1].T)]
     assert atento.evaluate(trained, pairs)["mrr"].value == pytest.approx(np.mean([1 / rank for rank in ranks]))
-    exported = trained.save(tmp_path / "exported", layout="huggingface")
-    again = library.SentenceTransformer(str(exported), device="cpu")
+    again = library.SentenceTransformer(str(trained.save(tmp_path / "exported", layout="huggingface")), device="cpu")
     for name in prompts:
         np.testing.assert_allclose(again.encode(texts, prompt_name=name), expected[name], atol=2e-5)
 
@@ -186,14 +185,6 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
     _changed(folder / "tokenizer_config.json", **cutting)
     texts = [*TEXTS[:4], "a", TEXTS[0].upper(), " ".join(TEXTS[:8])]
     expected = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {"steps": 1, "batch_tokens": 2, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"}
-        | {"log_every": 1},
-    }
     run, pairs = tmp_path / "run", list(zip(texts[:4:2], texts[1:4:2]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts that are cut
@@ -202,7 +193,7 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
         assert model.load_report is not None and not model.load_report.unread
         again = atento.load(model.save(tmp_path / "atento"))
         np.testing.assert_allclose(again.embed(texts), expected, rtol=ROUNDING, atol=5e-6)
-        atento.train(recipe, out=run, data={"train": pairs}, threads=1)
+        atento.train(recipe_of(folder, batch_tokens=2), out=run, data={"train": pairs}, threads=1)
         atento.load(run).save(tmp_path / "exported", layout="huggingface")
         exported = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
         for found in (vectors(exported, texts), atento.load(tmp_path / "exported").embed(texts)):
@@ -231,20 +222,7 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
     """The loss of pairs before the first update is theirs, and the maps are trained."""
     peer, folder = theirs
     pairs = list(zip(SOME[:8:2], SOME[1:8:2]))
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {
-            "steps": 2,
-            "batch_tokens": 4,
-            "learning_rate": 1e-2,
-            "warmup": 0,
-            "log_every": 1,
-            "precision": "float32",
-        },
-    }
+    recipe = recipe_of(folder, steps=2, batch_tokens=4, learning_rate=1e-2)
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     features = [peer.preprocess([pair[side] for pair in pairs]) for side in range(2)]
@@ -410,5 +388,4 @@ def test_each_key_changed_in_turn(file: str, key: str, theirs: tuple[Any, Path],
         except RuntimeError:  # theirs
             assert key in OTHER_BY_DESIGN
             continue
-        same = np.allclose(found, wanted, atol=3e-6)
-        assert same != (key in OTHER_BY_DESIGN), f"{key}: {value!r}"
+        assert np.allclose(found, wanted, atol=3e-6) != (key in OTHER_BY_DESIGN), f"{key}: {value!r}"

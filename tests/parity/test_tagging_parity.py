@@ -76,9 +76,7 @@ def tiny_bert(folder: Path) -> Path:
     pieces = sorted({letter for word in words for letter in word})
     whole = [word for word in words if len(word) < 5 and len(word) > 1]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *whole, *pieces, *(f"##{piece}" for piece in pieces)]
-    tokenizer = transformers.BertTokenizerFast(
-        vocab={word: number for number, word in enumerate(vocabulary)}, strip_accents=False
-    )
+    tokenizer = transformers.BertTokenizerFast(vocab={one: n for n, one in enumerate(vocabulary)}, strip_accents=False)
     config = transformers.BertConfig(
         vocab_size=len(vocabulary),
         max_position_embeddings=64,
@@ -138,9 +136,7 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
     assert isinstance(batches, PlannedBatches)
     network = transformers.AutoModelForTokenClassification.from_pretrained(init)
     tokenizer = transformers.AutoTokenizer.from_pretrained(init)
-    updates = [
-        [sentences()[int(row)] for part in batches.rows(step) for row in part] for step in range(loaded.training.steps)
-    ]
+    updates = [[sentences()[int(n)] for part in batches.rows(k) for n in part] for k in range(loaded.training.steps)]
     theirs = their_loop(network, [their_inputs(tokenizer, update) for update in updates], rate=3e-3)
     events = read_journal(run.folder / "metrics.jsonl")
     ours = [event["loss"] for event in events if event["event"] == "train"]

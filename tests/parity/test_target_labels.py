@@ -78,8 +78,7 @@ def test_targets_are_the_labels_of_transformers(name: str, tmp_path: Path) -> No
             found.add(tuple(kept))
             read.add(tuple(ids[: len(kept)]))
     wanted = [their_labels(peer, name, target) for _, target in PAIRS]
-    assert found == set(map(tuple, wanted))
-    assert read == {(network.start_id, *labels[:-1]) for labels in wanted}
+    assert found == set(map(tuple, wanted)) and read == {(network.start_id, *labels[:-1]) for labels in wanted}
 
 
 @pytest.mark.parametrize("name", ["bart", "bart, forced", "t5"])
@@ -97,8 +96,7 @@ def test_one_rule_in_training_and_use(name: str, tmp_path: Path) -> None:
         count += size
     trained = atento.train(recipe_of(folder, tmp_path), out=tmp_path / "run", threads=1)
     rows = [json.loads(line) for line in (trained.folder / "metrics.jsonl").read_text().splitlines()]
-    nll = next(row["nll"] for row in rows if row["event"] == "valid")
-    assert nll == pytest.approx(total / count, abs=1e-4)
+    assert next(row["nll"] for row in rows if row["event"] == "valid") == pytest.approx(total / count, abs=1e-4)
     model = atento.load(trained.folder, device="cpu")
     scores = model.score([source for source, _ in PAIRS], [target for _, target in PAIRS])
     first = 1 if name.startswith("bart") else 0  # the token that every output begins with is given, not scored

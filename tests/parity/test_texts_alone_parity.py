@@ -145,7 +145,6 @@ def test_the_decoder_is_left_out_of_what_is_exported(folder: Path, tmp_path: Pat
     batch, network = batch_and_network(folder, {"kind": "tsdae"})
     source = atento.load(folder)
     model = Model(network.eval(), source.tokenizer, source.config, path=tmp_path)
-    saved = model.save(tmp_path / "saved", layout="huggingface")
-    vectors = theirs(saved).eval().encode(TEXTS)
+    vectors = theirs(model.save(tmp_path / "saved", layout="huggingface")).eval().encode(TEXTS)
     torch.testing.assert_close(torch.from_numpy(vectors), torch.from_numpy(source.embed(TEXTS)), rtol=0, atol=1e-5)
     assert len(batch.examples().__next__()["ids"]) < len(batch.examples().__next__()["target_ids"]) + 1

@@ -33,9 +33,8 @@ def strings() -> list[str]:
     )
     parts = text.split(" ")
     blanks = [" ", " ", " ", "  ", "\t", "\xa0", "\u2028", ""]
-    return [
-        "".join(chance.choice(parts) + chance.choice(blanks) for _ in range(chance.randint(0, 12))) for _ in range(500)
-    ]
+    pick = chance.choice
+    return ["".join(pick(parts) + pick(blanks) for _ in range(chance.randint(0, 12))) for _ in range(500)]
 
 
 @pytest.mark.covering
@@ -48,12 +47,10 @@ def test_transformers_reads_our_folder_and_gives_the_same_ids(kind: str, lowerca
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
     roles = [theirs.pad_token_id, theirs.unk_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.mask_token_id]
-    assert roles == [0, 1, 2, 3, 4]
-    assert len(theirs) == ours.vocab_size
+    assert roles == [0, 1, 2, 3, 4] and len(theirs) == ours.vocab_size
     texts = lines() + strings()
     expected = ours.encode_batch(texts)
-    assert theirs(texts, add_special_tokens=False)["input_ids"] == expected
-    assert auto(texts)["input_ids"] == expected
+    assert theirs(texts, add_special_tokens=False)["input_ids"] == expected and auto(texts)["input_ids"] == expected
     assert theirs.convert_ids_to_tokens(list(range(ours.vocab_size))) == ours.tokens(range(ours.vocab_size))
     if kind in ("unigram", "bpe", "byte"):
         assert [theirs.decode(ids) for ids in expected] == [ours.decode(ids) for ids in expected]
@@ -74,10 +71,8 @@ def test_wordpiece_is_berts_on_a_shared_vocabulary() -> None:
         mask_token="<mask>",
         split_special_tokens=True,
     )
-    texts = [
-        "".join(char for char in ours.normalize(text) if unicodedata.category(char) not in ("Cf", "Cn", "Co"))
-        for text in lines() + strings()
-    ]
+    kinds, every = ("Cf", "Cn", "Co"), map(ours.normalize, lines() + strings())
+    texts = ["".join(char for char in text if unicodedata.category(char) not in kinds) for text in every]
     assert bert(texts, add_special_tokens=False)["input_ids"] == ours.encode_batch(texts)
     assert sum(ours.unk_id not in ours.encode(text) for text in texts) > 300
 
@@ -92,8 +87,7 @@ def test_a_bert_folder_is_read_with_its_own_rules_and_specials(tmp_path: Path) -
     assert ours.tokens(ours.encode(text)) == ["gat", "##o", "[", "mask", "]", "acao"]
     encoded = ours.encode_with_offsets(text)
     assert [text[start:end] for start, end in encoded.offsets] == ["Gat", "o", "[", "MASK", "]", "ação"]
-    assert encoded.word_ids == [0, 0, 1, 2, 3, 4]
-    assert ours.decode([2, 5, 6, 7, 3]) == "gato a"
+    assert encoded.word_ids == [0, 0, 1, 2, 3, 4] and ours.decode([2, 5, 6, 7, 3]) == "gato a"
     assert ours.words([2, 5, 6, 7, 3]).words == ["gato", "a"]
     ours.save(tmp_path / "again")
     again = Tokenizer.load(tmp_path / "again")
@@ -109,14 +103,9 @@ def test_special_strings_that_a_foreign_unigram_holds_as_pieces_stay_text(tmp_pa
     library = Library(models.Unigram([*pieces, (">", -4.0), ("/", -4.0), ("<mask>", 0.0)], unk_id=3))
     library.pre_tokenizer = pre_tokenizers.Metaspace()
     library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=library,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-    ).save_pretrained(tmp_path)
+    names = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    roles = {f"{name}_token": token for name, token in names.items()}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=library, **roles).save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     assert ours.tokens(ours.encode("s<s> </s>s")) == ["▁", "s", "<", "s", ">", "▁", "<", "/", "s", ">", "s"]
     assert ours.mask_id == 9 and 9 not in ours.encode("<mask>")
@@ -132,9 +121,8 @@ def test_a_gpt2_folder_groups_its_byte_letters_into_words(tmp_path: Path) -> Non
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"])
     library.train_from_iterator(lines(), trainer)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=library, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
-    ).save_pretrained(tmp_path)
+    ends = dict.fromkeys(("bos_token", "eos_token"), "<|endoftext|>")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=library, **ends).save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     text = "minha avó comeu 日本 <|endoftext|>"
     ids = ours.encode(text)

@@ -47,10 +47,7 @@ def refused(folder: Path, content: str | bytes, fields: Any = CLASSES, **keys: A
 @pytest.mark.parametrize("file", ["a.xml", "a.xml.gz"])
 def test_labels_and_scores_of_pairs(tmp_path: Path, file: str) -> None:
     labels = read(tmp_path, TWO, file=file)
-    assert list(labels) == [
-        ("O gato dorme", "Um gato dorme", "Entailment"),
-        ("café <3 &", "não", "None"),
-    ]
+    assert list(labels) == [("O gato dorme", "Um gato dorme", "Entailment"), ("café <3 &", "não", "None")]
     assert labels.where(0) == f"{file}:3" and labels.where(1) == f"{file}:7"
     assert read(tmp_path, TWO, SCORES, file=file)["score"] == [4.5, 1.0]
     assert read(tmp_path, TWO, file=file, label="id")["label"] == ["1", "2"]
@@ -99,10 +96,8 @@ def test_what_is_not_xml_or_has_no_pairs_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, "") == "a.xml:1: not XML: no element found"
     assert refused(tmp_path, TWO.replace("&amp;", "& ")).startswith("a.xml:8: not XML: ")
     assert refused(tmp_path, TWO.encode("iso-8859-1")).startswith("a.xml:9: not XML: ")
-    assert (
-        refused(tmp_path, TWO.replace("utf-8", "klingon"))
-        == "a.xml:1: not XML that can be read: unknown encoding: klingon"
-    )
+    said = "a.xml:1: not XML that can be read: unknown encoding: klingon"
+    assert refused(tmp_path, TWO.replace("utf-8", "klingon")) == said
     assert refused(tmp_path, HEAD + "</entailment-corpus>") == "a.xml: holds no example"
 
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from atento.base.errors import MissingPartError, RecipeError
+from atento.config.reading.loading import load_recipe
 from atento.data.records.splits import Split
 from atento.metrics import bleu
 from atento.runs.baseline_learners import LEARNERS, learners_of
@@ -39,8 +40,7 @@ def fitted(task: str, train: list[Any], valid: list[Any], **keys: Any) -> Baseli
 def test_the_most_frequent_label_and_tf_idf() -> None:
     pytest.importorskip("sklearn")
     result = fitted("classification", TRAIN, VALID, metrics=["accuracy", "f1"])
-    scores = result.scores["valid"]
-    assert scores["majority"]["accuracy"].value == pytest.approx(1 / 3)
+    assert result.scores["valid"]["majority"]["accuracy"].value == pytest.approx(1 / 3)
     name, best = result.best("valid")
     assert name == "TF-IDF, logistic regression" and best["accuracy"].value == 1
     low, high = best["f1"].interval()
@@ -140,8 +140,6 @@ def test_a_model_that_does_not_beat_it_is_told() -> None:
 
 
 def test_a_part_of_long_training_data_is_drawn() -> None:
-    from atento.config.reading.loading import load_recipe
-
     recipe = load_recipe({"task": "translation", "data": {"train": {"memory": "train"}}}, memory=["train"]).recipe
     train = split(source=["ab"] * 100, target=["c"] * 90 + ["d"] * 10)
     part = baseline_of(recipe, Data(train, train, None, ""), most=30)
@@ -154,7 +152,7 @@ def test_a_part_of_long_training_data_is_drawn() -> None:
         ("task: language-modeling\ndata: {train: a.txt}\n", r"mine.yaml:1:7: task language-modeling has no simple"),
         (
             "task: classification\ndata: {train: {file: a.tsv, text: text, label: label}}\n",
-            r"mine.yaml:1:7: the recipe has no data to score on",
+            r"mine.yaml:1:7: .* no data",
         ),
     ],
 )
@@ -170,10 +168,10 @@ def test_without_scikit_learn_the_others_are_scored(monkeypatch: pytest.MonkeyPa
         monkeypatch.setitem(sys.modules, name, None)
     result = fitted("classification", TRAIN, VALID)
     assert list(result.scores["valid"]) == ["majority"]
-    assert (
-        result.missing == "TF-IDF, logistic regression is left out: TF-IDF with a linear model needs scikit-learn: "
-        "pip install -e '.[eval]' in your clone of Atento"
+    assert result.missing.startswith(
+        "TF-IDF, logistic regression is left out: TF-IDF with a linear model needs scikit-"
     )
+    assert "pip install -e '.[eval]'" in result.missing
     with pytest.raises(MissingPartError, match="needs scikit-learn"):
         fitted("embedding", [("a", "b"), ("c", "d")], [("a", "b")])
 

@@ -22,9 +22,8 @@ from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.forced import forced_scores
 from atento.networks import build_network
 
-CONFIG = NetworkConfig(
-    vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=1, dropout=0.0, output=OutputConfig(tied=False)
-)
+UNTIED = OutputConfig(tied=False)
+CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=1, dropout=0.0, output=UNTIED)
 FAMILIES = {
     "encoder-decoder": CONFIG,
     "decoder": replace(CONFIG, architecture="decoder"),
@@ -110,9 +109,7 @@ def padded(rows: list[list[int]], side: str, spare: int) -> tuple[Tensor, Tensor
     return ids, real
 
 
-def written(
-    made: Any, strategy: Any, order: list[int], side: str, spare: int, most: list[int], required: bool
-) -> list[list[Hypothesis]]:
+def written(made: Any, strategy: Any, order: list[int], side: str, spare: int, most: list[int], required: bool) -> Any:
     """Those prompts in that order; each has its own limit, seed and required words."""
     ids, real = padded([PROMPTS[row] for row in order], side, spare)
     return generate(
@@ -143,13 +140,9 @@ company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
 
 @settings(max_examples=120)
 @given(
-    family=st.sampled_from(list(FAMILIES)),
-    number=st.integers(0, len(STRATEGIES) - 1),
-    order=company,
-    side=st.sampled_from(["left", "right"]),
-    spare=st.integers(0, 3),
-    most=st.lists(st.sampled_from([1, 4, 7]), min_size=len(PROMPTS), max_size=len(PROMPTS)),
-    cut=st.integers(1, 6),
+    *(st.sampled_from(list(FAMILIES)), st.integers(0, len(STRATEGIES) - 1), company),
+    *(st.sampled_from(["left", "right"]), st.integers(0, 3)),
+    *(st.lists(st.sampled_from([1, 4, 7]), min_size=len(PROMPTS), max_size=len(PROMPTS)), st.integers(1, 6)),
 )
 def test_m10_the_same_in_any_batch_order_padding_and_chunks(
     family: str, number: int, order: list[int], side: str, spare: int, most: list[int], cut: int
@@ -195,6 +188,5 @@ def test_m10_in_float32_only_ties_may_fall_otherwise(family: str, strategy: Any)
                 continue
             ids, real = padded([PROMPTS[row]] * 2, "right", 0)
             both = [one.ids, other.ids]
-            ended = [one.finished, other.finished]
-            first, second = forced_scores(exact, ids, both, token_mask=real, finished=ended)
+            first, second = forced_scores(exact, ids, both, token_mask=real, finished=[one.finished, other.finished])
             assert sum(first) == pytest.approx(sum(second), abs=1e-4)

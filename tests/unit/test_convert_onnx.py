@@ -24,32 +24,15 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra o
 OWN = NetworkConfig(vocab_size=VOCABULARY, d_model=16, d_ff=24, n_heads=4, n_layers=2, max_len=64, initializer="normal")
 BERT, LLAMA = tiny_config("bert-base"), tiny_config("llama3-8b")
 LABELS = ("a", "b", "c")
+YARN = PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16, yarn=True))
 HELD: dict[str, NetworkConfig] = {
     **{
         name: tiny_config(name)
         for name in (
             *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
-            *(
-                "t5-small",
-                "t5-11-small",
-                "mt5-small",
-                "gpt1",
-                "gpt2",
-                "llama3-8b",
-                "qwen2-0-5b",
-                "qwen3-0-6b",
-                "gemma-2b",
-            ),
-            *(
-                "bert-base",
-                "roberta-base",
-                "xlm-roberta-base",
-                "distilbert-base",
-                "electra-small",
-                "albert-base",
-                "mpnet-base",
-            ),
-            *("modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
+            *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b"),
+            *("gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base", "electra-small"),
+            *("albert-base", "mpnet-base", "modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
         )
     },
     "mistral, a window": tiny_config("mistral-7b", mask=MaskConfig("window", left=5, right=0)),
@@ -64,9 +47,7 @@ HELD: dict[str, NetworkConfig] = {
         attention={"n_kv_heads": None},
         positions=PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16)),
     ),
-    "decoder, YaRN": changed(
-        LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16, yarn=True))
-    ),
+    "decoder, YaRN": changed(LLAMA, positions=YARN),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),
     "encoder, looks two ahead": changed(BERT, mask=MaskConfig("lookahead", ahead=2)),
@@ -82,7 +63,7 @@ HEADS: dict[str, tuple[HeadConfig, ...]] = {
     "replaced": (HeadConfig("replaced-token", hidden=True, activation="gelu"),),
     "pretraining": (HeadConfig("masked-language-model"), HeadConfig("next-sentence")),
 }
-
+DYNAMIC = PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True))
 IN_THE_GATE = ("transformer-tiny", "t5-small", "gpt2", "llama3-8b", "bert-base", "deberta-v3-base")
 
 
@@ -97,32 +78,21 @@ def exact(result: Any, limit: float = 1e-4) -> bool:
     return bool(result.max_difference < limit and result.agreement > 0.99999)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in IN_THE_GATE else pytest.mark.slow) for name in HELD]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in IN_THE_GATE else pytest.mark.slow) for n in HELD])
 def test_every_family_computes_the_same(name: str, tmp_path: Path) -> None:
     # scores that are not divided by √K amplify rounding: both sides are 1e-4 from the network in float64
-    limit = 5e-4 if name == "mt5-small" else 1e-4
-    assert exact(converted(HELD[name], tmp_path, "float32"), limit)
+    assert exact(converted(HELD[name], tmp_path, "float32"), 5e-4 if name == "mt5-small" else 1e-4)
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("fill", "classify", "tag", "answer") else pytest.mark.slow)
-        for name in HEADS
-    ],
+    [pytest.param(n, marks=() if n in ("fill", "classify", "tag", "answer") else pytest.mark.slow) for n in HEADS],
 )
 def test_heads_of_encoders_compute_the_same(name: str, tmp_path: Path) -> None:
-    result = converted(
-        changed(BERT, pooler=name in ("classify", "pretraining"), heads=HEADS[name]), tmp_path, "float32"
-    )
-    assert exact(result)
+    config = changed(BERT, pooler=name in ("classify", "pretraining"), heads=HEADS[name])
+    assert exact(converted(config, tmp_path, "float32"))
     outputs = Session(tmp_path / "model.onnx").outputs
-    expected = {
-        "answer": ["start_logits", "end_logits"],
-        "pretraining": ["vocabulary_logits", "next-sentence_logits"],
-    }
+    expected = {"answer": ["start_logits", "end_logits"], "pretraining": ["vocabulary_logits", "next-sentence_logits"]}
     assert outputs == expected.get(name, ["logits"])
 
 
@@ -131,8 +101,7 @@ def test_vectors_of_texts_are_an_output(tmp_path: Path) -> None:
     for pooling in ("mean", "max", "first", "last"):
         folder = tmp_path / pooling
         folder.mkdir()
-        result = converted(config, folder, "float32", embedding={"pooling": pooling, "normalize": True})
-        assert exact(result), pooling
+        assert exact(converted(config, folder, "float32", embedding={"pooling": pooling, "normalize": True})), pooling
         assert Session(folder / "model.onnx").outputs == ["last_hidden_state", "sentence_embedding"]
 
 
@@ -178,12 +147,10 @@ def test_a_tied_matrix_is_stored_once(tmp_path: Path) -> None:
     onnx_engine.write(model, tmp_path, "float32")
     assert exact(onnx_engine.compare(model, tmp_path, 1))
     table = model.network.state_dict()["embedding.weight"]
-    size = (tmp_path / "model.onnx").stat().st_size
-    assert table.nbytes < size < 1.5 * table.nbytes + 100_000
+    assert table.nbytes < (tmp_path / "model.onnx").stat().st_size < 1.5 * table.nbytes + 100_000
 
 
 def test_a_matrix_that_is_two_tables_transposed_is_computed_once(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
     make, tensor, types = onnx.helper, onnx.numpy_helper.from_array, onnx.TensorProto
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
     nodes = [
@@ -213,13 +180,11 @@ def test_batch_and_length_are_free(tmp_path: Path) -> None:
         real = torch.tensor(mask, dtype=torch.bool)
         ids = torch.randint(5, VOCABULARY, real.shape)
         hidden = session({"input_ids": ids.numpy(), "attention_mask": real.long().numpy()})["last_hidden_state"]
-        expected = model.network(ids, token_mask=real).hidden
-        assert np.abs(hidden - expected.numpy())[real.numpy()].max() < 1e-4
+        assert np.abs(hidden - model.network(ids, token_mask=real).hidden.numpy())[real.numpy()].max() < 1e-4
 
 
 def test_prompts_in_parts_give_what_whole_prompts_give(tmp_path: Path) -> None:
-    model = tiny_model(HELD["llama3-8b"])
-    onnx_engine.write(model, tmp_path, "float32")
+    onnx_engine.write(tiny_model(HELD["llama3-8b"]), tmp_path, "float32")
     session, ids = Session(tmp_path / "model.onnx"), torch.randint(5, VOCABULARY, (2, 7)).numpy()
     mask = np.ones((2, 7), dtype=np.int64)
     empty = {a.name: np.zeros((2, a.shape[1], 0, a.shape[3]), np.float32) for a in session.arguments[2:]}
@@ -236,17 +201,8 @@ def test_prompts_in_parts_give_what_whole_prompts_give(tmp_path: Path) -> None:
         (NetworkConfig(architecture="recurrent-seq2seq", vocab_size=20), "networks of architecture recurrent-seq2seq"),
         (changed(BERT, attention={"sparse": SparseConfig(top_k=2)}), "sparse attention"),
         (changed(OWN, positions=PositionConfig("learned", layers=(0,))), "positions added in single layers"),
-        (
-            changed(
-                HELD["llama3-8b"],
-                positions=PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True)),
-            ),
-            "rotary positions that go by the length of a text",
-        ),
-        (
-            changed(OWN, heads=(HeadConfig("classification", LABELS),)),
-            "heads beside the output of a network that writes",
-        ),
+        (changed(LLAMA, positions=DYNAMIC), "rotary positions that go by the length of a text"),
+        (changed(OWN, heads=HEADS["classify"]), "heads beside the output of a network that writes"),
     ],
 )
 def test_what_the_files_do_not_hold_is_named(config: NetworkConfig, part: str) -> None:

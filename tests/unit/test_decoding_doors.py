@@ -132,19 +132,14 @@ def flags_of(options: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            flags += [
-                part for one in (value if isinstance(value, list) else [value]) for part in (f"--{flag}", str(one))
-            ]
+            flags += [part for v in (value if isinstance(value, list) else [value]) for part in (f"--{flag}", str(v))]
     return flags
 
 
 def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
     flags = flags_of({"max_new_tokens": MOST, **options})
-    done = CliRunner().invoke(
-        application("translate"),
-        ["translate", str(folder), "--json", "--device", "cpu", *flags],
-        input="\n".join(TEXTS) + "\n",
-    )
+    command = ["translate", str(folder), "--json", "--device", "cpu", *flags]
+    done = CliRunner().invoke(application("translate"), command, input="\n".join(TEXTS) + "\n")
     assert done.exit_code == 0, (done.output, done.stderr)
     rows = [json.loads(line)["translations"] for line in done.stdout.splitlines()]
     return [[(one["text"], one["score"]) for one in row] for row in rows]
@@ -152,13 +147,8 @@ def by_flags(folder: Path, options: dict[str, Any]) -> Outputs:
 
 def by_recipe(model: Model, options: dict[str, Any]) -> Outputs:
     """As validation decodes: with the recipe's configuration itself."""
-    loaded = load_recipe(
-        {
-            "task": "translation",
-            "data": {"train": {"world": "train"}},
-            "decoding": {"max_new_tokens": MOST, **options},
-        }
-    )
+    decoding = {"max_new_tokens": MOST, **options}
+    loaded = load_recipe({"task": "translation", "data": {"train": {"world": "train"}}, "decoding": decoding})
     assert not [line for line in loaded.warnings if "decoding" in line]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)
@@ -171,14 +161,11 @@ def test_the_table_has_every_option() -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "beside"), TABLE, ids=[name for name, _, _ in TABLE])
-def test_an_option_changes_the_outputs_alike_through_all_three_doors(
-    folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any]
-) -> None:
+def test_an_option_acts_by_all_doors(folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any]) -> None:
     options = {**beside, name: value}
     found = by_python(model, options)
     without = {key: one for key, one in beside.items() if not dict(unused_options(DecodingConfig(**beside), {key}))}
-    assert found != by_python(model, without)
-    assert by_flags(folder, options) == found
+    assert found != by_python(model, without) and by_flags(folder, options) == found
     assert by_recipe(model, options) == found
 
 
@@ -218,9 +205,7 @@ NO_EFFECT: list[tuple[str, Any, dict[str, Any], str]] = [  # option, value, the 
 
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), NO_EFFECT, ids=[f"{n}-{b}" for n, _, b, _ in NO_EFFECT])
-def test_an_option_without_effect_says_so_through_all_three_doors(
-    folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any], why: str
-) -> None:
+def test_no_effect_is_said(folder: Path, model: Model, name: str, value: Any, beside: dict[str, Any], why: str) -> None:
     options = {**beside, name: value}
     with pytest.raises(UsageError) as refused:
         model.translate("a", **options)
@@ -255,9 +240,7 @@ EXCLUDED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "said"), EXCLUDED, ids=[str(options) for options, _ in EXCLUDED])
-def test_options_that_exclude_each_other_are_refused_in_one_sentence(
-    model: Model, options: dict[str, Any], said: str
-) -> None:
+def test_options_that_exclude_each_other_are_refused(model: Model, options: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError) as refused:
         DecodingConfig(**{name: tuple(one) if isinstance(one, list) else one for name, one in options.items()})
     assert str(refused.value).replace("decoding.", "").startswith(said)
@@ -274,13 +257,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"forced_bos": "<pt>"}, "`forced_bos`: the model's vocabulary has no token '<pt>'"),
     ({"stop_tokens": ["ab"]}, "`stop_tokens`: the model's vocabulary has no token 'ab'"),
     ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain banned words or tokens: got 'b' in 'abc'"),
-    (
-        {"required_words": ["abc"], "banned_tokens": ["c"]},
-        "`required_words` must not contain banned words or tokens: got 'c'",
-    ),
+    ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain banned words or tokens"),
     (
         {"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]},
-        "`banned_words` and `banned_tokens` leave no token of the vocabulary that a text could have",
+        "`banned_words` and `banned_tokens` leave no token of",
     ),
     ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
     ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),
@@ -326,9 +306,7 @@ def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
         assert len(model.translate(TEXTS, exact=True, exact_limit=1, max_new_tokens=3)) == 3
 
 
-def test_the_exact_search_ranks_by_the_scores_of_a_rule_that_a_program_adds(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_exact_search_ranks_by_the_rules_that_a_program_adds(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by those of the beam before it, whose score leaves out what the rule takes."""
     size = model.network.config.vocab_size
     taken = 6 * torch.rand(3, size, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -346,12 +324,9 @@ def test_the_exact_search_ranks_by_the_scores_of_a_rule_that_a_program_adds(
 
 def test_a_stream_and_the_service_load_no_model_to_compare_outputs_with(model: Model) -> None:
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"mbr": "embeddings:x"}}, None)
-    for refused in (
-        lambda: model.stream("abc", mbr="embeddings:x"),
-        lambda: generator_for(usual, "translate", "{}", None),
-    ):
+    for one in (lambda: model.stream("abc", mbr="embeddings:x"), lambda: generator_for(usual, "translate", "{}", None)):
         with pytest.raises(UsageError, match="`mbr` embeddings:x needs another model, which neither a stream nor the"):
-            refused()
+            one()
 
 
 def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:
@@ -383,8 +358,7 @@ def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_trainin
 
 def test_an_exported_folder_says_when_a_beam_ends_and_what_ends_an_output(model: Model) -> None:
     """As `transformers` names it; test_decoding_parity.py compares the outputs."""
-    decoding = DecodingConfig(until="sure", forced_eos=True)
-    said = _generation_settings(model.network.config, decoding, {})
+    said = _generation_settings(model.network.config, DecodingConfig(until="sure", forced_eos=True), {})
     assert said["early_stopping"] == "never" and said["forced_eos_token_id"] == model.network.config.eos_id
     plain = _generation_settings(model.network.config, DecodingConfig(), {})
     assert plain["early_stopping"] is True and "forced_eos_token_id" not in plain

@@ -18,9 +18,8 @@ from atento.decoding.forced import forced_scores
 from atento.networks import build_network
 from test_decoding_chains import EOS, START, Chain, ChainState, ids
 
-CONFIG = NetworkConfig(
-    vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, output=OutputConfig(tied=False)
-)
+UNTIED = OutputConfig(tied=False)
+CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, output=UNTIED)
 FAMILIES = {
     "encoder-decoder": CONFIG,
     "decoder": replace(CONFIG, architecture="decoder"),
@@ -38,9 +37,7 @@ REAL = IDS > 0
     finished=st.lists(st.booleans(), min_size=3, max_size=3),
     prefix=st.sampled_from([(), (0,), (2, 2)]),
 )
-def test_h11_forced_scores_are_the_steps_of_that_output(
-    seed: int, targets: list[list[int]], finished: list[bool], prefix: tuple[int, ...]
-) -> None:
+def test_h11_forced_scores(seed: int, targets: list[list[int]], finished: list[bool], prefix: tuple[int, ...]) -> None:
     chain = Chain.random(seed, 3, 4)
     prefix_ids = torch.tensor([prefix] * 3, dtype=torch.long) if prefix else None
     found = forced_scores(chain, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids)
@@ -99,9 +96,8 @@ def test_h9_h11_a_beams_scores_are_recomputed(family: str, strategy: Any) -> Non
     for rank in range(max(map(len, found))):
         rows = [row for row in range(3) if rank < len(found[row])]
         some = [found[row][rank] for row in rows]
-        scores = forced_scores(
-            network, IDS[rows], [h.ids for h in some], token_mask=REAL[rows], finished=[h.finished for h in some]
-        )
+        ended = [h.finished for h in some]
+        scores = forced_scores(network, IDS[rows], [h.ids for h in some], token_mask=REAL[rows], finished=ended)
         for one, forced in zip(some, scores):
             assert forced == pytest.approx(one.token_scores, abs=1e-9)
             assert sum(forced) == pytest.approx(one.log_prob, abs=1e-9)

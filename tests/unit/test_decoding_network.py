@@ -9,9 +9,8 @@ from atento.config.sections.network_parts import OutputConfig
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks import EncoderDecoder, build_network
 
-CONFIG = NetworkConfig(
-    vocab_size=17, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, output=OutputConfig(tied=False)
-)
+UNTIED = OutputConfig(tied=False)
+CONFIG = NetworkConfig(vocab_size=17, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, output=UNTIED)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [12, 5, 14, 3, 0], [3, 0, 0, 0, 0]])
 REAL = SOURCE > 0
 STRATEGIES = [Greedy(), Beam(3, 1.0, 3), Beam(4, 0.0, 2, "shrinking")]
@@ -71,9 +70,7 @@ def close(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("prefix", [None, torch.tensor([[5, 6], [7, 7], [6, 5], [9, 9]])])
-def test_h12_cached_search_equals_uncached(
-    network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None
-) -> None:
+def test_h12_cached_equals_uncached(network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None) -> None:
     options = {"max_new_tokens": [9, 4, 12, 7], "token_mask": REAL, "prefix_ids": prefix, "min_new_tokens": 1}
     close(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
 

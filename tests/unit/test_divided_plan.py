@@ -58,17 +58,14 @@ def planned(network: Network, precision: str) -> Plan:
 
 
 @pytest.mark.parametrize(("precision", "shards"), [(torch.float32, 64), (torch.bfloat16, 64), (torch.bfloat16, 8)])
-def test_the_plan_of_64_processes_is_what_one_of_them_has_and_sends(
-    rank: int, precision: torch.dtype, shards: int
-) -> None:
+def test_the_plan_of_64_processes_is_what_one_has_and_sends(rank: int, precision: torch.dtype, shards: int) -> None:
     network = build_network(NETWORK)
     plan = planned(network, "float32" if precision == torch.float32 else "bfloat16")
     divided = DividedWeights(network, precision, shards_of("cpu", shards, dist.new_group, nullcontext))
     optimizer = Optimizer(network, TrainingConfig(), all_weights(network), divided.parameters)
     gradients = DividedSum(divided)
     with Sent(WORLD // shards) as sent:
-        output = divided.network(ids=torch.zeros(1, 8, dtype=torch.long))
-        divided.gradients(output.logits.float().sum())
+        divided.gradients(divided.network(ids=torch.zeros(1, 8, dtype=torch.long)).logits.float().sum())
     gradients.finish()
     counted = {
         "weights": sum(value.nbytes for value in divided.parameters.values()),

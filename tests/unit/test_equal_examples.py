@@ -28,9 +28,7 @@ def text(length: int, seed: int) -> str:
     return " ".join(np.random.default_rng(seed).choice(WORDS, length).tolist())
 
 
-def planned(
-    task: str, objective: str, columns: dict[str, list[Any]], *, max_len: int, held_out: bool
-) -> PlannedBatches:
+def planned(task: str, objective: str, columns: dict[str, list[Any]], max_len: int, held_out: bool) -> PlannedBatches:
     overrides = [f"training.batch_tokens={BUDGET}", f"data.max_len={max_len}", "data.stride=4"]
     recipe = load_recipe({"task": task, "data": {"train": {"memory": "train"}}}, overrides).recipe
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=50), [" ".join(WORDS)] * 3)
@@ -82,8 +80,7 @@ def test_windows_that_are_not_learned_from_take_no_place_in_an_update() -> None:
     trained, validated = (
         planned("question-answering", "spans", columns, max_len=24, held_out=h) for h in (False, True)
     )
-    lost = len(validated) - len(trained)
-    assert lost > 1 and validated.targets == trained.targets == len(trained)
+    assert (len(validated) - len(trained)) > 1 and validated.targets == trained.targets == len(trained)
     assert counts(trained).count(BUDGET) >= 0.9 * len(counts(trained)) and max(counts(trained)) <= 1.25 * BUDGET
 
 

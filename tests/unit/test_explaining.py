@@ -106,12 +106,9 @@ CASES: list[tuple[str, str, Any, str | None]] = [
     "family, task, given, target",
     [pytest.param(*case, marks=[pytest.mark.slow] * (case[:2] == ("t5-small", "translation"))) for case in CASES],
 )
-def test_scores_add_up_to_what_completeness_promises(
-    tokenizer: Tokenizer, family: str, task: str, given: Any, target: str | None
-) -> None:
+def test_scores_add_up_completely(tokenizer: Tokenizer, family: str, task: str, given: Any, target: str | None) -> None:
     """`value` is the model's own number, `total` its difference from the baseline, and the scores add up to it."""
-    made = recurrent if family.startswith("recurrent") else make
-    model = made(tokenizer, family, task)
+    model = (recurrent if family.startswith("recurrent") else make)(tokenizer, family, task)
     explanation = model.explain(given, target=target)
     assert explanation.value == pytest.approx(predicted(model, given, target), abs=2e-4)
     assert abs(sum(explanation.scores) - explanation.total) == pytest.approx(explanation.error, abs=1e-9)
@@ -131,8 +128,7 @@ def test_words_of_the_text_are_the_words(tokenizer: Tokenizer) -> None:
     assert [part.target for part in explanation.parts][:2] == ["o", "gato"] and len(explanation.parts) == 3
     first, second, end = explanation.parts
     after = len(explanation.words) - 2  # the first word has read none of the output, the second has read the first
-    assert not any(first.scores[after:]) and second.scores[after]
-    assert all(end.scores[after:])
+    assert not any(first.scores[after:]) and second.scores[after] and all(end.scores[after:])
 
 
 def by_hand(tokenizer: Tokenizer) -> tuple[Network, Reading, Tensor, list[int]]:
@@ -143,8 +139,7 @@ def by_hand(tokenizer: Tokenizer) -> tuple[Network, Reading, Tensor, list[int]]:
 
     def values(network: Network, inputs: Inputs) -> Tensor:
         vectors = network.embedding(inputs["ids"])  # type: ignore[operator]
-        rank = torch.arange(1.0, vectors.shape[1] + 1)
-        return ((vectors @ direction) * rank).sum(dim=1, keepdim=True)
+        return ((vectors @ direction) * torch.arange(1.0, vectors.shape[1] + 1)).sum(dim=1, keepdim=True)
 
     reading = Reading({"ids": torch.tensor([ids])}, {"ids": [0, 1, 1, 2]}, [True, False, False], values, {})
     return network, reading, direction, ids
@@ -169,8 +164,7 @@ def test_a_linear_number_is_divided_as_by_hand(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "llama3-8b", "t5-small", "recurrent-lm"])
 def test_leaving_a_word_out_is_two_calls_of_classify(tokenizer: Tokenizer, family: str) -> None:
-    made = recurrent if family.startswith("recurrent") else make
-    model = made(tokenizer, family, "classification")
+    model = (recurrent if family.startswith("recurrent") else make)(tokenizer, family, "classification")
     explanation = model.explain(TEXT, "leave-out", "bad")
 
     def odds(text: str) -> float:
@@ -239,9 +233,7 @@ def test_rollout_of_a_decoder_that_reads_a_source(tokenizer: Tokenizer) -> None:
         own = 0.5 * own
     end = model.explain(TEXT, "rollout", target).parts[-1]
     sides = [side == "source" for side, special in zip(end.sides, end.special) if side == "source" or special]
-    assert sum(score for score, side in zip(end.scores, end.sides) if side == "source") == pytest.approx(
-        source[-1].sum(), abs=1e-6
-    )
+    assert sum(s for s, of in zip(end.scores, end.sides) if of == "source") == pytest.approx(source[-1].sum(), abs=1e-6)
     assert end.total == pytest.approx(1) and any(sides)
 
 
@@ -284,14 +276,12 @@ def test_tags_of_a_long_text_are_explained_in_windows(tokenizer: Tokenizer) -> N
     text = " ".join(pair.source for pair in PAIRS[:3])
     words = model.tag_words(text)
     last = len(words) - 1
-    explanation = model.explain(text, target=last)
-    assert explanation.value == pytest.approx(log_odds(words[last].probability), abs=1e-5)
+    assert model.explain(text, target=last).value == pytest.approx(log_odds(words[last].probability), abs=1e-5)
     entities = model.tag(text)
     whole = model.explain(text, "leave-out")
     assert [part.target for part in whole.parts] == [f"{one.text}/{one.label}" for one in entities or words]
-    assert whole.value == pytest.approx(
-        sum(log_odds(word.probability) for word in words if word.label != "O" or not entities), abs=1e-4
-    )
+    explained = [word for word in words if word.label != "O" or not entities]
+    assert whole.value == pytest.approx(sum(log_odds(word.probability) for word in explained), abs=1e-4)
 
 
 def test_a_target_is_another_prediction(tokenizer: Tokenizer) -> None:

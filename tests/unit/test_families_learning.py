@@ -56,8 +56,7 @@ def sentences(seed: int, vocab_size: int = 17, count: int = 10) -> tuple[Tensor,
     """Random sentences of 3 to 6 tokens (5 is the first word), padded, with their mask."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, vocab_size, (count, 6), generator=generator)
-    lengths = torch.randint(3, 7, (count, 1), generator=generator)
-    real = torch.arange(6) < lengths
+    real = torch.arange(6) < torch.randint(3, 7, (count, 1), generator=generator)
     return torch.where(real, ids, torch.zeros_like(ids)), real
 
 
@@ -125,9 +124,7 @@ def test_c16_gradients_equal_finite_differences(name: str) -> None:
 IN_THE_GATE = ("bert", "llama", "t5 1.1", "lstm, additive", "lstm LM")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in IN_THE_GATE else pytest.mark.slow) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in IN_THE_GATE)) for n in FAMILIES])
 def test_c16_ten_sentences_are_overfitted(name: str) -> None:
     """The loss falls near its least, and what writes writes them again, each to its end."""
     network = make(name, 32)

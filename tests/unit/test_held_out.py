@@ -16,6 +16,7 @@ from atento.runs.prepare import read_data
 from atento_cli.commands.statistics import measured
 
 BOOK = "data.train={file: book.txt}"
+RECORDS = st.tuples(st.integers(0, 60), st.sampled_from("aaaaaabbc"))
 PAIRS = "data.train={source: a.en, target: a.pt}"
 
 
@@ -46,9 +47,8 @@ def test_what_was_given_in_the_same_place_or_above_stays() -> None:
     assert both.recipe.data.test == () and "data.test (the micro-world) is left out" in both.warnings[0]
     explicit = load_recipe("micro-world-lm", [BOOK, "data.valid={world: valid}", "~data.test"], environment={})
     assert explicit.recipe.data.valid == (SourceConfig(world="valid"),)
-    assert explicit.warnings == [
-        "command line: data.valid is the micro-world, and data.train is files: its scores do not measure that data"
-    ]
+    (said,) = explicit.warnings
+    assert said.startswith("command line: data.valid is the micro-world, and data.train is files: its scores do not")
     smaller = load_recipe("micro-world-lm", ["data.train={world: train, count: 9}"], environment={})
     assert smaller.recipe.data.valid and smaller.recipe.data.test and smaller.warnings == []
     few = load_recipe("micro-world-lm", [BOOK, "data.held_out=30"], environment={})
@@ -91,18 +91,15 @@ def test_no_record_is_lost_and_none_is_in_both(texts: list[str], count: int) -> 
         assert len(set(texts)) <= 26  # every letter may be held out
         return
     train, valid = ([texts[row] for row in part] for part in rows)
-    assert len(valid) == min(count, max(1, len(texts) // 10))
-    assert not set(train) & set(valid)
+    assert len(valid) == min(count, max(1, len(texts) // 10)) and not set(train) & set(valid)
     rest = list(texts)
     for text in valid:
         rest.remove(text)
-    assert train == [text for text in rest if text not in valid]
-    assert held_out({"text": texts}, count) == rows
+    assert train == [text for text in rest if text not in valid] and held_out({"text": texts}, count) == rows
 
 
 def test_pairs_stay_pairs_in_blocks_of_neighbours() -> None:
-    columns = {"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}
-    train, numbers = held_out(columns, 200)
+    train, numbers = held_out({"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}, 200)
     assert len(numbers) == 200 and len(train) == 4800
     assert numbers == sorted(numbers) and all(sum(n // 25 == m // 25 for m in numbers) == 25 for n in numbers)
     assert min(numbers) < 1000 and max(numbers) > 4000
@@ -125,16 +122,12 @@ def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     other = read_data(Recipe(task="language-modeling", data=DataConfig(train=data.train)), tmp_path, said.append)
     assert other.fingerprint != read.fingerprint
     (tmp_path / "one.txt").write_text("one\none\n", encoding="utf-8")
-    with pytest.raises(
-        DataError, match=r"5 leaves nothing to train on of 2 training records, which are all equal; give"
-    ):
+    with pytest.raises(DataError, match=r"5 leaves nothing to train on of 2 training records, which are all equal"):
         data = DataConfig(train=(SourceConfig(file="one.txt"),), held_out=5)
         read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 60), st.sampled_from("aaaaaabbc")), min_size=2, max_size=300), st.integers(1, 90)
-)
+@given(st.lists(RECORDS, min_size=2, max_size=300), st.integers(1, 90))
 def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]], count: int) -> None:
     columns = {"text": [str(text) for text, _ in pairs], "label": [label for _, label in pairs]}
     labels = [(label,) for label in columns["label"]]
@@ -152,8 +145,7 @@ def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]]
 
 def test_labels_of_a_sorted_file_keep_their_shares_and_several_labels_change_nothing() -> None:
     """Blocks of neighbours alone held out 110 and 50 of two equal classes of long reviews."""
-    labels = [("neg",)] * 800 + [("pos",)] * 800
-    rows = held_out_rows(1600, 160, labels)
+    rows = held_out_rows(1600, 160, [("neg",)] * 800 + [("pos",)] * 800)
     assert sum(row < 800 for row in rows) == 80 == sum(row >= 800 for row in rows)
     assert len({row // 25 for row in rows}) < 12  # blocks of neighbours
     mixed = held_out_rows(1600, 160, [("neg", "pos") if row % 2 else () for row in range(1600)])

@@ -42,8 +42,7 @@ def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) ->
     features = datasets.Features({"text": datasets.Value("string"), "label": classes, "id": datasets.Value("int64")})
     data = datasets.Dataset.from_dict(columns, features=features)
     for given in (data, data.to_iterable_dataset(), data.with_format("numpy")):
-        records = records_in_memory(given, CLASSES, "data", skip_bad=True)
-        assert list(records) == [("a", "good"), ("b", "bad")]
+        assert list(records_in_memory(given, CLASSES, "data", skip_bad=True)) == [("a", "good"), ("b", "bad")]
     with pytest.raises(DataError, match=r"^data\[2\]: -1 is not the number of a class: there are 2, bad, good"):
         records_in_memory(data, CLASSES, "data")
     with pytest.raises(DataError, match=r"^data\[0\]: .*'label'"):
@@ -55,13 +54,8 @@ def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) ->
 
 
 def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, tmp_path: Path) -> None:
-    features = datasets.Features(
-        {
-            "text": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["bad", "good"]),
-            "id": datasets.Value("int64"),
-        }
-    )
+    classes = datasets.ClassLabel(names=["bad", "good"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": classes, "id": datasets.Value("int64")})
     columns = {"text": ["a", "b", "c"], "label": [1, 0, 1], "id": [7, 8, 9]}
     datasets.Dataset.from_dict(columns, features=features).save_to_disk(str(tmp_path / "set"))
     records = read(tmp_path, CLASSES)
@@ -82,30 +76,21 @@ def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, t
 
 def test_tags_of_class_labels_and_answers_of_two_lists(datasets: Any, tmp_path: Path) -> None:
     names = datasets.ClassLabel(names=["O", "B-PER"])
-    tagged = datasets.Features(
-        {"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": datasets.Sequence(names)}
-    )
+    words = datasets.Sequence(datasets.Value("string"))
+    tagged = datasets.Features({"tokens": words, "ner_tags": datasets.Sequence(names)})
     train = {"tokens": [["Ana", "mora"], ["Rui"]], "ner_tags": [[1, 0], [1]]}
     test = {"tokens": [["Eva", "e"], ["x"]], "ner_tags": [[1], [1]]}
-    both = datasets.DatasetDict(
-        train=datasets.Dataset.from_dict(train, features=tagged), test=datasets.Dataset.from_dict(test, features=tagged)
-    )
-    both.save_to_disk(str(tmp_path / "set"))
-    assert list(read(tmp_path, TAGGING, tags="ner_tags", split="train")) == [
-        (("Ana", "mora"), ("B-PER", "O")),
-        (("Rui",), ("B-PER",)),
-    ]
+    both = {name: datasets.Dataset.from_dict(one, features=tagged) for name, one in (("train", train), ("test", test))}
+    datasets.DatasetDict(both).save_to_disk(str(tmp_path / "set"))
+    right = [(("Ana", "mora"), ("B-PER", "O")), (("Rui",), ("B-PER",))]
+    assert list(read(tmp_path, TAGGING, tags="ner_tags", split="train")) == right
     with pytest.raises(DataError) as error:
         read(tmp_path, TAGGING, tags="ner_tags", split="test")
     assert str(error.value) == "set[test]:0: 2 words and 1 tag; each word needs one tag"
     assert len(read(tmp_path, TAGGING, tags="ner_tags", split="test", skip_bad=True)) == 1
-    with pytest.raises(
-        DataError, match=r"set: has several splits: name one as `split`; its splits are 'train', 'test'"
-    ):
+    with pytest.raises(DataError, match=r"has several splits: name one as `split`; its splits are 'train', 'test'"):
         read(tmp_path, TAGGING, tags="ner_tags")
-    with pytest.raises(
-        DataError, match=r"set: has no split 'tset'; did you mean 'test'\?; its splits are 'train', 'test'"
-    ):
+    with pytest.raises(DataError, match=r"has no split 'tset'; did you mean 'test'\?; its splits are 'train', 'test'"):
         read(tmp_path, TAGGING, tags="ner_tags", split="tset")
     with pytest.raises(DataError, match=r"set: has no split 'other'; its splits are"):
         read(tmp_path, TAGGING, tags="ner_tags", split="other")
@@ -119,8 +104,7 @@ def test_parquet_files_in_a_folder(datasets: Any, tmp_path: Path) -> None:
         "context": ["Ana mora aqui", "b"],
         "answers": [answers, {"text": [], "answer_start": []}],
     }
-    data = datasets.Dataset.from_dict(rows)
-    data.to_parquet(str(tmp_path / "set" / "train-00000.parquet"))
+    datasets.Dataset.from_dict(rows).to_parquet(str(tmp_path / "set" / "train-00000.parquet"))
     records = read(tmp_path, ANSWERING, split="train")
     assert list(records) == [("Quem?", "Ana mora aqui", (Span("Ana", 0),)), ("?", "b", ())]
     assert read(tmp_path, ANSWERING).fingerprint == records.fingerprint  # of the only split

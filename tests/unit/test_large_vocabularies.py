@@ -55,16 +55,12 @@ def test_the_adaptive_softmax_is_that_of_torch() -> None:
     torch.testing.assert_close(ours(vectors).exp().sum(dim=-1), torch.ones(200, dtype=torch.float64))
     total, expected = ours.nats(vectors, targets), -theirs(vectors, targets).output.sum()
     torch.testing.assert_close(total, expected)
-    gradients = [
-        torch.autograd.grad(loss, [vectors, *module.parameters()])
-        for loss, module in ((total, ours), (expected, theirs))
-    ]
+    gradients = [torch.autograd.grad(n, [vectors, *one.parameters()]) for n, one in ((total, ours), (expected, theirs))]
     for own, other in zip(*gradients, strict=True):
         torch.testing.assert_close(own, other)
     some = targets < 11  # a cluster without a target is not computed, and gives no loss
-    torch.testing.assert_close(
-        ours.nats(vectors[some], targets[some]), -theirs(vectors[some], targets[some]).output.sum()
-    )
+    expected = -theirs(vectors[some], targets[some]).output.sum()
+    torch.testing.assert_close(ours.nats(vectors[some], targets[some]), expected)
 
 
 def test_the_sampled_softmax_gives_one_over_p_on_average() -> None:
@@ -91,17 +87,13 @@ def test_words_are_drawn_by_the_log_uniform_distribution() -> None:
     drawn = np.bincount(log_uniform(50_000, 40, 3, 1), minlength=40)
     expected = 50_000 * np.array([math.log((k + 2) / (k + 1)) / math.log(41) for k in range(40)])
     assert len(drawn) == 40 and ((drawn - expected) ** 2 / expected).sum() < 39 + 5 * math.sqrt(2 * 39)
-    assert (
-        log_uniform(100, 40, 3, 1).tolist()
-        == log_uniform(100, 40, 3, 1).tolist()
-        != log_uniform(100, 40, 3, 2).tolist()
-    )
+    first, again, other = (log_uniform(100, 40, 3, seed).tolist() for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def prepared(output: OutputConfig, held_out: bool = False) -> Preparation:
     words = [f"w{number:02}" for number in range(60)]
-    rng = np.random.default_rng(1)
-    starts = rng.integers(0, 50, 300)
+    starts = np.random.default_rng(1).integers(0, 50, 300)
     texts = [" ".join(words[start : start + 8]) for start in starts]
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=100), texts)
     recipe = load_recipe({"task": "bidirectional-language-modeling", "data": {"train": {"world": "train"}}}).recipe
@@ -145,9 +137,7 @@ def test_what_does_not_go_together_is_named() -> None:
         OutputConfig(adaptive=(5, 5))
     with pytest.raises(RecipeError, match=r"`output.adaptive` belongs to architecture elmo: got 'decoder'"):
         NetworkConfig(architecture="decoder", output=OutputConfig(adaptive=(5,)))
-    with pytest.raises(
-        RecipeError, match=r"`output.adaptive` must be below the 30 words of the vocabulary: got \[30\]"
-    ):
+    with pytest.raises(RecipeError, match=r"`output.adaptive` must be below the 30 words.* got \[30\]"):
         build_network(replace(CONFIG, output=OutputConfig(adaptive=(30,))))
     with pytest.raises(RecipeError, match=r"`sampled` has no effect on the objective causal"):
         ObjectiveConfig("causal", sampled=5)

@@ -98,8 +98,7 @@ def test_a_head_that_one_part_alone_asks_is_divided_by_its_targets_there() -> No
     network = encoder()
     first, second = batch(11, 3, 1), batch(12, 5, 3)
     alone = Batch(second.inputs, {"vocabulary": second.labels["vocabulary"]})
-    output = network(**first.inputs)
-    answers = F.cross_entropy(network.read("next-sentence", output), first.labels["next-sentence"])
+    answers = F.cross_entropy(network.read("next-sentence", network(**first.inputs)), first.labels["next-sentence"])
     expected = torch.autograd.grad(answers, [network.heads["next-sentence"].out.weight])[0]  # type: ignore[union-attr]
     updater = Kept(network, CONFIG, "float32")
     updater.update([Part(first), Part(alone)], 1, 0.0)
@@ -109,8 +108,7 @@ def test_a_head_that_one_part_alone_asks_is_divided_by_its_targets_there() -> No
 def test_the_network_runs_once_for_all_heads_of_a_batch() -> None:
     network, runs = encoder(), []
     network.stack.register_forward_hook(lambda *given: runs.append(1))
-    found = losses(network, batch(1, 4, 2), Call())
-    assert list(found) == ["vocabulary", "next-sentence"] and runs == [1]
+    assert list(losses(network, batch(1, 4, 2), Call())) == ["vocabulary", "next-sentence"] and runs == [1]
 
 
 def test_a_head_without_a_loss_is_refused() -> None:
@@ -125,8 +123,7 @@ def parts() -> Iterator[Part]:
 
 
 def test_two_heads_learn_side_by_side() -> None:
-    network = encoder()
-    updater = Updater(network, TrainingConfig(warmup=0, label_smoothing=0.0), "float32")
+    updater = Updater(encoder(), TrainingConfig(warmup=0, label_smoothing=0.0), "float32")
     means = []
     for step in range(1, 41):
         sums, _ = updater.update(parts(), step, 5e-3)

@@ -52,9 +52,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     pairs = write("train", 60)
-    return train_tokenizer(
-        TokenizerConfig(kind="bpe", vocab_size=360), (t for p in pairs for t in (p.source, p.target))
-    )
+    return train_tokenizer(TokenizerConfig("bpe", 360), (t for p in pairs for t in (p.source, p.target)))
 
 
 def make(tokenizer: Tokenizer, seed: int = 0, **changes: Any) -> Model:
@@ -126,8 +124,7 @@ def test_loading_in_another_precision(saved: Path, made: Model) -> None:
     exact, short = load(saved, precision="float64"), load(saved, device="cpu", precision="bfloat16")
     assert {p.dtype for p in exact.network.parameters()} == {torch.float64}
     assert {p.dtype for p in short.network.parameters()} == {torch.bfloat16}
-    assert (logits(exact) - logits(made)).abs().max() < 1e-4
-    assert len(short.translate(SENTENCES[:2])) == 2
+    assert (logits(exact) - logits(made)).abs().max() < 1e-4 and len(short.translate(SENTENCES[:2])) == 2
     with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float64, int8: got 'int4'"):
         load(saved, precision="int4")
     with pytest.raises(UsageError, match="`device` must exist on this machine: got 'toaster'"):
@@ -208,6 +205,7 @@ def folder_for(name: str) -> Callable[[Path], object]:
     return spoil
 
 
+THIN = {"encoder.norm.bias": torch.zeros(3)}
 SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (take("config.json"), UsageError, "is neither a run .no checkpoints. nor a model folder .no config.json."),
     (take("model.safetensors"), ModelError, "model: model.safetensors is missing"),
@@ -225,19 +223,11 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (spoil_config(network__d_model="16"), ModelError, "network.d_model must be an integer: got '16'"),
     (spoil_config(network__n_layers=True), ModelError, "network.n_layers must be an integer: got true"),
     (spoil_config(network__norm="prre"), ModelError, "network.norm must be one of pre, post: got 'prre'"),
-    (
-        spoil_config(network__feed_forward={"activation": "swish"}),
-        ModelError,
-        "network.feed_forward.activation must be one of relu, gelu",
-    ),
+    (spoil_config(network__feed_forward={"activation": "swish"}), ModelError, "activation must be one of relu, gelu"),
     (spoil_config(network__positions={"kind": "rotari"}), ModelError, "network.positions.kind must be one of"),
     (spoil_config(network__positions={"kin": "none"}), ModelError, "unknown key 'kin' in network.positions"),
     (spoil_config(network__architecture="decoders"), ModelError, "network.architecture must be one of encoder-decoder"),
-    (
-        spoil_config(network__ids={"eos": 4096}),
-        ModelError,
-        "network.ids.eos must be below network.vocab_size: got 4096",
-    ),
+    (spoil_config(network__ids={"eos": 4096}), ModelError, "network.ids.eos must be below network.vocab_size"),
     (spoil_config(network__vocab_size=0), ModelError, "must be below network.vocab_size: got 0 and 0"),
     (spoil_config(network__vocab_size=9), TokenizerError, "the tokenizer has 360 pieces and the model 9"),
     (spoil_config(network__vocab_size=400), ModelError, r"embedding.weight has shape \(360, 16\), config.json says"),
@@ -247,28 +237,14 @@ SPOILT: list[tuple[Callable[[Path], object], type[Exception], str]] = [
     (spoil_config(decoding={"beam": 0}), ModelError, "`decoding.beam` must be at least 1: got 0"),
     (spoil_config(network__tokenizer_fingerprint="0" * 64), TokenizerError, "not the one the model was trained with"),
     (put("tokenizer.json", b"{}"), TokenizerError, "tokenizer.json must hold a model with a vocabulary"),
-    (
-        spoil_weights(lambda w: w.pop("encoder.norm.weight")),
-        ModelError,
-        r"weights do not match config.json: 1 missing \['encoder.norm.weight'\], 0 unexpected \[\]",
-    ),
-    (
-        spoil_weights(lambda w: w.update(extra=torch.zeros(2))),
-        ModelError,
-        r"weights do not match config.json: 0 missing \[\], 1 unexpected \['extra'\]",
-    ),
-    (
-        spoil_weights(lambda w: w.update({"encoder.norm.bias": torch.zeros(3)})),
-        ModelError,
-        r"encoder.norm.bias has shape \(3,\), config.json says \(16,\)",
-    ),
+    (spoil_weights(lambda w: w.pop("encoder.norm.weight")), ModelError, r"1 missing \['encoder.norm.weight'\], 0 une"),
+    (spoil_weights(lambda w: w.update(extra=torch.zeros(2))), ModelError, r"0 missing \[\], 1 unexpected \['extra'\]"),
+    (spoil_weights(lambda w: w.update(THIN)), ModelError, r"encoder.norm.bias has shape \(3,\), .* says \(16,\)"),
 ]
 
 
 @pytest.mark.parametrize(("spoil", "kind", "said"), SPOILT, ids=[said[:40] for _, _, said in SPOILT])
-def test_whatever_is_wrong_with_a_folder_is_said(
-    folder: Path, spoil: Callable[[Path], object], kind: type[Exception], said: str
-) -> None:
+def test_what_is_wrong_is_said(folder: Path, spoil: Callable[[Path], object], kind: type[Exception], said: str) -> None:
     spoil(folder)
     with pytest.raises(kind, match=said) as found:
         load(folder)
@@ -281,8 +257,7 @@ def test_keys_of_other_versions_in_decoding_are_passed_over(folder: Path) -> Non
 
 
 def test_another_tokenizer_in_the_folder_is_refused(folder: Path) -> None:
-    other = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), SENTENCES)
-    other.save(folder)
+    train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), SENTENCES).save(folder)
     with pytest.raises(TokenizerError, match="the tokenizer is not the one the model was trained with"):
         load(folder)
 
@@ -304,8 +279,7 @@ def test_without_tokenizer_files_it_loads_and_cannot_read(folder: Path) -> None:
 
 def test_text_in_text_out_list_in_list_out(made: Model) -> None:
     one = made.translate(SENTENCES[0])
-    assert isinstance(one, str)
-    assert made.translate(SENTENCES[:1]) == [one] and made.translate((SENTENCES[0],)) == [one]
+    assert isinstance(one, str) and made.translate(SENTENCES[:1]) == [one] and made.translate((SENTENCES[0],)) == [one]
     assert made.translate(iter(SENTENCES[:1])) == [one]  # type: ignore[call-overload]
     assert made.translate([]) == []
     two = made.translate(SENTENCES[0], n_best=2)
@@ -363,8 +337,7 @@ def test_v9_neither_batch_size_nor_order_changes_a_translation(made: Model, opti
     for batch_tokens in (1, 37, 512, 100_000):
         assert made.translate(texts, batch_tokens=batch_tokens, **options) == right
     order = np.random.default_rng(3).permutation(len(texts)).tolist()
-    shuffled = made.translate([texts[n] for n in order], **options)
-    assert shuffled == [right[n] for n in order]
+    assert made.translate([texts[n] for n in order], **options) == [right[n] for n in order]
     assert [text == "" for text in texts] == [out == "" and text == "" for out, text in zip(right, texts)]
 
 
@@ -419,9 +392,8 @@ def test_d1_any_text(made: Model, texts: list[str]) -> None:
         with pytest.raises(TokenizerError, match=f"text {broken[0]} must be Unicode text: .* at character {broken[1]}"):
             made.translate(texts, beam=1, max_new_tokens=3)
         return
-    assert made.translate(texts, beam=1, max_new_tokens=3) == [
-        made.translate(text, beam=1, max_new_tokens=3) for text in texts
-    ]
+    alone = [made.translate(text, beam=1, max_new_tokens=3) for text in texts]
+    assert made.translate(texts, beam=1, max_new_tokens=3) == alone
 
 
 def test_the_longest_output_is_bounded(made: Model) -> None:
@@ -431,9 +403,7 @@ def test_the_longest_output_is_bounded(made: Model) -> None:
     for found, text in zip(free.translations(SENTENCES[:10]), SENTENCES):
         assert len(found[0].hypothesis.ids) <= 2 * len(made.tokenizer.encode(text)) + 16
     for most in (1, 5):
-        assert all(
-            len(found[0].hypothesis.ids) <= most for found in made.translations(SENTENCES[:10], max_new_tokens=most)
-        )
+        assert all(len(row[0].hypothesis.ids) <= most for row in made.translations(SENTENCES[:10], max_new_tokens=most))
 
 
 def test_a_narrower_beam_than_the_recipes_n_best(made: Model) -> None:
@@ -488,8 +458,7 @@ def test_a_model_of_another_task_says_what_it_does(made: Model) -> None:
 
 
 def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
-    model = make(tokenizer, n_layers=2, n_decoder_layers=3)
-    record = model.attend(SENTENCES[0], "O gato dorme.")
+    record = make(tokenizer, n_layers=2, n_decoder_layers=3).attend(SENTENCES[0], "O gato dorme.")
     source, target = len(record.source_tokens), len(record.tokens)
     assert record.source_tokens[-1] == "</s>" and record.tokens[0] == "<s>" and record.output_tokens[-1] == "</s>"
     assert len(record.output_tokens) == target and record.tokens[1:] == record.output_tokens[:-1]
@@ -516,9 +485,7 @@ def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
         ("decoder", MaskConfig("window", left=2, layers=(1,)), "causal, window of 2 before in layer 1; else causal"),
     ],
 )
-def test_a_record_names_the_mask_of_its_network(
-    tokenizer: Tokenizer, architecture: str, mask: MaskConfig | None, name: str
-) -> None:
+def test_a_record_names_its_mask(tokenizer: Tokenizer, architecture: str, mask: MaskConfig | None, name: str) -> None:
     record = make(tokenizer, n_layers=2, architecture=architecture, mask=mask).attend(SENTENCES[0])
     assert record.masks["decoder" if architecture == "decoder" else "encoder"] == name
     assert "causal" in record.masks["decoder"]

@@ -31,14 +31,7 @@ from atento.text import Tokenizer
 def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_one(tmp_path: Path, longer: str) -> None:
     """Grown: the old rows, then new ones. Interpolated: old ends stay ends, and the middle row is the old middle."""
     learned = PositionConfig("learned", longer=longer, shift=1)  # type: ignore[arg-type]
-    sizes: dict[str, Any] = {
-        "vocab_size": 9,
-        "d_model": 8,
-        "d_ff": 8,
-        "n_heads": 2,
-        "n_layers": 1,
-        "positions": learned,
-    }
+    sizes: Any = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "positions": learned}
     tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
     old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
     start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
@@ -77,17 +70,9 @@ TABLES = [("encoder", "classification"), ("decoder", "language-modeling"), ("enc
 def started(folder: Path, architecture: str) -> tuple[ModelFiles, Tokenizer]:
     """A model of three learned positions, with its tokenizer."""
     tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
-    config = NetworkConfig(
-        architecture=architecture,  # type: ignore[arg-type]
-        vocab_size=9,
-        d_model=8,
-        d_ff=8,
-        n_heads=2,
-        n_layers=1,
-        max_len=3,
-        positions=PositionConfig("learned"),
-        tokenizer_fingerprint=tokenizer.fingerprint,
-    )
+    sizes: Any = {"architecture": architecture, "vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}
+    learned = PositionConfig("learned")
+    config = NetworkConfig(**sizes, max_len=3, positions=learned, tokenizer_fingerprint=tokenizer.fingerprint)
     network = build_network(config)
     files = ModelFiles(folder, {"model_type": "atento", "network": network_to_dict(config)}, network.state_dict())
     return files, tokenizer
@@ -106,9 +91,7 @@ def tuned(start: ModelFiles, tokenizer: Tokenizer, task: str, train: str, **netw
 
 @pytest.mark.parametrize(("architecture", "task"), TABLES)
 @pytest.mark.parametrize("train", ["all", "head", "bias", "lora", "last-1"])
-def test_f7_no_table_of_the_model_becomes_longer_unasked(
-    tmp_path: Path, architecture: str, task: str, train: str
-) -> None:
+def test_f7_no_table_of_the_model_grows_unasked(tmp_path: Path, architecture: str, task: str, train: str) -> None:
     """A table of 160 positions became 512, whose new random rows `head`, `lora`, `bias` and `last-N` never trained."""
     start, tokenizer = started(tmp_path, architecture)
     config = tuned(start, tokenizer, task, train)
@@ -172,9 +155,7 @@ def values_of(hint: object) -> list[object]:
     return [value for arm in get_args(hint) for value in values_of(arm)] if get_args(hint) else plain.get(hint, [])
 
 
-def outcome(
-    start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[str, object]
-) -> tuple[NetworkConfig, list[str]]:
+def outcome(start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[str, Any]) -> tuple[NetworkConfig, Any]:
     """The network of a run, and what is said of it."""
     columns = {"classification": {"text": 0, "label": 1}}.get(task, {"text": 0})
     recipe = {"task": task, "data": {"train": {"file": "train.tsv", **columns}}, "init": "model"}
@@ -194,9 +175,7 @@ def outcome(
         *(("decoder", f"network.{key}") for key in ("dropout", "max_len", "preset", "positions.longer", "norm")),
     ],
 )
-def test_each_key_of_the_network_beside_an_initial_model_has_an_effect_or_a_warning(
-    tmp_path: Path, key: str, architecture: str
-) -> None:
+def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key: str, architecture: str) -> None:
     """Never both, and never neither: `max_len` made a table longer and was said to have no effect, and a preset had
     none in silence."""
     start, tokenizer = started(tmp_path, architecture)
@@ -240,14 +219,10 @@ def test_each_key_of_the_network_beside_an_initial_model_has_an_effect_or_a_warn
         ((), ("neg", "pos"), None),
     ],
 )
-def test_a_head_whose_labels_are_others_is_said_to_begin_again(
-    before: tuple[str, ...], after: tuple[str, ...], way: str | None
-) -> None:
+def test_a_head_of_other_labels_begins_again(before: tuple[str, ...], after: tuple[str, ...], way: str | None) -> None:
     recipe = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": "model"}
-    was, now = (
-        NetworkConfig("encoder", heads=(HeadConfig("classification", labels),) if labels else ())
-        for labels in (before, after)
-    )
+    heads = ((HeadConfig("classification", labels),) if labels else () for labels in (before, after))
+    was, now = (NetworkConfig("encoder", heads=own) for own in heads)
     said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
     if way is None:
         assert said == []
@@ -257,9 +232,7 @@ def test_a_head_whose_labels_are_others_is_said_to_begin_again(
 
 
 @pytest.mark.parametrize(("rate", "heads"), [(None, 0.3), (0.0, 0.0), (0.2, 0.2)])
-def test_the_dropout_that_a_recipe_writes_is_that_of_the_heads_too(
-    tmp_path: Path, rate: float | None, heads: float
-) -> None:
+def test_the_dropout_of_a_recipe_is_that_of_the_heads_too(tmp_path: Path, rate: float | None, heads: float) -> None:
     """That of a released head stayed where all three rates were 0."""
     start, tokenizer = started(tmp_path, "encoder")
     tokenizer.save(tmp_path)

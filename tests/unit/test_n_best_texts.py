@@ -56,8 +56,7 @@ def test_w17_no_text_stands_twice_and_the_first_is_that_of_one_output() -> None:
             assert ranks == sorted(ranks, reverse=True)  # the others by their scores, whichever beam found them
             assert [one.text for one in outputs] == [spelled(one.hypothesis.ids) for one in outputs]
             alike += len(set(before)) < 4
-        best = [row[0] for row in written(chain, beam=4)]
-        assert [row[0] for row in written(chain, beam=4, n_best=4)] == best
+        assert [row[0] for row in written(chain, beam=4, n_best=4)] == [row[0] for row in written(chain, beam=4)]
     assert alike > 3  # the beam alone found one text twice
 
 

@@ -40,8 +40,7 @@ def test_j3_every_number_stands_in_one_box(name: str) -> None:
     network = made(name)
     columns = describe(network)
     beside = sum(p.numel() for n, p in network.named_parameters() if ".positions." in n and "inputs" not in n)
-    twice = 30 * 12 if len(columns) == 2 else 0
-    assert counted(columns) - twice + beside == parameter_count(network)
+    assert counted(columns) - (30 * 12 if len(columns) == 2 else 0) + beside == parameter_count(network)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -63,6 +62,5 @@ def test_j9_the_drawing_is_valid_and_names_every_box(name: str) -> None:
 
 def test_j3_lines_say_how_many_blocks_and_what_is_in_them() -> None:
     lines = network_text(describe(made("llama"))).splitlines()
-    assert "  block × 3 (Rotary)  1,128" in lines
-    assert "    self-attention (3 heads, 1 of keys; causal)  384" in lines
+    assert "  block × 3 (Rotary)  1,128" in lines and "    self-attention (3 heads, 1 of keys; causal)  384" in lines
     assert "    feed-forward (20 wide)  720" in lines

@@ -33,8 +33,7 @@ class Replayed(GraphStepFunction):
             def step(*tensors: Tensor) -> Tensor:
                 return self.compute(_filled(fixed, list(tensors)))
 
-            copies = [one.clone() for one in held]
-            fixed.graph = make_fx(step)(*copies)
+            fixed.graph = make_fx(step)(*[one.clone() for one in held])
             self.recorded += 1
         found: Tensor = fixed.graph(*held)
         return found
@@ -57,14 +56,11 @@ def _filled(fixed: Buffers, tensors: list[Tensor]) -> Buffers:
     keys, values = [[next(given) for _ in part] for part in (fixed.keys, fixed.values)]
     source = [(next(given), next(given)) for _ in fixed.source]
     mask = None if fixed.source_mask is None else next(given)
-    rotations = [
-        tuple(replace(turn, cos=next(given), sin=next(given)) for turn in one) for one in fixed.positions.rotations
-    ]
+    turned = fixed.positions.rotations
+    rotations = [tuple(replace(turn, cos=next(given), sin=next(given)) for turn in one) for one in turned]
     biases = [None if one is None else next(given) for one in fixed.positions.biases]
-    positions = replace(fixed.positions, rotations=rotations, biases=biases)
-    return replace(
-        fixed, x=x, column=column, keys=keys, values=values, source=source, source_mask=mask, positions=positions
-    )
+    at = replace(fixed.positions, rotations=rotations, biases=biases)
+    return replace(fixed, x=x, column=column, keys=keys, values=values, source=source, source_mask=mask, positions=at)
 
 
 @pytest.mark.covering
@@ -87,10 +83,8 @@ def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> No
     network = network_of(ALL[name])
     ids, real = inputs([5, 1], "left" if name in DECODERS else "right")
     step_function = Replayed(network)
-    found = [
-        generate(one, ids, Beam(2), max_new_tokens=6, token_mask=real, eos_id=())[0][0].ids
-        for one in (network, step_function)
-    ]
+    given = {"max_new_tokens": 6, "token_mask": real, "eos_id": ()}
+    found = [generate(one, ids, Beam(2), **given)[0][0].ids for one in (network, step_function)]  # type: ignore[arg-type]
     assert found[0] == found[1] and step_function.recorded == 1
 
 
@@ -113,10 +107,8 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
     ids, real = inputs([5, 9, 2])
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
     for strategy in (Greedy(), Beam(4)):
-        found = [
-            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
-            for step_function in (network, GraphStepFunction(network))
-        ]
+        given = {"max_new_tokens": 9, "token_mask": real, "prefix_ids": prefix}
+        found = [generate(one, ids, strategy, **given) for one in (network, GraphStepFunction(network))]  # type: ignore[arg-type]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
 
 

@@ -37,8 +37,7 @@ def made(architecture: str, **changes: Any) -> Network:
 
 def run(network: Network) -> tuple[Any, Tensor]:
     """Its output, and the vectors (B,L,D) of the text that its heads read."""
-    mask = "source_token_mask" if network.config.reads_source else "token_mask"
-    output = network(IDS, **{mask: REAL})
+    output = network(IDS, **{("source_token_mask" if network.config.reads_source else "token_mask"): REAL})
     return output, output.hidden if output.encoded is None else output.encoded
 
 
@@ -56,8 +55,7 @@ def test_each_head_reads_the_vectors_it_should_on_every_architecture(architectur
     for head in HEADS:
         part = network.heads[head.name]
         assert isinstance(part, LinearHead)
-        read = hidden if head.kind in ("tagging", "answer") else pooled[usual]
-        wanted = read @ part.out.weight.T + part.out.bias
+        wanted = (hidden if head.kind in ("tagging", "answer") else pooled[usual]) @ part.out.weight.T + part.out.bias
         torch.testing.assert_close(network.read(head.name, output, REAL), wanted, rtol=0, atol=1e-12)
     assert [network.heads[head.name].kind for head in HEADS] == ["class", "number", "tag", "span"]
     expected = [] if architecture == "encoder" else ["vocabulary"]
@@ -66,8 +64,7 @@ def test_each_head_reads_the_vectors_it_should_on_every_architecture(architectur
 
 @torch.no_grad()
 def test_a_head_may_stand_on_the_half_that_writes() -> None:
-    head = HeadConfig("classification", ("a", "b"), dropout=0.0, side="decoder")
-    network = made("encoder-decoder", heads=(head,))
+    network = made("encoder-decoder", heads=(HeadConfig("classification", ("a", "b"), dropout=0.0, side="decoder"),))
     output = network(IDS, IDS[:, :3])
     part = network.heads["classification"]
     torch.testing.assert_close(network.read("classification", output), part(output.hidden[:, -1]), rtol=0, atol=1e-12)

@@ -20,10 +20,7 @@ CASES = {
     "lookahead": (MaskConfig("lookahead", ahead=2), lookahead(2)),
     "window": (MaskConfig("window", left=2, right=1), window(2, 1)),
     "all before, two after": (MaskConfig("window", right=2), lookahead(2)),
-    "some layers": (
-        MaskConfig("window", left=1, right=0, layers=(1,)),
-        [bidirectional(), window(1, 0), bidirectional()],
-    ),
+    "layers": (MaskConfig("window", left=1, right=0, layers=(1,)), [bidirectional(), window(1, 0), bidirectional()]),
 }
 
 

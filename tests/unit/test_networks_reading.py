@@ -32,6 +32,7 @@ from atento.text import Tokenizer
 V = 37
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 16}
 PLAIN: dict[str, Any] = {**SIZES, "architecture": "encoder"}
+NORMED = AttentionConfig(norm=True)
 ENCODERS = {
     "bert": replace(preset("bert-base"), **SIZES),
     "roberta": replace(preset("roberta-base"), **SIZES),
@@ -41,9 +42,7 @@ ENCODERS = {
     "pre-norm, rotary, gated": NetworkConfig(
         **PLAIN, norm="pre", positions=PositionConfig("rotary"), feed_forward=FeedForwardConfig("silu", gated=True)
     ),
-    "alibi, normed queries, relu": NetworkConfig(
-        **PLAIN, positions=PositionConfig("alibi"), attention=AttentionConfig(norm=True)
-    ),
+    "alibi, normed queries, relu": NetworkConfig(**PLAIN, positions=PositionConfig("alibi"), attention=NORMED),
     "shaw": NetworkConfig(**PLAIN, positions=PositionConfig("shaw")),
 }
 LENGTHS = (7, 12, 7, 1, 0, 12)
@@ -100,11 +99,8 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
     if plain.logits is not None:
         torch.testing.assert_close(out.logits[real], plain.logits[real], atol=1e-4, rtol=1e-4)
     for layer in range(network.config.n_layers):
-        ids = inputs["ids"]
-        expected = network.features(ids, token_mask=real, layer=layer)[real]
-        torch.testing.assert_close(
-            fast.features(ids, token_mask=real, layer=layer)[real], expected, atol=2e-5, rtol=1e-4
-        )
+        found, right = (one.features(inputs["ids"], token_mask=real, layer=layer)[real] for one in (fast, network))
+        torch.testing.assert_close(found, right, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +113,7 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
         ([], 32, []),
     ],
 )
-def test_rows_are_joined_where_padding_costs_less_than_a_call(
-    lengths: list[int], width: int, groups: list[list[int]]
-) -> None:
+def test_rows_join_if_padding_costs_less_than_a_call(lengths: list[int], width: int, groups: list[list[int]]) -> None:
     assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
 
 
@@ -129,8 +123,7 @@ def test_int8_reader_is_near_and_not_equal(name: str) -> None:
     network = random_network(ENCODERS[name])
     inputs = batch(network.config)
     real = inputs["token_mask"]
-    error = distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real])
-    assert 1e-5 < error < 0.06
+    assert 1e-5 < distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real]) < 0.06
 
 
 @pytest.mark.skipif(best_precision("cpu") != "bfloat16", reason="slow without bfloat16 products")
@@ -142,9 +135,8 @@ def test_bfloat16_reader_is_as_near_as_the_encoder_in_bfloat16() -> None:
     half = network.bfloat16()
     fast = reader(half)
     assert isinstance(fast, FastReader) and fast(**inputs).hidden.dtype == torch.bfloat16
-    assert distance(fast(**inputs).hidden[real].float(), expected) < max(
-        0.03, 2 * distance(half(**inputs).hidden[real].float(), expected)
-    )
+    ours, theirs = (distance(one(**inputs).hidden[real].float(), expected) for one in (fast, half))
+    assert ours < max(0.03, 2 * theirs)
 
 
 @pytest.mark.parametrize("precision", [None, "int8"])
@@ -178,13 +170,11 @@ def test_products_have_few_numbers_of_rows() -> None:
         rounded = with_round_number(torch.ones(tokens, 1))
         assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
         assert len(rounded) - tokens <= max(3, tokens // 16)
-    encoder = random_network(ENCODERS["bert"])
-    packed = FastReader(encoder)
+    packed = FastReader(random_network(ENCODERS["bert"]))
     seen, product = set[int](), packed.packed.layers[0].input
     packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
     for tokens in range(1, 17):
-        ids = torch.randint(5, V, (1, tokens))
-        assert packed(ids, project=False).hidden.shape == (1, tokens, 32)
+        assert packed(torch.randint(5, V, (1, tokens)), project=False).hidden.shape == (1, tokens, 32)
     assert seen == {4, 8, 12, 16}
 
 
@@ -248,12 +238,8 @@ def test_what_the_reader_does_not_support() -> None:
     disentangled = build_network(replace(preset("deberta-v3-base"), **SIZES))
     assert reader(mixed.eval()) is mixed and reader(disentangled.eval()) is disentangled
     writer = build_network(NetworkConfig(**SIZES))
-    for network, part in (
-        (recurrent, "RecurrentLM"),
-        (writer, "EncoderDecoder"),
-        (sparse, "sparse attention"),
-        (adapted, "adapters"),
-    ):
+    parts = {"RecurrentLM": recurrent, "EncoderDecoder": writer, "sparse attention": sparse, "adapters": adapted}
+    for part, network in parts.items():
         assert reader(network.eval()) is network
         with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):
             reader(network, "int8")
@@ -288,8 +274,7 @@ def test_models_read_fast_and_in_the_order_of_the_input() -> None:
     for row, vector in zip(ids, vectors):
         expected = model.network(torch.tensor([row]), project=False).hidden[0].mean(dim=0)
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
-    near = model_of("int8").embed(texts)
-    error = np.linalg.norm(near - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
+    error = np.linalg.norm(model_of("int8").embed(texts) - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
     assert 1e-5 < error.max() < 0.06
 
 
@@ -319,8 +304,7 @@ def test_pairs_are_classified_as_by_the_network(precision: str) -> None:
     expected = model.classify(pairs)
     assert isinstance(fast, FastReader)
     sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
-    assert len(sure) > 5
-    assert [labels[number].name for number in sure] == [expected[number].name for number in sure]
+    assert len(sure) > 5 and [labels[number].name for number in sure] == [expected[number].name for number in sure]
     tolerance = 1e-5 if precision == "float32" else 0.05
     assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance
 

@@ -18,10 +18,7 @@ from atento.networks import EncoderDecoder
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
 
-SOURCE, TARGET = (
-    torch.tensor([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]]),
-    torch.tensor([[2, 5, 6, 9], [2, 8, 9, 4]]),
-)
+SOURCE, TARGET = map(torch.tensor, ([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]], [[2, 5, 6, 9], [2, 8, 9, 4]]))
 REAL = SOURCE > 0
 DENSE = {
     "top-k": SparseConfig(top_k=7),
@@ -63,8 +60,7 @@ def test_a17_later_keys_of_a_source_have_a_span_or_none(ahead: bool) -> None:
     with torch.no_grad(), observe(network) as seen:
         logits(network)
     weights = seen["encoder", 0][0]
-    assert not weights.tril(-3).any()
-    assert bool(weights.triu(3).any()) != ahead
+    assert not weights.tril(-3).any() and bool(weights.triu(3).any()) != ahead
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -121,8 +117,7 @@ def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> Non
 def test_a17_the_cost_is_counted_a_target() -> None:
     network, plain = make(SparseConfig(span=8, span_cost=0.25)), make(SparseConfig(span=8))
     ids = Ragged([[5, 6, 7]])
-    batches = parallel(ids, ids, budget=64, seed=1, pad_id=0, start_id=2, eos_id=3)
-    (part,) = batches.parts(0)
+    (part,) = parallel(ids, ids, budget=64, seed=1, pad_id=0, start_id=2, eos_id=3).parts(0)
     with_cost, nll = losses(network, part.batch, Call())["vocabulary"]
     without, _ = losses(plain, part.batch, Call())["vocabulary"]
     # begun at half of 8: encoder layers look back and ahead, 8 together, decoder layers back, 4; two of each
@@ -160,8 +155,7 @@ def test_a19_learned_spans_let_a_long_text_skip_what_no_head_sees() -> None:
     """Past 512 tokens the spans stand in the mask, so the strips reach only so far; the output is the same."""
     network = make(SparseConfig(span=40, ramp=8), n_layers=1).float()
     ids = torch.randint(4, 11, (1, 900), generator=torch.Generator().manual_seed(1))
-    x = network.source_inputs.positions(network.embedding(ids))
-    (mask,) = network.encoder._masks(x, None, None, None, None)
+    (mask,) = network.encoder._masks(network.source_inputs.positions(network.embedding(ids)), None, None, None, None)
     assert mask.reachable(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
     skipped = network.encode(ids)
     dense = network.encode(ids, mask=torch.ones(1, 1, 900, 900, dtype=torch.bool))  # a tensor is left as it is

@@ -46,9 +46,8 @@ def test_adafactor_equals_that_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     ours, theirs = make(), make()
     optimizer = Optimizer(ours, replace(CONFIG, optimizer="adafactor", weight_decay=0.0), all_weights(ours))
-    reference = transformers.Adafactor(
-        theirs.parameters(), lr=1e-2, scale_parameter=True, relative_step=False, warmup_init=False
-    )
+    absolute = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
+    reference = transformers.Adafactor(theirs.parameters(), lr=1e-2, **absolute)
     for step in range(1, 6):
         set_gradients(ours, step)
         set_gradients(theirs, step)
@@ -74,18 +73,14 @@ def test_muon_moves_hidden_matrices_along_an_orthogonal_matrix_and_the_others_by
     layers = {name for name in before if "blocks." in name and before[name].dim() == 2}
     assert set(hidden) == layers and len(hidden) == 2 * 4
     with_tables = make(positions=PositionConfig("learned", layers=(0, 1)))
-    assert (
-        set(hidden_matrices(with_tables)) == layers
-        and with_tables.get_parameter("stack.positions.added.0.schemes.0.weight").dim() == 2
-    )
+    assert set(hidden_matrices(with_tables)) == layers
+    assert with_tables.get_parameter("stack.positions.added.0.schemes.0.weight").dim() == 2
     by_adamw = dict(plain.named_parameters())
     for name, value in network.named_parameters():
         if name not in layers:
             assert torch.equal(value, by_adamw[name]), name
             continue
-        moved = before[name] * (1 - 1e-2 * 0.1) - value.detach()
-        size = 1e-2 * 0.2 * max(value.shape) ** 0.5
-        direction: Tensor = moved / size
+        direction: Tensor = (before[name] * (1 - 1e-2 * 0.1) - value.detach()) / (1e-2 * 0.2 * max(value.shape) ** 0.5)
         values = torch.linalg.svdvals(direction)
         assert float(values.min()) > 0.6 and float(values.max()) < 1.25, values  # five Newton-Schulz iterations
         u, _, v = torch.linalg.svd(gradients[name], full_matrices=False)

@@ -42,8 +42,7 @@ def joined(text: str) -> list[tuple[int, str]]:
 
 
 def test_a_blank_line_or_room_for_the_next_word_ends_a_paragraph() -> None:
-    assert joined(BOOK) == JOINED
-    assert joined("") == [] and joined("\n \n\t\n") == []
+    assert joined(BOOK) == JOINED and joined("") == [] and joined("\n \n\t\n") == []
     assert joined("one line") == [(1, "one line")]
 
 
@@ -84,10 +83,7 @@ def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of(tmp_path: Path) ->
     whole = [" ".join(texts[at : at + 6]) for at in range(0, 1200, 6)]
     (tmp_path / "book.txt").write_text("\n\n".join(textwrap.fill(text, 40) for text in whole), encoding="utf-8")
     [said] = read_records(SourceConfig(file="book.txt"), TEXT, tmp_path).warnings()
-    assert said == (
-        "book.txt: its lines seem to be broken inside sentences, and each is a text of its own; "
-        "`paragraphs: true` beside `file` joins them"
-    )
+    assert said.startswith("book.txt: its lines seem to be broken inside sentences") and "`paragraphs: true`" in said
     assert read_records(SourceConfig(file="book.txt", paragraphs=True), TEXT, tmp_path).warnings() == []
     (tmp_path / "lines.txt").write_text("\n".join(texts), encoding="utf-8")  # a sentence a line
     (tmp_path / "words.txt").write_text("um gato\numa casa\n" * 100, encoding="utf-8")  # too few to tell
@@ -100,10 +96,8 @@ def test_recipes_read_paragraphs(tmp_path: Path) -> None:
     found = read_records(SourceConfig(file="book.txt", paragraphs=True), TEXT, tmp_path)
     assert found["text"] == [text for _, text in JOINED] and found.where(3) == "book.txt:8"
     assert len(read_records(SourceConfig(file="book.txt"), TEXT, tmp_path)) == 8
-    assert (
-        read_records(SourceConfig(file="book.txt", paragraphs=True, count=2), TEXT, tmp_path)["text"]
-        == found["text"][:2]
-    )
+    two = read_records(SourceConfig(file="book.txt", paragraphs=True, count=2), TEXT, tmp_path)
+    assert two["text"] == found["text"][:2]
     (tmp_path / "bad.txt").write_bytes(b"um dois tres quatro cinco\nseis \xff\nsete oito nove dez onze\n")
     with pytest.raises(DataError, match=r"bad\.txt:2: not UTF-8"):
         read_records(SourceConfig(file="bad.txt", paragraphs=True), TEXT, tmp_path)

@@ -42,8 +42,7 @@ def test_the_bytes_of_weights_and_state_are_those_of_a_real_step(name: str) -> N
     updater.optimizer.step(1e-3)
     weights, optimizer = updater.checkpoint_tensors()
     memory = memory_of_weights(network, config, all_weights(network), "float32")
-    state = sum(value.nbytes for value in updater.optimizer.tensors().values())
-    assert memory["optimizer"] == state
+    assert memory["optimizer"] == sum(value.nbytes for value in updater.optimizer.tensors().values())
     assert memory["weights"] == sum(value.nbytes for value in network.parameters()) == memory["moving average"]
     assert memory["copy for a checkpoint"] == sum(value.nbytes for value in [*weights.values(), *optimizer.values()])
 
@@ -68,9 +67,7 @@ def test_the_command_says_parameters_memory_and_computation() -> None:
 
 
 @pytest.mark.parametrize(("steps", "lines"), [(50, 1), (49, 0)])
-def test_a_run_of_50_steps_begins_with_an_estimate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, lines: int
-) -> None:
+def test_an_estimate_from_50_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, lines: int) -> None:
     (tmp_path / "text.txt").write_text("o gato dorme\na uva caiu\n", encoding="utf-8")
     network = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "max_len": 16}
     recipe = {

@@ -106,9 +106,8 @@ def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
     text: str = PAIRS[0].source
     options: dict[str, Any] = {"beam": np.int64(3), "n_best": np.int64(2), "max_new_tokens": torch.tensor(5)}
     assert model.translate(text, **options) == model.translate(text, beam=3, n_best=2, max_new_tokens=5)
-    assert model.translate(text, greedy=np.True_, stop=np.array(["."])) == model.translate(
-        text, greedy=True, stop=["."]
-    )
+    given: dict[str, Any] = {"greedy": np.True_, "stop": np.array(["."])}
+    assert model.translate(text, **given) == model.translate(text, greedy=True, stop=["."])
     assert model.embed(text, dimensions=np.int64(3), layer=np.int64(0)).shape == (3,)  # type: ignore[typeddict-item]
     loaded = load_recipe("micro-world-en-pt", {"training.steps": np.int32(7), "metrics": np.array(["bleu"])}).recipe
     assert (loaded.training.steps, loaded.metrics) == (7, ("bleu",))
@@ -120,9 +119,8 @@ def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
 def test_a_tokenizer_passes_to_another_process(model: Model) -> None:
     """`datasets.map` with several processes and the workers of a `DataLoader` pickle it."""
     tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
-    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.") and tokenizer.decode([300, 5]) == (
-        model.tokenizer.decode([300, 5])
-    )
+    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.")
+    assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
 
 
 def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model) -> None:
@@ -132,8 +130,7 @@ def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model)
         model.translate()  # type: ignore[call-overload]
     for method, name in ((Model.translate, "text"), (Model.summarize, "text"), (Model.generate, "prompt")):
         parameters = list(inspect.signature(method).parameters)
-        assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters
-        assert (method.__doc__ or "").strip()
+        assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters and (method.__doc__ or "").strip()
 
 
 def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
@@ -152,17 +149,14 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     with pytest.raises(UsageError, match="`precision` must be one of"):
         model.to(precision="int4")
     recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=9, d_model=8))
-    with pytest.raises(
-        CapabilityError, match="int8 is for Transformers that write and for encoders on the CPU, not for"
-    ):
+    with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
         Model(recurrent, None, {}, None).to(precision="int8")
     assert model.device.type == "cpu" and model.precision == "float32"
 
 
 def test_attention_of_a_summary_that_the_model_writes(model: Model) -> None:
     """`attend` without a target asked every model for a translation, which a summariser refuses."""
-    config = model.config | {"task": "summarization"}
-    summariser = Model(model.network, model.tokenizer, config, None)
+    summariser = Model(model.network, model.tokenizer, model.config | {"task": "summarization"}, None)
     text = PAIRS[0].source
     record = summariser.attend(text)
     assert record.title == f"{text} → {summariser.summarize(text)}" and set(record.kinds) >= {"cross"}
@@ -193,9 +187,7 @@ def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> Non
             if option.kind is option.KEYWORD_ONLY and option.annotation in (bool, "bool", "bool | None", bool | None):
                 seen.add(name)
                 for wrong in ("no", 1):
-                    with pytest.raises(
-                        (UsageError, RecipeError), match=rf"{name}.* must be (True or False|true or false)"
-                    ):
+                    with pytest.raises((UsageError, RecipeError), match=rf"{name}.* must be (?i:true or false)"):
                         call(*arguments, **{name: wrong})
     assert seen >= {"split_sentences", "protect", "greedy", "exact", "force", "skip_bad", "fit", "constrained"}
     assert model.translate("a", greedy=np.True_) == model.translate("a", greedy=True)
@@ -209,9 +201,8 @@ def test_reprs_are_one_short_line(model: Model) -> None:
     written = generate(model.network, torch.tensor([[5, 6, 7]]), Beam(4), max_new_tokens=20, trace=trace)[0][0]
     many = [" ".join(pair.target for pair in PAIRS[n : n + 20]) for n in range(5)]
     weights = [np.full((12, 60, 60), 1 / 60, np.float32)] * 12
-    record = AttentionRecord(
-        tokens=["o"] * 60, source_tokens=["the"] * 60, kinds={"encoder": weights, "decoder": weights, "cross": weights}
-    )
+    kinds = {"encoder": weights, "decoder": weights, "cross": weights}
+    record = AttentionRecord(tokens=["o"] * 60, source_tokens=["the"] * 60, kinds=kinds)
     score = bleu(many, many)
     shown = {
         f"{model!r}": "Model('small', translation, ",
@@ -236,11 +227,9 @@ def test_reprs_are_one_short_line(model: Model) -> None:
 
 def test_tables_of_scores_and_runs_are_escaped() -> None:
     score = bleu(["a b c d"], ["a b c d"])
-    odd = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)
-    table = odd._repr_html_()
+    table = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)._repr_html_()
     assert "<script>" not in table and "<i>" not in table and "&lt;script&gt;&amp;" in table and "12.35" in table
     assert "<td>12,345</td>" in type(score)("TER", 1.0, {"length": 12345.0}, "", [[1.0]], sum)._repr_html_()
     assert "BLEU" in score._repr_html_() and "100" in score._repr_html_()
-    run = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")
-    table = run._repr_html_()
+    table = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")._repr_html_()
     assert "runs/&lt;x&gt;" in table and "34.21 at step 16" in table and "30.50" in table and "<k>" not in table

@@ -34,8 +34,7 @@ def test_every_update_has_examples_of_both_tasks_and_one_sorted_by_length_has_no
         shares = [float((np.concatenate(parts) < LABELS).mean()) for parts in planned]
         return sum(0.1 < share < 0.95 for share in shares)
 
-    assert mixed(updates(True)) == UPDATES
-    assert mixed(updates(False)) < UPDATES / 4
+    assert mixed(updates(True)) == UPDATES and mixed(updates(False)) < UPDATES / 4
 
 
 def test_parts_are_small_enough_to_compute() -> None:
@@ -63,8 +62,7 @@ def test_the_parts_are_the_cheapest_of_all_cuts(seed: int) -> None:
     cuts = [cut for count in range(9) for cut in combinations(range(1, 9), count)]
     divisions = [[order[a:b] for a, b in pairwise((0, *cut, 9))] for cut in cuts]
     small = [parts for parts in divisions if all(cost([part]) - CPU_PARTS.cost <= 4096 for part in parts)]
-    assert len(small) < len(divisions)
-    assert cost(_cheapest_parts(sources, targets, CPU_PARTS)) == min(map(cost, small))
+    assert len(small) < len(divisions) and cost(_cheapest_parts(sources, targets, CPU_PARTS)) == min(map(cost, small))
 
 
 def test_as_many_updates_as_examples_leaves_none_empty() -> None:

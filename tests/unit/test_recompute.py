@@ -35,8 +35,7 @@ CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, seed=5)
 def weights_after(steps: int, precision: str, recompute: bool) -> dict[str, Tensor]:
     torch.manual_seed(0)
     network = build_network(NETWORK)
-    config = replace(CONFIG, activation_checkpointing=recompute)
-    updater = Updater(network, config, precision)
+    updater = Updater(network, replace(CONFIG, activation_checkpointing=recompute), precision)
     g = np.random.default_rng(0)
     rows = [Ragged([g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(30)]) for _ in range(2)]
     batches = parallel(rows[0], rows[1], budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)

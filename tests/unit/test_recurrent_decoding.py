@@ -124,13 +124,9 @@ def test_h12_cached_search_equals_uncached(form: RecurrentConfig) -> None:
     network = worth_searching(lambda: RecurrentSeq2Seq(replace(CONFIG, recurrent=form)), SOURCE, REAL)
     for strategy in STRATEGIES:
         options: dict[str, Any] = {"max_new_tokens": [9, 4, 7], "token_mask": REAL, "min_new_tokens": 1}
-        found = generate(network, SOURCE, strategy, **options)
-        same(found, generate(Uncached(network), SOURCE, strategy, **options))
-    prefix = torch.tensor([[5, 6], [7, 7], [9, 9]])
-    options = {"max_new_tokens": 5, "token_mask": REAL, "prefix_ids": prefix}
-    same(
-        generate(network, SOURCE, Beam(2, 1.0), **options), generate(Uncached(network), SOURCE, Beam(2, 1.0), **options)
-    )
+        same(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
+    options = {"max_new_tokens": 5, "token_mask": REAL, "prefix_ids": torch.tensor([[5, 6], [7, 7], [9, 9]])}
+    same(*(generate(one, SOURCE, Beam(2, 1.0), **options) for one in (network, Uncached(network))))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}")
@@ -152,18 +148,10 @@ def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: Cell
     model = worth_searching(lambda: RecurrentLM(config), PROMPT, PROMPT_REAL)
     for strategy in STRATEGIES:
         options: dict[str, Any] = {"max_new_tokens": [9, 5, 7, 8], "token_mask": PROMPT_REAL}
-        found = generate(model, PROMPT, strategy, **options)
-        same(found, generate(Uncached(model), PROMPT, strategy, **options))
-    unpadded = PROMPT[:1]
-    same(
-        generate(model, unpadded, Greedy(), max_new_tokens=6),
-        generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)[:1],
-    )
-    none = PROMPT[:, :0]
-    same(
-        generate(model, none, Greedy(), max_new_tokens=6)[:1],
-        generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)[3:],
-    )
+        same(generate(model, PROMPT, strategy, **options), generate(Uncached(model), PROMPT, strategy, **options))
+    padded = generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)
+    same(generate(model, PROMPT[:1], Greedy(), max_new_tokens=6), padded[:1])
+    same(generate(model, PROMPT[:, :0], Greedy(), max_new_tokens=6)[:1], padded[3:])
 
 
 def test_c17b_first_tokens_are_the_last_of_each_prompt() -> None:
@@ -215,12 +203,10 @@ def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
 @pytest.mark.slow  # row C13 of the notes, which the gate runs, trains the same two networks on fewer updates
 def test_c13_attention_reverses_what_one_vector_cannot_hold() -> None:
     """Equal data, steps and width, by the training step of translation: 12 symbols of 32 kinds are 60 bits."""
-    assert share_reversed("additive", 12, 250) > 0.85
-    assert share_reversed("none", 12, 250) < 0.4
+    assert share_reversed("additive", 12, 250) > 0.85 and share_reversed("none", 12, 250) < 0.4
 
 
 @pytest.mark.slow
 def test_c13_attention_reverses_forty_symbols() -> None:
     """A minute on one core; 0.99 against 0.08 were measured."""
-    assert share_reversed("additive", 40, 500) > 0.9
-    assert share_reversed("none", 40, 500) < 0.3
+    assert share_reversed("additive", 40, 500) > 0.9 and share_reversed("none", 40, 500) < 0.3

@@ -40,8 +40,7 @@ def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(values: list
 
 
 def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
-    pairs = [(pair.source, pair.target) for pair in dict.fromkeys(write("train", 300))]
-    pairs = list(dict.fromkeys(pairs))
+    pairs = list(dict.fromkeys((pair.source, pair.target) for pair in write("train", 300)))
     count = len(pairs)
     planted = [
         ("Untranslated sentence.", "Untranslated sentence."),
@@ -53,10 +52,8 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     ]
     (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     (tmp_path / "b.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
-    parts = [
-        read_records(SourceConfig(file=name, source=0, target=1), SOURCE_AND_TARGET, tmp_path)
-        for name in ("a.tsv", "b.tsv")
-    ]
+    files = [SourceConfig(file=name, source=0, target=1) for name in ("a.tsv", "b.tsv")]
+    parts = [read_records(file, SOURCE_AND_TARGET, tmp_path) for file in files]
     assert suspicious(parts) == {
         "repeated": {"count": 1, "first": ["b.tsv:2"]},
         "equal": {"count": 1, "first": ["b.tsv:1"]},
@@ -67,8 +64,7 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     every = pairs + [pair for pair in planted if all(pair)]
     assert found["source"]["words"]["total"] == sum(len(source.split()) for source, _ in every)
     assert found["target"]["characters"]["max"] == max(len(target) for _, target in every)
-    assert found["source"]["longest"] == "b.tsv:3"
-    assert ratios(parts)[count + 2] == pytest.approx(4 / len(planted[2][0]))
+    assert found["source"]["longest"] == "b.tsv:3" and ratios(parts)[count + 2] == pytest.approx(4 / len(planted[2][0]))
 
 
 def test_texts_are_looked_through_too(tmp_path: Path) -> None:
@@ -115,8 +111,7 @@ def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
     counts = labels_of([tagged], tagging)
     assert counts["labels"] == {"B-X": 1, "B-Y": 1, "I-X": 1, "O": 1}
     assert (counts["scheme"], counts["entities"]) == ("IOB2", {"X": 1, "Y": 1})
-    parts_of_speech = records_in_memory([(["a"], ["NOUN"])], tagging, "data")
-    assert labels_of([parts_of_speech], tagging) == {"labels": {"NOUN": 1}}
+    assert labels_of([records_in_memory([(["a"], ["NOUN"])], tagging, "data")], tagging) == {"labels": {"NOUN": 1}}
     several = (Field("text"), Field("label", "classes"))
     labelled = records_in_memory([("a", ["x", "y"]), ("b", ["y"]), ("c", [])], several, "data")
     assert labels_of([labelled, labelled], several) == {"labels": {"x": 2, "y": 4}}

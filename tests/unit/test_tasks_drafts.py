@@ -54,16 +54,10 @@ def test_a_model_that_drafts_is_loaded_once_and_changes_no_text(tmp_path: Path) 
 def test_what_is_refused() -> None:
     model = made(tokenizer_of(PROMPT))
     others = {
-        "another vocabulary": (
-            made(tokenizer_of("xyz xyz"), seed=1),
-            "`draft` must have the vocabulary of model-0: that",
-        ),
-        "a source": (
-            made(model.tokenizer, seed=1),
-            "of the same architecture as model-0: got EncoderDecoder and Decoder",
-        ),
+        "other pieces": (made(tokenizer_of("xyz xyz"), seed=1), "`draft` must have the vocabulary of model-0: that"),
+        "source": (made(model.tokenizer, seed=1), "the same architecture as model-0: got EncoderDecoder and Decoder"),
     }
-    others["a source"][0].network = build_network(replace(NETWORK, vocab_size=model.tokenizer.vocab_size))
+    others["source"][0].network = build_network(replace(NETWORK, vocab_size=model.tokenizer.vocab_size))
     for name, (other, message) in others.items():
         model._drafting[name] = other
         with pytest.raises(CapabilityError, match=message):

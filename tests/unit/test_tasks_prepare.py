@@ -172,14 +172,10 @@ def test_the_network_gets_the_tokenizers_numbers(tokenizer: Tokenizer) -> None:
     made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), tokenizer, EVERY)
     assert (made.vocab_size, made.d_model, made.tokenizer_fingerprint) == (340, 32, tokenizer.fingerprint)
     ids = tokenizer.specials
-    assert (made.pad_id, made.unk_id, made.bos_id, made.eos_id) == tuple(
-        ids.id(n) for n in ("pad", "unk", "bos", "eos")
-    )
+    assert (made.pad_id, made.unk_id, made.bos_id, made.eos_id) == (*map(ids.id, ("pad", "unk", "bos", "eos")),)
     assert made.start_id == made.bos_id
     assert network_for(recipe(network=NetworkConfig(vocab_size=340)), tokenizer, EVERY).vocab_size == 340
-    with pytest.raises(
-        RecipeError, match=r"`network.vocab_size` must be the tokenizer's: got 500 and 340; leave it out"
-    ):
+    with pytest.raises(RecipeError, match=r"`network.vocab_size` must be the tokenizer's: got 500 and 340"):
         network_for(recipe(network=NetworkConfig(vocab_size=500)), tokenizer, EVERY)
 
 
@@ -210,9 +206,7 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer
         "warning: 2 of 7 training pairs left out: longer than 50 tokens; "
         "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit",
     ]
-    with pytest.raises(
-        DataError, match=r"no training pair is left: all are longer than `data.max_len` 2 tokens, or blank"
-    ):
+    with pytest.raises(DataError, match=r"no training pair is left: all are longer than `data.max_len` 2 tokens"):
         batches(tokenizer, pairs_of(source, target), said.append, max_len=2)
 
 
@@ -255,10 +249,7 @@ def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokeni
         assert {tokenizer.decode(ids) for ids in one} == set(EVERY["source"])
 
 
-@given(
-    lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=40),
-    budget=st.integers(1, 100),
-)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=40), st.integers(1, 100))
 def test_in_order_gives_every_row_once_within_the_budget(lengths: list[tuple[int, int]], budget: int) -> None:
     source, target = ([[5 + row] * sizes[side] for row, sizes in enumerate(lengths)] for side in (0, 1))
     made = parallel(Ragged(source), Ragged(target), budget=40, seed=1, pad_id=0, start_id=2, eos_id=3)

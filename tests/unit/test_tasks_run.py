@@ -2,9 +2,12 @@
 
 import gc
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from atento.config.tables.tasks import scored
 from atento.data.records.labelled_data import source_of
 from atento.data.records.splits import Split
 from atento.evaluation import evaluate
+from atento.metrics import bleu, chrf
 from atento.runs.model_config import model_config
 from atento.runs.train import TrainedRun, train
 from atento.storage.whole_file import write_whole
@@ -71,15 +75,11 @@ def test_sizes_that_the_recipe_leaves_open_fit_the_data_and_are_kept(capsys: pyt
     Path("least.yaml").write_text("task: translation\ndata: {train: {world: train, count: 40}}\n", encoding="utf-8")
     train("least.yaml", {"training.steps": 2}, out="run", threads=1)
     said = capsys.readouterr().err
-    assert (
-        "characters of training text: a small network, 128 wide and 2 layers deep, a vocabulary of 2,000, dropout 0.3, "
-        in said
-    )
+    assert "training text: a small network, 128 wide and 2 layers deep, a vocabulary of 2,000, dropout 0.3, " in said
     assert int(said.split("least: ")[1].split()[0].replace(",", "")) < 1_500_000
     assert "d_model: 128" in Path("run/recipe.yaml").read_text(encoding="utf-8")
     train("least.yaml", {"training.steps": 3}, out="run", threads=1)
-    assert "fitted to" not in capsys.readouterr().err
-    assert train("run", {"training.steps": 4}, threads=1).step == 4
+    assert "fitted to" not in capsys.readouterr().err and train("run", {"training.steps": 4}, threads=1).step == 4
 
 
 def test_test_scores_are_given_back_the_second_time_too() -> None:
@@ -100,8 +100,6 @@ def test_arguments_win_over_the_recipe() -> None:
 
 def test_the_process_is_left_as_it_was() -> None:
     """Threads, the random generator, signal handlers, open files."""
-    import signal
-
     gc.disable()  # what is made from here on stays young: to look through all else takes seconds
     torch.manual_seed(4)
     wanted = torch.rand(1)
@@ -122,8 +120,6 @@ def test_the_process_is_left_as_it_was() -> None:
 
 
 def test_it_trains_outside_the_main_thread() -> None:
-    import threading
-
     done: list[TrainedRun] = []
     thread = threading.Thread(target=lambda: done.append(train("tiny.yaml", out="run", threads=1)))
     thread.start()
@@ -149,9 +145,7 @@ def test_what_is_refused_before_any_work() -> None:
         train("tiny.yaml", {"data.train": [{"file": "train.tsv", "source": 0, "target": 1}]}, out="run")
 
 
-def test_force_moves_a_run_that_one_stands_in_and_no_other_such_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_force_moves_a_run_that_one_stands_in_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mine", "run"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "mine")
@@ -176,8 +170,7 @@ def test_what_cannot_be_moved_or_written_is_said(tmp_path: Path) -> None:
 
 
 def test_config_json_says_all_that_using_a_model_needs() -> None:
-    recipe = Recipe(task="translation", data=DataConfig(), name="x")
-    config = model_config(recipe, asdict(NetworkConfig()))
+    config = model_config(Recipe(task="translation", data=DataConfig(), name="x"), asdict(NetworkConfig()))
     assert config["model_type"] == "atento" and config["atento_version"] == atento.__version__
     assert (config["task"], config["name"], config["decoding"]["beam"]) == ("translation", "x", 4)
     assert config["network"]["positions"].items() >= {"kind": "sinusoidal", "base": 10000.0}.items()
@@ -187,21 +180,15 @@ def test_config_json_says_all_that_using_a_model_needs() -> None:
 
 
 def test_evaluate_scores_a_models_translations(trained: TrainedRun) -> None:
-    from atento.metrics import bleu, chrf
-
     model = atento.load(trained.folder)
     pairs = write("valid", 5)
     Path("data.tsv").write_text("".join(f"{p.source}\t{p.target}\n" for p in pairs), encoding="utf-8")
     for name, side in (("a.en", "source"), ("a.pt", "target")):
         Path(name).write_text("".join(f"{getattr(p, side)}\n" for p in pairs), encoding="utf-8")
-    Path("data.jsonl").write_text(
-        "".join(f'{{"source": "{p.source}", "target": "{p.target}"}}\n' for p in pairs), encoding="utf-8"
-    )
+    rows = (f'{{"source": "{p.source}", "target": "{p.target}"}}\n' for p in pairs)
+    Path("data.jsonl").write_text("".join(rows), encoding="utf-8")
     outputs = model.translate([pair.source for pair in pairs], beam=2)
-    right = {
-        "bleu": bleu(outputs, [p.target for p in pairs]).value,
-        "chrf": chrf(outputs, [p.target for p in pairs]).value,
-    }
+    right = {name: score(outputs, [p.target for p in pairs]).value for name, score in (("bleu", bleu), ("chrf", chrf))}
     for data in ("data.tsv", Path("data.tsv"), ["a.en", "a.pt"], "data.jsonl", ["data.tsv"]):
         found = atento.evaluate(model, data, metrics=("bleu", "chrf"), beam=2)
         assert {name: score.value for name, score in found.items()} == right
@@ -209,10 +196,7 @@ def test_evaluate_scores_a_models_translations(trained: TrainedRun) -> None:
 
 
 def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> None:
-    """Alone, in a list, as several outputs, in pieces; letters of any script are translated, and what must have words.
-
-    Unless the model learned to translate such texts.
-    """
+    """Alone, in a list or in pieces; letters of any script are translated, and all by a model that learned to."""
     model = load(trained.folder, device="cpu")
     assert "without_words" not in model.config
     as_it_is = [
@@ -251,13 +235,10 @@ def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> 
         assert model.translate("42", glossary={"42": "gato"}, max_new_tokens=9) == "gato"
         sources.clear()
         pairs = [(f"{n} {n + 1}", f"{n + 1} {n}") for n in range(9)]
-        recipe = {"task": "translation", "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}}}
-        keys = {
-            "tokenizer": {"kind": "word"},
-            "network": {"preset": "transformer-tiny", "d_model": 16, "d_ff": 32, "n_layers": 1},
-        }
-        data = {"train": pairs, "valid": pairs[:2]}
-        run = train({**recipe, **keys, "training": {"steps": 2, "batch_tokens": 90}}, data=data, out="signs", threads=1)
+        recipe: Any = {"task": "translation", "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}}}
+        network = {"preset": "transformer-tiny", "d_model": 16, "d_ff": 32, "n_layers": 1}
+        recipe |= {"tokenizer": {"kind": "word"}, "network": network, "training": {"steps": 2, "batch_tokens": 90}}
+        run = train(recipe, data={"train": pairs, "valid": pairs[:2]}, out="signs", threads=1)
         assert ["0 1", "1 2"] in sources  # in validation
         signs = load(run.folder, device="cpu")
         assert signs.config["without_words"] is True
@@ -272,30 +253,19 @@ def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> 
 def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
     Path("data.tsv").write_text("a\tb\nbroken\n\tc\n", encoding="utf-8")
     for call, kind, said in (
-        (
-            lambda: evaluate(trained.folder, "data.tsv", "cbow"),
-            CapabilityError,
-            f"evaluates {', '.join(scored())}: got 'cbow'",
-        ),
+        (lambda: evaluate(trained.folder, "data.tsv", "cbow"), CapabilityError, f"{', '.join(scored())}: got 'cbow'"),
         (lambda: evaluate(trained.folder, ["a", "b", "c"]), DataError, "a: no such file"),
         (lambda: evaluate(trained.folder, "none.tsv"), DataError, r"none\.tsv: no such file"),
         (lambda: evaluate(trained.folder, "data.tsv"), DataError, r"data\.tsv:2: 1 column"),
-        (
-            lambda: evaluate(trained.folder, "data.tsv", metrics=["blue"]),
-            UsageError,
-            "unknown metric 'blue'; did you mean",
-        ),
+        (lambda: evaluate(trained.folder, "data.tsv", metrics=["blue"]), UsageError, "'blue'; did you mean"),
         (lambda: evaluate("nowhere", "data.tsv", skip_bad=True), UsageError, "no model at nowhere"),
     ):
         with pytest.raises(kind, match=said):
             call()
     said_: list[str] = []
     evaluate(trained.folder, "data.tsv", skip_bad=True, metrics=["chrf"], say=said_.append)
-    assert said_ == [
-        "warning: data.tsv: 1 pair with an empty side left out",
-        "warning: data.tsv: 1 bad record left out, first data.tsv:2: 1 column separated by a tab, and column 1 "
-        "(counted from 0) is requested",
-    ]
+    assert said_[0] == "warning: data.tsv: 1 pair with an empty side left out" and len(said_) == 2
+    assert said_[1].startswith("warning: data.tsv: 1 bad record left out, first data.tsv:2: 1 column separated by")
     keyed, numbered = (source_of(name, "translation") for name in ("x.json.gz", "x.tsv.gz"))
     assert (keyed.source, keyed.target) == ("source", "target") and (numbered.source, numbered.target) == (0, 1)
 

@@ -13,6 +13,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import TEXT, read_records
+from atento.runs.prepare import read_data
 
 BOOK = "Primeira linha da obra, que é bem com-\nprida e segue aqui.\n\nOutra.\nUm comprida livro.\n\n\nFim"
 
@@ -62,8 +63,7 @@ def test_folders_and_patterns(corpus: Path) -> None:
     assert source_files(texts, corpus) == ["deep/a.txt.gz", "deep/er/c.txt.zst"]
     assert list(texts_of(texts, corpus)) == ["um", "dois", "três", "três", "três"]
     assert source_files(SourceConfig(file="**/*.txt*"), corpus) == ["book.txt", "deep/a.txt.gz", "deep/er/c.txt.zst"]
-    absolute = SourceConfig(file=str(corpus / "deep" / "*.jsonl"), text="body")
-    assert list(texts_of(absolute, Path("/"))) == ["x", "y"]
+    assert list(texts_of(SourceConfig(file=str(corpus / "deep" / "*.jsonl"), text="body"), Path("/"))) == ["x", "y"]
     with pytest.raises(DataError, match=r"none\*: no file matches"):
         source_files(SourceConfig(file="none*"), corpus)
     (corpus / "empty").mkdir()
@@ -72,8 +72,6 @@ def test_folders_and_patterns(corpus: Path) -> None:
 
 
 def test_a_recipe_reads_a_folder(corpus: Path) -> None:
-    from atento.runs.prepare import read_data
-
     loaded = load_recipe({"task": "language-modeling", "data": {"train": "deep", "folder": str(corpus)}})
     train = read_data(loaded.recipe, loaded.folder, lambda line: None).train
     assert train["text"] == ["um", "dois", "três", "três", "três"] and train.where(3) == "deep/er/c.txt.zst:2"
@@ -106,9 +104,5 @@ def test_damaged_zstandard_data(corpus: Path) -> None:
 
 def test_documents_are_of_text_files(corpus: Path) -> None:
     with pytest.raises(RecipeError, match="has `documents: file`, which is for text files without `paragraphs`"):
-        load_recipe(
-            {
-                "task": "language-modeling",
-                "data": {"train": {"file": "book.txt", "paragraphs": True, "documents": "file"}},
-            }
-        )
+        source = {"file": "book.txt", "paragraphs": True, "documents": "file"}
+        load_recipe({"task": "language-modeling", "data": {"train": source}})

@@ -39,8 +39,7 @@ def test_ten_times_the_text_takes_about_ten_times_as_long(kind: str, part: str) 
         text = (PARTS[part] * n)[:n]
 
         def work() -> None:
-            encoded = tokenizer.encode_with_offsets(text)
-            tokenizer.words(encoded.ids)
+            tokenizer.words(tokenizer.encode_with_offsets(text).ids)
             tokenizer.decode(tokenizer.encode(text))
             if kind in ("unigram", "bpe", "wordpiece"):
                 tokenizer.encode_batch([text], dropout=0.1)

@@ -46,11 +46,8 @@ def test_the_same_text_gives_the_same_bytes_in_every_process(tmp_path: Path) -> 
     (tmp_path / "texts.json").write_text(json.dumps(corpus(1, 800, 1500)), encoding="utf-8")
     seen: dict[str, set[tuple[str, ...]]] = {kind: set() for kind in KINDS}
     for run, (threads, parallel) in enumerate([("1", "false"), ("2", "true"), ("4", "true")]):
-        env = os.environ | {
-            "PYTHONHASHSEED": str(run),
-            "RAYON_NUM_THREADS": threads,
-            "TOKENIZERS_PARALLELISM": parallel,
-        }
+        ours = {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": parallel}
+        env = os.environ | ours | {"PYTHONHASHSEED": str(run)}
         folder = tmp_path / str(run)
         folder.mkdir()
         arguments = [sys.executable, "-c", code, str(tmp_path / "texts.json"), str(folder), *KINDS]
@@ -72,8 +69,7 @@ def test_small_texts_full_of_ties_repeat(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
 def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
     tokenizer = train(kind, 450, corpus(2, 800, 1000))
-    assert tokenizer.vocab_size == 450
-    assert tokenizer.notes == ()
+    assert tokenizer.vocab_size == 450 and tokenizer.notes == ()
     short = tokenizer.encode_batch(corpus(2, 800, 50))
     assert sum(map(len, short)) < 0.7 * sum(len(text) for text in corpus(2, 800, 50))  # subwords, not letters
 
@@ -82,10 +78,8 @@ def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
 def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="atento.text"):
         few = train(kind, 8000, ["o gato", "a gata"])
-    said = (
-        f"the vocabulary has {few.vocab_size} pieces, 8,000 were requested: the text has no more pieces worth keeping"
-    )
-    assert few.notes == (said,) and said in caplog.text
+    said = f"the vocabulary has {few.vocab_size} pieces, 8,000 were requested: the text has no more pieces worth "
+    assert few.notes == (f"{said}keeping",) and said in caplog.text
     many = train(kind, 10, ["o gato", "a gata"])
     front = 5 if kind == "wordpiece" else 261
     assert many.vocab_size > 10
@@ -97,9 +91,7 @@ def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFi
 
 
 def test_a_word_vocabulary_holds_the_most_frequent_words() -> None:
-    texts = ["a a a b b c", "a b d", "c"]
-    tokenizer = train("word", 5 + 3, texts)
-    assert tokenizer.tokens(range(5, 8)) == ["a", "b", "c"]
+    assert train("word", 5 + 3, ["a a a b b c", "a b d", "c"]).tokens(range(5, 8)) == ["a", "b", "c"]
     letters = train("character", 5 + 2, ["ab ab", "b c"])
     assert letters.tokens(range(5, 7)) == ["b", " "] and Counter("ab abb c").most_common(1)[0][0] == "b"
 

@@ -36,18 +36,11 @@ def memory(*units: str) -> str:
 
 
 def read(
-    folder: Path,
-    content: str | bytes,
-    source: str = "en",
-    target: str = "pt",
-    *,
-    file: str = "m.tmx",
-    bad: bool = False,
+    folder: Path, content: str | bytes, source: str = "en", target: str = "pt", file: str = "m.tmx", bad: bool = False
 ) -> Records:
     raw = content.encode() if isinstance(content, str) else content
     (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)
-    config = SourceConfig(file=file, source=source, target=target)
-    return read_records(config, SOURCE_AND_TARGET, folder, skip_bad=bad)
+    return read_records(SourceConfig(file=file, source=source, target=target), SOURCE_AND_TARGET, folder, skip_bad=bad)
 
 
 def refused(folder: Path, content: str | bytes, source: str = "en", target: str = "pt") -> str:
@@ -83,27 +76,23 @@ def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None
     two = memory(unit(("en", "a"), ("pt-BR", "b")), unit(("en", "c"), ("pt-PT", "d")))
     assert refused(tmp_path, two) == "m.tmx:5: 'pt' may be pt-BR, pt-PT: name one of them"
     assert list(read(tmp_path, two, target="pt-pt")) == [("c", "d")]
-    own = memory(unit(("pt-BR", "x"), ("pt", "b"), ("en", "a")))
-    assert list(read(tmp_path, own)) == [("a", "b")]
-    assert refused(tmp_path, memory(unit(("pt-BR", "x"), ("en", "a"))), "pt-BR") == (
-        "m.tmx:4: 'pt-BR' and 'pt' are one language of the file"
-    )
+    assert list(read(tmp_path, memory(unit(("pt-BR", "x"), ("pt", "b"), ("en", "a"))))) == [("a", "b")]
+    one = "m.tmx:4: 'pt-BR' and 'pt' are one language of the file"
+    assert refused(tmp_path, memory(unit(("pt-BR", "x"), ("en", "a"))), "pt-BR") == one
     later = memory(unit(("pt-BR", "x"), ("en", "a")), unit(("pt", "y"), ("en", "b")))
     assert "'pt' may be pt-BR, pt: name" in refused(tmp_path, later)
 
 
 def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refused(tmp_path, GOOD, target="fr") == (
-        "m.tmx: no translation unit has the language 'fr'; the languages are 'EN', 'pt-BR', 'es'"
-    )
+    known = "m.tmx: no translation unit has the language 'fr'; the languages are 'EN', 'pt-BR', 'es'"
+    assert refused(tmp_path, GOOD, target="fr") == known
     bomb = '<!DOCTYPE tmx [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     told = refused(tmp_path, re.sub("<!DOCTYPE.*>", bomb, GOOD, count=1).replace("alone", "&b;"))
     assert told == "m.tmx:2: the entity 'a' is declared or used; entities are refused"
     assert "the entity 'nbsp' is declared or used" in refused(tmp_path, GOOD.replace("alone", "&nbsp;"))
     assert refused(tmp_path, GOOD[:-3]).startswith("m.tmx:9: not XML: ")
-    assert refused(tmp_path, memory("<hi>" * 600 + "</hi>" * 600)) == (
-        "m.tmx:4: has more than 500 elements inside one another"
-    )
+    deep = memory("<hi>" * 600 + "</hi>" * 600)
+    assert refused(tmp_path, deep) == "m.tmx:4: has more than 500 elements inside one another"
     without = GOOD.replace(' lang="pt-BR"', "")
     assert refused(tmp_path, without).startswith("m.tmx:6: a text of the unit has no `xml:lang`")
     assert len(read(tmp_path, without, bad=True)) == 1
@@ -167,9 +156,7 @@ def test_files_of_translators_without_what_is_untranslated_or_fuzzy(
         records = read(tmp_path, content, "en", target, file=file)
         assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [f"{file}:{line}" for line in lines]
         assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
-    with pytest.raises(
-        DataError, match=rf"{file}: no translation unit has the language 'fr'; the languages are 'en', 'p"
-    ):
+    with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
         read(tmp_path, content, "en", "fr", file=file)
     texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
     assert len(texts) == len(pairs) + 2  # a source waits for its translation

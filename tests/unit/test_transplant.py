@@ -10,14 +10,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
-from atento.models.transplant import (
-    extended,
-    to_decoder,
-    to_encoder,
-    to_encoder_decoder,
-    trimmed,
-    with_positions,
-)
+from atento.models.transplant import extended, to_decoder, to_encoder, to_encoder_decoder, trimmed, with_positions
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
 
 SIZES = {"vocab_size": 23, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2}
@@ -28,9 +21,8 @@ REAL = IDS != 0
 def tiny(config: NetworkConfig, seed: int = 0) -> Encoder | Decoder | EncoderDecoder:
     """A network of that kind, small, every weight random, float64."""
     torch.manual_seed(seed)
-    network = build_network(
-        changed(config, SIZES, ids={"pad": 0, "bos": 0, "unk": 0, "eos": 3, "start": 2, "mask": None}, dropout=0.0)
-    )
+    ids = {"pad": 0, "bos": 0, "unk": 0, "eos": 3, "start": 2, "mask": None}
+    network = build_network(changed(config, SIZES, ids=ids, dropout=0.0))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(std=0.4)
@@ -55,16 +47,9 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     torch.testing.assert_close(hidden(decoder, mask=bidirectional()), hidden(encoder), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder), hidden(encoder, mask=causal()), rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden(decoder, mask=prefix(3)), hidden(encoder, mask=prefix(3)), rtol=0, atol=1e-12)
-    assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias)
-    assert not load_report.new
-    assert sorted(load_report.unused) == [
-        "heads.vocabulary.transform.dense.bias",
-        "heads.vocabulary.transform.dense.weight",
-        "heads.vocabulary.transform.norm.bias",
-        "heads.vocabulary.transform.norm.weight",
-        "pooler.dense.bias",
-        "pooler.dense.weight",
-    ]
+    assert torch.equal(decoder.vocabulary_head.bias, encoder.vocabulary_head.bias) and not load_report.new
+    parts = ("heads.vocabulary.transform.dense", "heads.vocabulary.transform.norm", "pooler.dense")
+    assert sorted(load_report.unused) == [f"{part}.{name}" for part in parts for name in ("bias", "weight")]
     found = generate(decoder, IDS, Greedy(), max_new_tokens=4, token_mask=REAL, eos_id=())
     assert [len(row[0].ids) for row in found] == [4, 4]
 
@@ -74,10 +59,8 @@ def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     encoder = bert(heads=(HeadConfig("masked-language-model"),), output={"tied": False})
     decoder, load_report = to_decoder(encoder)
     head = encoder.vocabulary_head.output
-    assert torch.equal(decoder.vocabulary_head.output.weight, head.weight) and not torch.equal(
-        head.weight, encoder.embedding.weight
-    )
-    assert not load_report.new
+    assert torch.equal(decoder.vocabulary_head.output.weight, head.weight) and not load_report.new
+    assert not torch.equal(head.weight, encoder.embedding.weight)
     plain, load_report = to_decoder(bert(output={"tied": False}))
     assert plain.config.output.tied and not load_report.new
 
@@ -119,8 +102,7 @@ def test_m14_the_reading_half_of_t5_classifies() -> None:
     """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
     whole = tiny(presets.t5_small(attention={"d_head": 4}))
     assert isinstance(whole, EncoderDecoder)
-    head = HeadConfig("classification", labels=("no", "yes"), pooling="mean")
-    encoder, load_report = to_encoder(whole, [head])
+    encoder, load_report = to_encoder(whole, [HeadConfig("classification", labels=("no", "yes"), pooling="mean")])
     with torch.no_grad():
         torch.testing.assert_close(hidden(encoder), whole.encode(IDS, source_token_mask=REAL)[REAL], rtol=0, atol=1e-12)
         out = encoder(IDS, token_mask=REAL)
@@ -136,8 +118,7 @@ def test_m14_absolute_to_relative_positions() -> None:
     assert load_report.new == ["stack.positions.schemes.0.weight"]
     assert load_report.unused == ["inputs.positions.schemes.0.weight"]
     bare, _ = with_positions(encoder, PositionConfig("none"))
-    own = encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()}
-    encoder.load_state_dict(own)
+    encoder.load_state_dict(encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()})
     torch.testing.assert_close(hidden(bare), hidden(encoder), rtol=0, atol=1e-12)
     assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)
 
@@ -150,10 +131,8 @@ def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> 
     assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
     with torch.no_grad():
         before = network(IDS).logits
-        after = longer(IDS).logits
-        torch.testing.assert_close(after[..., :23], before, rtol=0, atol=1e-12)
-        mean = network.embedding.weight.mean(0)
-        torch.testing.assert_close(longer.embedding.weight[25], mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(longer(IDS).logits[..., :23], before, rtol=0, atol=1e-12)
+        torch.testing.assert_close(longer.embedding.weight[25], network.embedding.weight.mean(0), rtol=0, atol=1e-12)
         kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
         shorter, _ = trimmed(network, kept)
         place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])

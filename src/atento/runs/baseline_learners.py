@@ -93,10 +93,6 @@ def _bm25(train: Split) -> Predict:
     return lambda split: [score(query, document) for query, document in pairs_of(qrels_of(split))]
 
 
-def _no_answer(train: Split) -> Predict:
-    return lambda split: [""] * len(split)
-
-
 def _nearest_words(train: Split) -> Predict:
     """For each question, the longest run of words without the question's own in the sentence nearest to it.
 
@@ -124,10 +120,6 @@ def _nearest_words(train: Split) -> Predict:
     return lambda split: [answer(question, context) for question, context in zip(split["question"], split["context"])]
 
 
-def _copy(prefixes: Sequence[str], train: Split) -> Predict:
-    return lambda split: [_without(prefixes, source) for source in split["source"]]
-
-
 def _first_words(prefixes: Sequence[str], train: Split) -> Predict:
     """The first words of each source, as many as training targets have on average."""
     count = max(1, round(float(np.mean([len(target.split()) for target in train["target"]]))))
@@ -136,8 +128,7 @@ def _first_words(prefixes: Sequence[str], train: Split) -> Predict:
 
 def _without(prefixes: Sequence[str], source: str) -> str:
     """A source without the longest prefix that the recipe set before it."""
-    longest = max((prefix for prefix in prefixes if source.startswith(prefix)), key=len, default="")
-    return source.removeprefix(longest)
+    return source.removeprefix(max((prefix for prefix in prefixes if source.startswith(prefix)), key=len, default=""))
 
 
 def _repeats(train: Split) -> bool:
@@ -217,8 +208,7 @@ def _vectors(train: Split) -> Predict:
     table.fit([*train["text"], *train["pair"]])
 
     def vectors(split: Split) -> Sequence[object]:
-        sides = [table.transform(split[name]).toarray() for name in ("text", "pair")]
-        return list(np.stack(sides, axis=1))
+        return list(np.stack([table.transform(split[name]).toarray() for name in ("text", "pair")], axis=1))
 
     return vectors
 
@@ -248,14 +238,13 @@ LEARNERS: dict[Outputs, tuple[Learner, ...]] = {
         Learner("overlap of words", _overlap_of_pairs, ("text", "pair")),
         Learner("TF-IDF, ridge regression", partial(_linear, "ridge"), ("text", "score")),
     ),
-    "rankings": (
-        Learner("overlap of words", _overlap_of_documents, ("query",)),
-        Learner("BM25", _bm25, ("query",)),
-    ),
+    "rankings": (Learner("overlap of words", _overlap_of_documents, ("query",)), Learner("BM25", _bm25, ("query",))),
     "vector pairs": (Learner("TF-IDF vectors", _vectors, ("text", "pair")),),
     "tags": (Learner("most frequent tag of a word", _tag_of_word, ("tokens", "tags")),),
     "answers": (
-        Learner("no answer", _no_answer, ("answers",), lambda train: not all(train["answers"])),
+        Learner(
+            "no answer", lambda _: lambda of: [""] * len(of), ("answers",), lambda train: not all(train["answers"])
+        ),
         Learner("overlap of words", _nearest_words, ("question", "context")),
     ),
 }
@@ -273,6 +262,6 @@ def learners_of(outputs: Outputs | None, prefixes: Sequence[str]) -> tuple[Learn
     texts = ("source", "target")
     return (
         Learner("majority", partial(_most_frequent, "target"), texts, _repeats),
-        Learner("copy of the source", partial(_copy, prefixes), texts),
+        Learner("copy of the source", lambda _: lambda split: [_without(prefixes, s) for s in split["source"]], texts),
         Learner("first words of the source", partial(_first_words, prefixes), texts, _shorter),
     )

@@ -156,11 +156,11 @@ def compared(result: Baseline, split: str, scores: Mapping[str, float]) -> list[
         scores: those of the model by metric.
     """
     learner, of_learner = result.best(split)
-    metric, score = next(iter(of_learner.items()))
+    metric, own = next(iter(of_learner.items()))
     lines = [
-        f"baseline on {split}: {metric} {with_interval(score)} ({learner}), the model {scores[metric]:.{score.digits}f}"
+        f"baseline on {split}: {metric} {with_interval(own)} ({learner}), the model {scores[metric]:.{own.digits}f}"
     ]
-    if signed(metric, scores[metric]) <= signed(metric, score.value):
+    if signed(metric, scores[metric]) <= signed(metric, own.value):
         lines.append(f"warning: the model does not beat the baseline, {learner}; `atento baseline` shows its scores")
     return [*lines, *([f"a stronger baseline, {result.missing}"] if result.missing else [])]
 

@@ -79,11 +79,9 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
     """
     last = newest(run.checkpoints)
     if last is None:
-        if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
-            raise CheckpointError(
-                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); "
-                "--force moves it aside and starts over"
-            )
+        if damaged := ", ".join(sorted(path.name for path in run.checkpoints.glob("*.bad*"))):
+            way_out = "--force moves it aside and starts over"
+            raise CheckpointError(f"every checkpoint of {run.folder} is damaged ({damaged}); {way_out}")
         recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
         of_about = f" of about {counted(recipe.training.batch_tokens, counted_targets(recipe).removesuffix('s'))}"
         examples = counted(len(run.batches), spec.records.removesuffix("s"))
@@ -112,10 +110,8 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
         return True
     state = restore(run, last)
     if run.progress.step > run.steps:
-        raise UsageError(
-            f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
-            "Use --force to start over"
-        )
+        fewer = f"{counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer"
+        raise UsageError(f"{run.folder} has {fewer}. Use --force to start over")
     finished = run.progress.finished and not has_more_steps(run)
     if finished and end_event(run.folder) is not None:
         setup.report(f"already finished: {run.folder}, step {run.progress.step}")

@@ -46,8 +46,7 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
     if len(np.unique(labels)) < 2:
         raise DataError("the training data has only one label, so there is nothing to learn")
     read = time.monotonic()
-    classifier = fitted_classifier(vectors, labels, config, run.config.seed, run.reporter.line, weights)
-    store_classifier(classifier, head)
+    store_classifier(fitted_classifier(vectors, labels, config, run.config.seed, run.reporter.line, weights), head)
     nll = _nll(vectors, labels, head)
     run.reporter.line(
         f"{config.kind} on {len(vectors):,} vectors of width {vectors.shape[1]}: read in {read - started:.1f} s, "

@@ -97,14 +97,11 @@ def doubtful_labels(train: Split, label: str) -> Iterator[str]:
         one, other = map(repr, sharing)
         yield f"{one} and {other} are two labels here, with nothing in common; {several_labels()}"
     yield from said_alike(counts)
-    label_of: dict[tuple[object, ...], str] = {}
+    label_of, own = dict[tuple[object, ...], str](), train[label]
     texts = [train[name] for name in train.columns if name != label]
-    both = [
-        row for row, key in enumerate(zip(*texts)) if label_of.setdefault(key, train[label][row]) != train[label][row]
-    ]
+    both = [row for row, key in enumerate(zip(*texts)) if label_of.setdefault(key, own[row]) != own[row]]
     if both:
-        first = train.where(both[0])
-        yield f"{counted(len(both), 'text')} stood before with another label; the first: {first}"
+        yield f"{counted(len(both), 'text')} stood before with another label; the first: {train.where(both[0])}"
     alone = sorted(name for name, count in counts.items() if count == 1)
     for name in alone[:5]:
         where = train.where(train[label].index(name))

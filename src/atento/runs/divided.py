@@ -21,19 +21,15 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
     if shards == 1:
         return
     kinds = [objective.kind for objective in objectives_of(recipe.task, recipe.objective)]
-    init = recipe.init
+    init, objective = recipe.init, f"the objective {kinds[0]}"
     for what, used, why in (
         (
             "several objectives",
             len(kinds) > 1,
             "their parts train different heads, and all processes must sum the same",
         ),
-        (
-            f"the objective {kinds[0]}",
-            OBJECTIVES[kinds[0]].of_vectors,
-            "its update is one part, which cannot be dealt out",
-        ),
-        (f"the objective {kinds[0]}", kinds[0] in ("replaced-token", "tsdae"), _OUTSIDE),
+        (objective, OBJECTIVES[kinds[0]].of_vectors, "its update is one part, which cannot be dealt out"),
+        (objective, kinds[0] in ("replaced-token", "tsdae"), _OUTSIDE),
         ("`training.scheduled_sampling`", recipe.training.scheduled_sampling.share > 0, _OUTSIDE),
         ("`init.cache`", init is not None and init.cache is not None, "the frozen blocks are not computed"),
         ("`init.classifier`", init is not None and init.classifier is not None, "it is fitted by one process"),

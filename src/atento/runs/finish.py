@@ -33,8 +33,7 @@ RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, wheth
 
 def has_more_steps(run: Run) -> bool:
     """Whether the recipe has more steps than the run; a run that stopped early is not extended."""
-    early = run.config.early_stop and run.progress.stale >= run.config.early_stop
-    return run.progress.step < run.steps and not early
+    return run.progress.step < run.steps and not (run.config.early_stop and run.progress.stale >= run.config.early_stop)
 
 
 def already_finished(run: Run) -> RunResult:

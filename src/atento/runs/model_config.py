@@ -75,9 +75,7 @@ def _columns_written(recipe: Recipe) -> dict[str, int | str]:
         return {}
     written = {one.name: column for one in fields if (column := getattr(source, one.name)) is not None}
     ordered = not any(one.optional for one in fields)  # else the width of a table says which of them it has
-    usual = all(
-        column == name or (ordered and column == number) for number, (name, column) in enumerate(written.items())
-    )
+    usual = all(column == name or (ordered and column == n) for n, (name, column) in enumerate(written.items()))
     return {} if usual else written
 
 

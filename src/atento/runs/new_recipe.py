@@ -36,9 +36,8 @@ _BAD = 0.05  # a larger share of bad records is an error
 _FEW = 3e6  # characters, of which the vocabulary is counted
 _SHORT, _HELD_OUT = 0.4, 500  # summaries are shorter than this share of their sources; records for validation
 _DATE = re.compile(r"(?:\d{4}-\d\d?-\d\d?|\d\d?[/.-]\d\d?[/.-]\d{2,4})(?:[T ].*)?")
-_PLACE = re.compile(
-    r"(?i)(.*[^a-z])?id|index|url|link|fname|filename"
-)  # names of columns that only say which row it is
+# names of columns that only say which row it is
+_PLACE = re.compile(r"(?i)(.*[^a-z])?id|index|url|link|fname|filename")
 _KINDS = {  # of the columns that may hold a field; those of any other field are texts
     "label": ("labels", "two numbers", "whole numbers"),
     "score": ("numbers", "whole numbers"),
@@ -101,15 +100,11 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
     stated = {field.name: getattr(source, field.name) for field in fields(source)}
     keys = {key: value for key, value in stated.items() if value != getattr(SourceConfig(), key)}
     paths = ("source", "target") if source.file is None else ("file",)
-    keys |= {
-        key: value if Path(value).is_absolute() else relpath(value, beside) for key in paths for value in [keys[key]]
-    }
+    keys |= {key: keys[key] if Path(keys[key]).is_absolute() else relpath(keys[key], beside) for key in paths}
     lines = [(f"task: {task}", reasons.get("task", "as asked" if written else "")), ("data:", ""), ("  train:", "")]
     reasons = {"file": f"{counted(len(records), 'record')}"} | reasons
-    for key, value in keys.items():
-        lines.append(
-            (f"    {key}: {scalar_text(value)}", reasons.get(key, "" if key in paths else "found in the file"))
-        )
+    for key, one in keys.items():
+        lines.append((f"    {key}: {scalar_text(one)}", reasons.get(key, "" if key in paths else "found in the file")))
     count = max(1, min(_HELD_OUT, len(records) // 10))
     kinds = {field.name: field.kind for field in of_task if field.kind in ("class", "classes", "tags")}
     labels = [(one,) if kind == "class" else one for key, kind in kinds.items() for one in records[key]]
@@ -150,13 +145,11 @@ def _sizes(
         finally:
             log.removeFilter(_silent)
     why = why.partition(" (write")[0].replace(f"a vocabulary of {asked:,}", f"a vocabulary of {size:,}")
+    steps = recipe.training.steps
     return [
         (f"network: {{{sizes}}}", why),
         (f"tokenizer: {{vocab_size: {size}}}", "rare words are read in pieces"),
-        (
-            f"training: {{steps: {recipe.training.steps}}}",
-            "updates; `minutes: N` in their place fits them to your time",
-        ),
+        (f"training: {{steps: {steps}}}", "updates; `minutes: N` in their place fits them to your time"),
     ]
 
 
@@ -202,11 +195,8 @@ def _source_of(name: str, task: str | None, choose: Choose) -> tuple[str, Source
         of_pairs = replace(source, source=languages[0], target=languages[1])
         return task or _PAIRS, of_pairs, dict.fromkeys(("source", "target"), "a language of the file")
     if form == "assin":
-        return (
-            task or choose(f"{name}: `entailment` is a label, `similarity` a score: which task", list(_RIVALS)),
-            source,
-            {},
-        )
+        which = f"{name}: `entailment` is a label, `similarity` a score: which task"
+        return task or choose(which, list(_RIVALS)), source, {}
     columns = _columns(name, form, as_found(source, form, (), Path(), say=False))
     if columns is None:
         return _QUESTIONS, source, {"task": "questions in SQuAD's layout"}
@@ -263,9 +253,8 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         return False
     below = [{row[number] for row in rows} for number in range(len(first))]
     named = any(is_usual(cell, field) and cell not in cells for cell, cells in zip(first, below) for field in NAMES)
-    return named or any(
-        not NUMBER.fullmatch(cell) and all(map(NUMBER.fullmatch, cells)) for cell, cells in zip(first, below)
-    )
+    number = NUMBER.fullmatch
+    return named or any(not number(cell) and all(map(number, cells)) for cell, cells in zip(first, below))
 
 
 def _flat(record: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -131,16 +131,14 @@ def _overlaps(recipe: Recipe, records: Mapping[str, Sequence[Records]], folder: 
 
 def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tuple[Split, Split]:
     """Return the training records of all folds but one, and those of that fold; report their number."""
-    config, noun, seed = recipe.data, TASKS[recipe.task].records, recipe.training.seed
+    data, noun, seed = recipe.data, TASKS[recipe.task].records, recipe.training.seed
     parts = by_group(
         train.columns,
         TASKS[recipe.task].grouped_by,
-        lambda columns: fold_of(columns, config.folds, config.fold, seed, label, train.where),
+        lambda columns: fold_of(columns, data.folds, data.fold, seed, label, train.where),
     )
     rest, test = (subset(train, rows) for rows in parts)
-    report(
-        f"fold {config.fold} of {config.folds}: {len(rest):,} training {noun}, {len(test):,} for the test (seed {seed})"
-    )
+    report(f"fold {data.fold} of {data.folds}: {len(rest):,} training {noun}, {len(test):,} for the test (seed {seed})")
     return rest, test
 
 

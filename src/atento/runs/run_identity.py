@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ MAY_CHANGE = (
     "data.store_folder",
     "init.cache",
     "network.features.cache",
-    "teacher.model",  # each checkpoint knows its teachers by their hashes
-    "teacher.cache",
+    "teacher.model",
+    "teacher.cache",  # each checkpoint knows its teachers by their hashes
     "training.steps",
     "training.epochs",
     "training.minutes",
@@ -67,8 +67,7 @@ def located(loaded: LoadedRecipe) -> Recipe:
         data = replace(data, folder=str(loaded.folder.resolve()))
     if recipe.tasks:
         own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in loaded.by_task()]
-        tasks = tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own))
-        recipe = replace(recipe, tasks=tasks)
+        recipe = replace(recipe, tasks=tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own)))
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
     if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model
@@ -100,12 +99,10 @@ def identity_of(setup: Setup) -> dict[str, Any]:
     branch = None if setup.branch is None else setup.branch.to_dict()
     if path.exists():
         saved = _read(path)
-        refusal = _difference(saved, recipe, setup.data, folder, setup.report)
-        if refusal is None and branch is not None and saved.get("from") != branch:
-            refusal = (
-                f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
-            )
-        if refusal is None:
+        error = _difference(saved, recipe, setup.data, folder, setup.report)
+        if error is None and branch is not None and saved.get("from") != branch:
+            error = f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
+        if error is None:
             training_precision(str(saved["precision"]), device)  # which it was trained in so far
             before = int(saved.pop("processes", 1))  # no part of the identity: any number gives the same updates
             same = before == processes or recipe.training.parallel.exact
@@ -115,7 +112,7 @@ def identity_of(setup: Setup) -> dict[str, Any]:
                 setup.report(_rounding(f"with {first}", f"with {present}"))
             return saved | _resumed_on(saved, device, threads, setup.report)
         if has_begun(folder) or not setup.replica.main:
-            raise UsageError(refusal)
+            raise UsageError(error)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
     if not setup.replica.main:
         raise UsageError(f"{path} is missing, which the first process has written: all need the same run folder")
@@ -187,9 +184,7 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, embedding=before.embedding)
     tests = [line for line in recipe_difference(before, recipe) if _OF_TASK.sub("", line).startswith("data.test")]
     recipe = _with_files_of(before, recipe, equal=saved["data"] == data.fingerprint)
-    different = [
-        line for line in recipe_difference(before, recipe) if not _OF_TASK.sub("", line).startswith(MAY_CHANGE)
-    ]
+    different = [one for one in recipe_difference(before, recipe) if not _OF_TASK.sub("", one).startswith(MAY_CHANGE)]
     if different:
         n_more = len(different) - _SHOWN
         more = f"; and {n_more} more (its recipe is {folder / 'recipe.yaml'})" if n_more > 0 else ""
@@ -212,17 +207,15 @@ def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
     if not equal:
         return recipe
 
+    def paths(before: Sequence[SourceConfig], sources: Sequence[SourceConfig]) -> tuple[SourceConfig, ...]:
+        return tuple(map(_with_path, before, sources)) if len(before) == len(sources) else tuple(sources)
+
     def moved(was: DataConfig, now: DataConfig) -> DataConfig:
-        pairs = ((was.train, now.train), (was.valid, now.valid), (was.test, now.test))
-        train, valid, test = (_with_paths(*pair) for pair in pairs)
+        train, valid, test = (paths(was.train, now.train), paths(was.valid, now.valid), paths(was.test, now.test))
         return replace(now, train=train, valid=valid, test=test)
 
     tasks = tuple(replace(now, data=moved(was.data, now.data)) for was, now in zip(before.tasks, recipe.tasks))
     return replace(recipe, data=moved(before.data, recipe.data), tasks=tasks + recipe.tasks[len(tasks) :])
-
-
-def _with_paths(before: Sequence[SourceConfig], sources: Sequence[SourceConfig]) -> tuple[SourceConfig, ...]:
-    return tuple(map(_with_path, before, sources)) if len(before) == len(sources) else tuple(sources)
 
 
 def _with_path(before: SourceConfig, source: SourceConfig) -> SourceConfig:
@@ -235,14 +228,11 @@ def _with_path(before: SourceConfig, source: SourceConfig) -> SourceConfig:
 
 def _moved(before: str | None, now: str | None) -> bool:
     """Whether two paths have the same name in different folders; the content is compared elsewhere."""
-    return (
-        None not in (before, now) and Path(str(before)).is_absolute() and Path(str(before)).name == Path(str(now)).name
-    )
+    was, is_now = Path(str(before)), Path(str(now))
+    return None not in (before, now) and was.is_absolute() and was.name == is_now.name
 
 
-def _resumed_on(
-    saved: dict[str, Any], device: str, threads: int | None, report: Callable[[str], None]
-) -> dict[str, object]:
+def _resumed_on(saved: dict[str, Any], device: str, threads: int | None, report: Report) -> dict[str, object]:
     """Return the threads and the device of this start; warn of each difference that prevents bit-exact resumption."""
     threads = threads or int(saved["threads"])
     for description, before, now in (
@@ -251,8 +241,7 @@ def _resumed_on(
         ("with torch {}", saved["deterministic_from"], torch.__version__),
     ):
         if before != now:
-            first, present = description.format(before), description.format(now)
-            report(_rounding(first, present))
+            report(_rounding(description.format(before), description.format(now)))
     return {"threads": threads, "device": device}
 
 

@@ -182,10 +182,7 @@ def _shape(part: Part) -> tuple[tuple[int, ...], ...]:
 def with_sizes(loaded: LoadedRecipe, data: Data) -> LoadedRecipe:
     """Choose the sizes that the recipe leaves open, by the amount of training text, as training does."""
     keys = [key for key, origin in loaded.origins.items() if origin == FITTED]
-    if not keys:
-        return loaded
-    recipe, _ = fitted_to(loaded.recipe, keys, data.train)
-    return replace(loaded, recipe=recipe)
+    return replace(loaded, recipe=fitted_to(loaded.recipe, keys, data.train)[0]) if keys else loaded
 
 
 def memory_of_weights(
@@ -252,8 +249,7 @@ def measured(
 
 
 def _with_layers(config: NetworkConfig, count: int) -> NetworkConfig:
-    decoder_layers = None if config.n_decoder_layers is None else count
-    return replace(config, n_layers=count, n_decoder_layers=decoder_layers)
+    return replace(config, n_layers=count, n_decoder_layers=None if config.n_decoder_layers is None else count)
 
 
 def _pass(

@@ -108,12 +108,8 @@ class RunRecord:
     @property
     def test(self) -> dict[str, float]:
         """The scores on the test data, by name; empty before the run has ended, or without test data."""
-        ends = [event for event in self.events if event["event"] == "end"]
-        return (
-            {}
-            if not ends
-            else {name.removeprefix("test_"): value for name, value in ends[-1].items() if name.startswith("test_")}
-        )
+        end: dict[str, Any] = next((event for event in reversed(self.events) if event["event"] == "end"), {})
+        return {name.removeprefix("test_"): value for name, value in end.items() if name.startswith("test_")}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain data, as printed by `--json`."""

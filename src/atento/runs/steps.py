@@ -124,8 +124,7 @@ def choose_metrics(setup: Setup) -> None:
     """
     for part in setup.parts or [setup]:
         part.loaded = with_usual_metrics(part.loaded, part.data)
-        held_out = {"valid": part.data.valid, "test": part.data.test}
-        check_metrics(part.recipe.task, part.recipe.deciding[:-1], held_out)
+        check_metrics(part.recipe.task, part.recipe.deciding[:-1], {"valid": part.data.valid, "test": part.data.test})
     keep_metrics(setup)
 
 
@@ -142,13 +141,10 @@ def inherit_keys(setup: Setup) -> None:
     else:
         setup.initial = initial_model(init.model, setup.loaded.home)
         network = setup.initial.network_config
-        if warning := rate_warning(setup.loaded, network):
-            setup.report(warning)
-        if init.cache is None:
-            if sentence := rates_taken(setup.loaded, network):
-                setup.report(sentence)
-        else:
-            network = without_dropout(network)
+        taken = rates_taken(setup.loaded, network) if init.cache is None else ""
+        for line in filter(None, (rate_warning(setup.loaded, network), taken)):
+            setup.report(line)
+        network = network if init.cache is None else without_dropout(network)
     setup.loaded = with_inherited(setup.loaded, network)
 
 
@@ -198,11 +194,10 @@ def configure_network(setup: Setup) -> None:
             recipe = replace(recipe, network=with_features(recipe.network, setup.features))
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train, tasks)
     else:
-        if setup.begins_with_init:
+        begins = setup.begins_with_init
+        if begins:
             setup.initial = begun(setup.initial, recipe, setup.tokenizer, setup.report)
-        setup.initial, config = network_of_run(
-            setup.loaded, setup.initial, setup.tokenizer, setup.report, setup.begins_with_init
-        )
+        setup.initial, config = network_of_run(setup.loaded, setup.initial, setup.tokenizer, setup.report, begins)
         if not has_begun(setup.folder):
             check_new_positions(setup.initial, config, recipe)
         if config.architecture not in spec.architectures:
@@ -213,9 +208,7 @@ def configure_network(setup: Setup) -> None:
         if init is not None and init.cache is not None:
             config = cached_config(config, recipe)
         setup.config = with_heads(config, tasks)
-        for warning in (
-            changed_heads(recipe, setup.initial.network_config, setup.config) if setup.begins_with_init else ()
-        ):
+        for warning in changed_heads(recipe, setup.initial.network_config, setup.config) if begins else ():
             setup.report(f"warning: {warning}")
     for part, head in zip(setup.parts, setup.config.heads):
         part.tokenizer, part.config = setup.tokenizer, replace(setup.config, heads=(head,))
@@ -275,20 +268,15 @@ def set_caches(setup: Setup) -> None:
 
 def _without_unreadable(setup: Setup) -> Data:
     """Return the data without questions that leave no room for their context, and report their number."""
-    recipe, longest = setup.recipe, setup.recipe.data.max_len
-    limit = setup.config.position_limit
-    template = template_for(recipe.task, setup.tokenizer)
+    recipe, limit = setup.recipe, setup.config.position_limit
+    template, longest = template_for(recipe.task, setup.tokenizer), recipe.data.max_len
+    longest = longest if limit is None else min(longest, limit)
     splits: dict[str, Split] = {}
     for name in ("train", "valid", "test"):
         split: Split | None = getattr(setup.data, name)
         if split is not None:
             splits[name], warning = readable_questions(
-                split,
-                setup.tokenizer,
-                template,
-                setup.config,
-                longest if limit is None else min(longest, limit),
-                recipe.data.stride,
+                split, setup.tokenizer, template, setup.config, longest, recipe.data.stride
             )
             if warning:
                 setup.report(f"warning: data.{name}: {warning}")
@@ -317,13 +305,14 @@ def read_frozen(setup: Setup) -> None:
     frozen_part = recipe.init or recipe.network.features
     if frozen_part is None or frozen_part.cache is None:
         return
-    batches = [setup.batches]
-    batches += [
-        held_out_batches(recipe, setup.config, setup.tokenizer, split)
-        for split in (setup.data.valid, setup.data.test)
-        if split is not None and recipe.init is not None  # features are read from there in training alone
-    ]
-    vectors = frozen_vectors(setup.network, batches, setup.loaded.home / frozen_part.cache, setup.report)
+    # features are read from there in training alone
+    held_out = (
+        [] if recipe.init is None else [split for split in (setup.data.valid, setup.data.test) if split is not None]
+    )
+    others = (held_out_batches(recipe, setup.config, setup.tokenizer, split) for split in held_out)
+    vectors = frozen_vectors(
+        setup.network, [setup.batches, *others], setup.loaded.home / frozen_part.cache, setup.report
+    )
     setup.files.enter_context(frozen(vectors))
 
 

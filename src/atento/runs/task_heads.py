@@ -32,8 +32,7 @@ def with_heads(network: NetworkConfig, tasks: Sequence[tuple[Recipe, Split]]) ->
     for recipe, train in tasks:
         own = tuple(head for head in network.heads if recipe.head in ("", head.name))
         with task_named(recipe.head):
-            of_task = with_task_heads(replace(network, heads=own), recipe, train)
-            made.append(with_objective_heads(of_task, recipe))
+            made.append(with_objective_heads(with_task_heads(replace(network, heads=own), recipe, train), recipe))
     if len(made) == 1:
         return made[0]
     heads = tuple(replace(one.heads[0], name=recipe.head) for one, (recipe, _) in zip(made, tasks))
@@ -55,9 +54,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         network = replace(network, projections=())
     if not head_kinds and not TASKS[recipe.task].vectors:
         return network
-    trained = {
-        kind for objective in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[objective.kind].heads
-    }
+    trained = {kind for one in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[one.kind].heads}
     candidates = recipe.network.heads if recipe.init is not None else network.heads
     classifier = None if recipe.init is None else recipe.init.classifier
     heads = [head for head in candidates if head.kind in trained or head.role in head_kinds]
@@ -90,16 +87,14 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             named = before.name if own.name == own.role else own.name
             before = replace(before, kind=own.kind, name=named) if plain else replace(own, labels=before.labels)
         heads.append(before)
-    if any(head.kind == "crf" for head in heads):
-        if classifier is not None:
-            raise RecipeError(
-                "`init.classifier` fits a linear head at once, and a crf head is trained by steps: got both"
-            )
-        if recipe.training.label_smoothing:
-            raise RecipeError(
-                "`training.label_smoothing` must be 0 for a crf head, whose sequences of tags may be illegal: got "
-                f"{recipe.training.label_smoothing:g}"
-            )
+    crf = any(head.kind == "crf" for head in heads)
+    if crf and classifier is not None:
+        raise RecipeError("`init.classifier` fits a linear head at once, and a crf head is trained by steps: got both")
+    if crf and recipe.training.label_smoothing:
+        raise RecipeError(
+            "`training.label_smoothing` must be 0 for a crf head, whose sequences of tags may be illegal: got "
+            f"{recipe.training.label_smoothing:g}"
+        )
     if recipe.data.windows == "attention":
         heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
     if not head_kinds:
@@ -151,11 +146,8 @@ def _scale(recipe: Recipe, train: Split, *, out_bias: bool) -> dict[str, float]:
     grades = [grade for documents in qrels_of(train).values() for grade, _ in documents.values()]
     low, high = objective.score_range or (0.0, 1.0)
     share = (float(np.mean(grades)) - low) / (high - low)
-    return (
-        {"center": math.log(share / (1 - share))}
-        if objective.kind == "pointwise" and 0 < share < 1 and out_bias
-        else {}
-    )
+    centred = objective.kind == "pointwise" and 0 < share < 1 and out_bias
+    return {"center": math.log(share / (1 - share))} if centred else {}
 
 
 def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfig:

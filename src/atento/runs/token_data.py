@@ -234,8 +234,7 @@ def data_of_run(setup: Setup) -> tuple[LoadedRecipe, Data]:
     if tokens is not None and saved.exists() and Tokenizer.load(saved).fingerprint != tokens.plan["tokenizer"]:
         raise TokenizerError(f"{tokens.folder} was made with another tokenizer than {saved} is: use --out or --force")
     if tokens is not None:  # a run that is resumed in another directory reads the same store
-        store = str(tokens.folder.resolve())
-        recipe = replace(loaded.recipe, data=replace(loaded.recipe.data, store_folder=store))
+        recipe = replace(loaded.recipe, data=replace(loaded.recipe.data, store_folder=str(tokens.folder.resolve())))
         loaded = replace(loaded, recipe=recipe)
     return loaded, data
 
@@ -343,10 +342,8 @@ def _write(
         raise DataError(f"{changed}: changed while it was read; make the store again when it no longer changes")
     if errors:
         report(f"warning: {counted(len(errors), 'bad record')} left out, first {errors[0]}")
-    hashed = [
-        {**file, "sha256": sha256_of(loaded.folder / Path(str(file["name"])).expanduser())} for file in plan["files"]
-    ]
-    writer.finish(hashed)
+    files = [{**one, "sha256": sha256_of(loaded.folder / Path(str(one["name"])).expanduser())} for one in plan["files"]]
+    writer.finish(files)
 
 
 def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> StoredTexts:

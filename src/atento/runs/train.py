@@ -209,11 +209,11 @@ def train(
     if isinstance(overrides, str) or not isinstance(overrides, Mapping | Sequence):
         raise UsageError(f"`overrides` must be a mapping or a list of key=value: got {overrides!r:.60}")
     changes = dict(overrides) if isinstance(overrides, Mapping) else list(overrides)
-    for key, value in (("training.precision", precision), ("training.seed", seed)):
-        if value is not None and isinstance(changes, dict):
-            changes[key] = value
-        elif value is not None and isinstance(changes, list):
-            changes.append(f"{key}={value}")
+    given: dict[str, object] = {"training.precision": precision, "training.seed": seed}
+    own = {key: value for key, value in given.items() if value is not None}
+    changes = (
+        changes | own if isinstance(changes, dict) else [*changes, *(f"{key}={value}" for key, value in own.items())]
+    )
     if not 0 < share <= 1:
         raise UsageError(f"`share` must lie above 0 and at most at 1: got {share}")
     with said_once():
@@ -234,10 +234,8 @@ def train(
         train(recipe_of_vectors, data={"train": pairs}, out=beside, force=force, device=device, threads=threads)
         keys = head_overrides(loaded, beside)
         items = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
-        of_head = load_recipe(
-            recipe, changes | keys if isinstance(changes, dict) else [*changes, *items], memory=memory
-        )
-        loaded = replace(of_head, warnings=loaded.warnings)  # of the recipe as it is written
+        head = load_recipe(recipe, changes | keys if isinstance(changes, dict) else [*changes, *items], memory=memory)
+        loaded = replace(head, warnings=loaded.warnings)  # of the recipe as it is written
     used = [*_files(loaded, folder), *([] if branch is None else [branch.path])]
     parallel = loaded.recipe.training.parallel
     with said_once():
@@ -307,14 +305,12 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
         for name in ((source.source, source.target) if source.file is None else (source.file,))  # or parallel files
         if isinstance(name, str)  # not a column's number
     )
-    recipe_file = (
-        [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
-    )
+    own = [] if loaded.path is None or loaded.path.resolve() == (folder / "recipe.yaml").resolve() else [loaded.path]
     models = [part.model for part in (loaded.recipe.init, loaded.recipe.network.features) if part is not None]
     initial_model = [loaded.home / model for model in models]
     teachers = [] if loaded.recipe.teacher is None else [loaded.home / name for name in loaded.recipe.teacher.model]
     tokenizer = [] if loaded.recipe.tokenizer.path is None else [loaded.home / loaded.recipe.tokenizer.path]
-    return recipe_file + initial_model + tokenizer + teachers + list(names)
+    return own + initial_model + tokenizer + teachers + list(names)
 
 
 def _result(run: Run, test: dict[str, float] | None, already: bool) -> TrainedRun:
