@@ -177,8 +177,7 @@ def test_what_windows_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(cut(tokenizer, "quem " * 8, CONTEXT, 13, 4)) == len(tokenizer.encode(CONTEXT))
     monkeypatch.setattr(windows_module, "MAX_WINDOWS", 3)
     with pytest.raises(
-        DataError,
-        match=r"file:0: the question .* needs \d+ windows of \d+ tokens for .*; it may have at most 3",
+        DataError, match=r"file:0: the question .* needs \d+ windows of \d+ tokens for .*; it may have at most 3"
     ):
         cut(tokenizer, "quem ?", CONTEXT, 12, 4)
     monkeypatch.setattr(windows_module, "MAX_CHARACTERS", 100)
@@ -358,7 +357,4 @@ def test_keys_of_windows_have_no_effect_on_other_tasks() -> None:
     ]
     assert [
         key for key in ("data.stride", "data.max_answer") for text in warnings if f"{key} has no effect" in text
-    ] == [
-        "data.stride",
-        "data.max_answer",
-    ]
+    ] == ["data.stride", "data.max_answer"]

@@ -665,8 +665,7 @@ def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, befo
 
 
 @pytest.mark.parametrize(
-    ("ending", "before", "after"),
-    [(".html", "<p>", "</p>"), (".srt", "1\n00:00:01,0 --> 00:00:02,0\n", "\n")],
+    ("ending", "before", "after"), [(".html", "<p>", "</p>"), (".srt", "1\n00:00:01,0 --> 00:00:02,0\n", "\n")]
 )
 def test_markup_that_crosses_keeps_its_numbers(ending: str, before: str, after: str) -> None:
     """An end has the number of its beginning, also across another element."""

@@ -192,10 +192,7 @@ def test_pairs_are_scored_as_by_model_score(architecture: str) -> None:
 
 def test_elmo_predicts_words_both_ways() -> None:
     loaded = model(
-        "elmo",
-        task="bidirectional-language-modeling",
-        tokenizer=WORDS,
-        elmo=ELMoConfig(characters=None, d_cell=12),
+        "elmo", task="bidirectional-language-modeling", tokenizer=WORDS, elmo=ELMoConfig(characters=None, d_cell=12)
     )
     total = 0.0
     targets = 0

@@ -112,10 +112,8 @@ def _relevant(relevant: Sequence[int | Sequence[int]] | None, queries: int, docu
         raise UsageError(f"each query needs its right documents: got {queries} queries and {len(relevant)}")
     answers = []
     for query, numbers in enumerate(relevant):
-        several = (
-            # each once, the smallest first
-            tuple(sorted({int(number) for number in numbers})) if isinstance(numbers, Sequence) else (int(numbers),)
-        )
+        # each once, the smallest first
+        several = tuple(sorted({*map(int, numbers)})) if isinstance(numbers, Sequence) else (int(numbers),)
         if not several or several[0] < 0 or several[-1] >= documents:
             raise UsageError(f"query {query}: right documents are numbers from 0 to {documents - 1}: got {numbers!r}")
         answers.append(several)

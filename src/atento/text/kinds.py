@@ -22,10 +22,8 @@ from atento.text.tokenizer_folder import Backend, token_text
 SPACE = "▁"  # U+2581, a space in pieces
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
 _HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}\x{2f800}-\x{2fa1f}]"
-# One class for both engines: Python's `re` and Oniguruma read it alike.
-_BLANK = (
-    "\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u2581\\u3000"  # Cc, Z*, U+2581
-)
+# Cc, Z* and U+2581, in one class for both engines: Python's `re` and Oniguruma read it alike.
+_BLANK = "\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u2581\\u3000"
 _BLANKS = re.compile(f"[{_BLANK}]+")
 BLANK_CHARS = frozenset(chr(i) for i in range(0x3001) if _BLANKS.fullmatch(chr(i)))
 
@@ -99,23 +97,14 @@ class Kind:
 def _pieces() -> pre_tokenizers.PreTokenizer:
     # Punctuation marks and digits are pieces of their own: "gato." is not a piece, numbers are spelled digit by digit,
     # and strings of special and byte tokens, which begin with "<", are never a piece of user text.
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True),
-            pre_tokenizers.Punctuation("isolated"),
-            pre_tokenizers.Digits(individual_digits=True),
-        ]
-    )
+    spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    marks, digits = pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)
+    return pre_tokenizers.Sequence([spaces, marks, digits])
 
 
 def _words() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Split(Regex(_HAN), "isolated"),
-            pre_tokenizers.Punctuation("isolated"),
-        ]
-    )
+    han, marks = pre_tokenizers.Split(Regex(_HAN), "isolated"), pre_tokenizers.Punctuation("isolated")
+    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), han, marks])
 
 
 def _spell() -> decoders.Decoder:

@@ -266,19 +266,10 @@ class PlannedBatches:
     def plan(self, epoch: int) -> list[list[Rows]]:
         """Return the rows of each part of each update of an epoch; the last plan is cached."""
         if self._cached_plan is None or self._cached_plan[0] != epoch:
-            self._cached_plan = (
-                epoch,
-                plan(
-                    *self.objective.lengths(self.stores.at(epoch)),
-                    self.updates_per_epoch,
-                    self.parts_per_update,
-                    self.seed,
-                    epoch,
-                    equal_examples=self.equal_examples,
-                    random_updates=self.random_updates,
-                    size=self.size,
-                ),
-            )
+            sides, size = self.objective.lengths(self.stores.at(epoch)), self.size
+            numbers = self.updates_per_epoch, self.parts_per_update, self.seed, epoch
+            equal, random = self.equal_examples, self.random_updates
+            self._cached_plan = epoch, plan(*sides, *numbers, equal_examples=equal, random_updates=random, size=size)
         return self._cached_plan[1]
 
     def rows(self, update: int) -> list[Rows]:

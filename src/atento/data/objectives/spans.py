@@ -25,6 +25,7 @@ from atento.data.records.values import Span
 KIND = "answer"  # of the head's configuration
 NO_ANSWER = (0, 0)  # the first token, [CLS], twice
 NOT_LEARNED = (-1, -1)  # the label of a window that is not learned from
+Answers = Sequence[tuple[int, int] | None]  # of each record: the first and the last token of its answer, if it has one
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def answer_tokens(offsets: NDArray[np.int64], answer: Span) -> tuple[int, int] |
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
-def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | None]) -> list[tuple[int, int]]:
+def label_windows(windows: ContextWindows, answers: Answers) -> list[tuple[int, int]]:
     """Return the label of each window: the positions of the answer's first and last token in its row.
 
     Args:
@@ -87,8 +88,7 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
     """
     labels: list[tuple[int, int]] = []
     for answer, numbers in zip(answers, windows.of_records()):
-        complete = False
-        spans = []
+        complete, spans = False, []
         for window in numbers:
             first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
             inside = answer is not None and first <= answer[0] and answer[1] < first + size  # whole, or it is none
@@ -107,16 +107,9 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """
     network, split, recipe = preparation.network, preparation.split, preparation.recipe
     head, data = answer_head(network), recipe.data
-    windows = context_windows(
-        split["question"],
-        split["context"],
-        preparation.tokenizer,
-        preparation.text_template(),
-        network,
-        preparation.longest,
-        data.stride,
-        split.where,
-    )
+    questions, contexts, tokenizer = split["question"], split["context"], preparation.tokenizer
+    longest, template = preparation.longest, preparation.text_template()
+    windows = context_windows(questions, contexts, tokenizer, template, network, longest, data.stride, split.where)
     answers = [
         answer_tokens(offsets, accepted[0]) if accepted else None
         for offsets, accepted in zip(windows.offsets, split["answers"])
@@ -131,10 +124,7 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
 
 
 def _leave_out(
-    preparation: Preparation,
-    windows: ContextWindows,
-    answers: Sequence[tuple[int, int] | None],
-    labels: list[tuple[int, int]],
+    preparation: Preparation, windows: ContextWindows, answers: Answers, labels: list[tuple[int, int]]
 ) -> None:
     """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
     Raises DataError: there is such a question, and `data.skip_bad` is false.
@@ -163,10 +153,7 @@ def _learned(store: MemoryStore) -> MemoryStore:
 
 
 def _warn(
-    preparation: Preparation,
-    windows: ContextWindows,
-    answers: Sequence[tuple[int, int] | None],
-    labels: Sequence[tuple[int, int]],
+    preparation: Preparation, windows: ContextWindows, answers: Answers, labels: Sequence[tuple[int, int]]
 ) -> None:
     """Report how many windows there are, and warn of answers that cannot be learned or predicted.
     Raises DataError: no window is left to learn from.

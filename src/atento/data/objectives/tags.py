@@ -184,12 +184,8 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     store = windows_as_store(sentences, windows, template, network)
     store.columns["whole"] = Ragged([[int(window.end == len(sentences[window.sentence].ids))] for window in windows])
     words = store["words"]  # the number of the word that begins at a piece, else -1
-    store.columns["tags"] = Ragged(
-        [
-            [row_numbers[word] if word >= 0 else -1 for word in words[row].tolist()]
-            for row, row_numbers in enumerate(numbers)
-        ]
-    )
+    rows = zip((words[row].tolist() for row in range(len(words))), numbers)
+    store.columns["tags"] = Ragged([[own[word] if word >= 0 else -1 for word in row] for row, own in rows])
     return preparation.planned(store, Tags(network, head), config.weight)
 
 

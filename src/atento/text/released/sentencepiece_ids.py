@@ -144,12 +144,9 @@ def marian(sources: families.Sources, template_of: TemplateOf) -> Parts:
         path = directory / tables[side]
         vocabulary = families.numbered(files[tables[side]], path)
         codes = [piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")]
+        unk = families.unknown(settings, "<unk>", vocabulary, path)
         data = {
-            "model": {
-                "type": "Marian",
-                "unk_token": families.unknown(settings, "<unk>", vocabulary, path),
-                "vocab": vocabulary,
-            },
+            "model": {"type": "Marian", "unk_token": unk, "vocab": vocabulary},
             "added_tokens": [{"content": text, "id": vocabulary[text], "special": True} for text in codes],
             "side": side,
             "models": [families.digest(files[name]) for name in ("source.spm", "target.spm")],
@@ -175,12 +172,9 @@ def m2m_100(sources: families.Sources, template_of: TemplateOf) -> Parts:
     stated = {token.content: number for number, token in families.stated_tokens(sources).items()}
     languages |= {token: stated[token] for token in languages_of(stated).values()}  # those that were added
     spm = sources.directory / "sentencepiece.bpe.model"
+    unk = families.unknown(sources.config, "<unk>", pieces, path)
     data = {
-        "model": {
-            "type": "M2M100",
-            "unk_token": families.unknown(sources.config, "<unk>", pieces, path),
-            "vocab": pieces | languages,
-        },
+        "model": {"type": "M2M100", "unk_token": unk, "vocab": pieces | languages},
         "added_tokens": [{"content": text, "id": number, "special": True} for text, number in languages.items()],
         "models": [families.digest(sources.files[spm.name])],
     }
@@ -199,15 +193,6 @@ def _parts(
     model = data["model"]
     specials = specials_of(data, dict(settings), sources.directory)
     backend = SentencePieceIds(sources.files[spm.name], model["vocab"], specials.ids, model["unk_token"], spm)
-    return Parts(
-        json.dumps(data, ensure_ascii=False),
-        backend.kind,
-        specials,
-        False,
-        False,
-        sources.files,
-        template_of(settings, specials),
-        backend,
-        sides.get("target"),
-        family=TYPES[model["type"]],
-    )
+    definition, files, target = json.dumps(data, ensure_ascii=False), sources.files, sides.get("target")
+    family, template = TYPES[model["type"]], template_of(settings, specials)
+    return Parts(definition, backend.kind, specials, False, False, files, template, backend, target, family=family)
