@@ -89,10 +89,7 @@ def _ranks(similarities: Any, numbers: Sequence[int]) -> list[int]:
 def _scored(ranks: Sequence[Sequence[int]], cutoffs: Sequence[int]) -> Score:
     if not cutoffs or any(k < 1 for k in cutoffs):
         raise UsageError(f"`cutoffs` must be 1 or more: got {list(cutoffs)}")
-    rows = [
-        [1 / min(query_ranks), *(sum(rank <= k for rank in query_ranks) / len(query_ranks) for k in cutoffs), 1.0]
-        for query_ranks in ranks
-    ]
+    rows = [[1 / min(own), *(sum(rank <= k for rank in own) / len(own) for k in cutoffs), 1.0] for own in ranks]
     total = summed(rows)
     parts = {f"recall@{k}": share / len(rows) for k, share in zip(cutoffs, total[1:])}
     return Score("MRR", _mean(total), parts, "ties:last", rows, _mean, digits=4)

@@ -108,9 +108,8 @@ def _words() -> pre_tokenizers.PreTokenizer:
 
 
 def _spell() -> decoders.Decoder:
-    return decoders.Sequence(
-        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return decoders.Sequence(steps)
 
 
 def _letters() -> decoders.Decoder:
@@ -264,9 +263,8 @@ def detokenize(words: Sequence[str]) -> str:
     for i, word in enumerate(words):
         before = words[i - 1] if i else ""
         after = words[i + 1] if i + 1 < len(words) else ""
-        joins = (word in _JOINS_LETTERS and before[-1:].isalnum() and after[:1].isalnum()) or (
-            word in _JOINS_DIGITS and before[-1:].isdigit() and after[:1].isdigit()
-        )
+        joins = word in _JOINS_LETTERS and before[-1:].isalnum() and after[:1].isalnum()
+        joins = joins or (word in _JOINS_DIGITS and before[-1:].isdigit() and after[:1].isdigit())
         closing = word in _QUOTES and open_quote
         if not (glue or joins or closing or word in _NO_SPACE_BEFORE):
             out.append(" ")

@@ -176,9 +176,8 @@ def _unigram(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]
     trainer = trainers.UnigramTrainer(
         vocab_size=max(room, len(letters)) + 1, show_progress=False, unk_token=unk, max_piece_length=_MAX_PIECE
     )
-    scores: dict[str, float] = {
-        piece: score for piece, score in _run(models.Unigram(), trainer, counts)["vocab"] if piece != unk
-    }
+    pieces = _run(models.Unigram(), trainer, counts)["vocab"]
+    scores: dict[str, float] = {piece: score for piece, score in pieces if piece != unk}
     lowest = min(scores.values())
     # Letters that the trainer pruned get scores a ten-thousandth apart, in the order of a hash table.
     restored = lowest + 1e-4 * (len(letters) + 1)

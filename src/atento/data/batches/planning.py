@@ -110,10 +110,8 @@ def _random_updates(
     updates_rows = np.split(shuffled, cuts)
     if not size.padded:
         return [_even_parts(rows, np.maximum(source_lengths, target_lengths)[rows], size) for rows in updates_rows]
-    return [
-        [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows], size)]
-        for rows in updates_rows
-    ]
+    cut = (_cheapest_parts(source_lengths[rows], target_lengths[rows], size) for rows in updates_rows)
+    return [[rows[part] for part in parts] for rows, parts in zip(updates_rows, cut)]
 
 
 def _even_parts(rows: Rows, lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:

@@ -93,9 +93,8 @@ def label_windows(windows: ContextWindows, answers: Answers) -> list[tuple[int, 
             first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
             inside = answer is not None and first <= answer[0] and answer[1] < first + size  # whole, or it is none
             complete = complete or inside  # whole in one window at least
-            spans.append(
-                (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
-            )
+            moved = position - first
+            spans.append((answer[0] + moved, answer[1] + moved) if answer and inside else NO_ANSWER)
         labels += spans if complete or answer is None else [NOT_LEARNED for _ in numbers]
     return labels
 
@@ -110,10 +109,8 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     questions, contexts, tokenizer = split["question"], split["context"], preparation.tokenizer
     longest, template = preparation.longest, preparation.text_template()
     windows = context_windows(questions, contexts, tokenizer, template, network, longest, data.stride, split.where)
-    answers = [
-        answer_tokens(offsets, accepted[0]) if accepted else None
-        for offsets, accepted in zip(windows.offsets, split["answers"])
-    ]
+    texts = zip(windows.offsets, split["answers"])
+    answers = [answer_tokens(offsets, accepted[0]) if accepted else None for offsets, accepted in texts]
     labels = label_windows(windows, answers)
     _leave_out(preparation, windows, answers, labels)
     _warn(preparation, windows, answers, labels)
@@ -147,9 +144,8 @@ def _learned(store: MemoryStore) -> MemoryStore:
     rows = [row for row in range(len(store)) if store["span"][row][0] >= 0]  # not (-1, -1)
     if len(rows) == len(store):
         return store
-    return MemoryStore(
-        {name: Ragged.of_arrays([column[row] for row in rows]) for name, column in store.columns.items()}
-    )
+    columns = store.columns.items()
+    return MemoryStore({name: Ragged.of_arrays([column[row] for row in rows]) for name, column in columns})
 
 
 def _warn(

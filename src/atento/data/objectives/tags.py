@@ -81,9 +81,8 @@ class Tags(OneText):
         extras = {}
         if self.head.kind != KIND:  # a CRF, which scores the end of a sentence
             extras[f"{self.head.name} whole"] = store["whole"].padded(rows, 0, length=1).squeeze(1) > 0
-        return Batch(
-            inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, extras=extras, lengths=known
-        )
+        tags = store["tags"].padded(rows, -1, length=length)
+        return Batch(inputs, {self.head.name: tags}, extras=extras, lengths=known)
 
 
 def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: Iterable[Sequence[str]]) -> list[Pieces]:

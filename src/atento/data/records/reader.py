@@ -343,8 +343,7 @@ def fingerprint(*columns: Sequence[object]) -> str:
     digest = sha256()
     for begin in range(0, len(columns[0]), 4096):
         pieces = [column[begin : begin + 4096] for column in columns]
-        texts = chain.from_iterable(
-            zip(*(piece if isinstance(piece[0], str) else map(canonical, piece) for piece in pieces))
-        )
+        spelled = (piece if isinstance(piece[0], str) else map(canonical, piece) for piece in pieces)
+        texts = chain.from_iterable(zip(*spelled))
         digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
     return digest.hexdigest()

@@ -144,9 +144,8 @@ def canonical(value: Any) -> str:
         return value
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(
-        [[item.start, item.text] if isinstance(item, Span) else item for item in value], ensure_ascii=False
-    )
+    items = [[item.start, item.text] if isinstance(item, Span) else item for item in value]
+    return json.dumps(items, ensure_ascii=False)
 
 
 def compared(value: Any) -> Any:
@@ -278,9 +277,8 @@ def _strings(value: Any, subject: str, *, is_class: bool) -> tuple[str, ...]:
     """Return a list of strings, none of them empty."""
     if not _is_list(value):
         raise ValueError(f"{subject} must hold a list of strings, not {kind_of(value)}")
-    texts = tuple(
-        string_of(text, f"{subject}, item {number},", is_class=is_class) for number, text in enumerate(value, 1)
-    )
+    items = ((text, f"{subject}, item {number},") for number, text in enumerate(value, 1))
+    texts = tuple(string_of(text, item, is_class=is_class) for text, item in items)
     if "" in texts:
         raise ValueError(f"{subject}, item {texts.index('') + 1}, is empty")
     return texts

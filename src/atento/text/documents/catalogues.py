@@ -255,9 +255,7 @@ def _plain(quoted: str) -> str:
 
 def _quoted(text: str, line_end: str) -> str:
     """A translation in quotation marks, each of its lines on one."""
-    plain = {value: key for key, value in _ESCAPES.items() if key not in '\\"'}
     lines = re.findall(r"[^\n]*\n|[^\n]+", text.replace("\\", "\\\\").replace('"', '\\"')) or [""]
-    rows = [
-        '"' + "".join(f"\\{plain[letter]}" if letter in plain else letter for letter in line) + '"' for line in lines
-    ]
+    escapes = str.maketrans({letter: f"\\{key}" for key, letter in _ESCAPES.items() if key not in '\\"'})
+    rows = [f'"{line.translate(escapes)}"' for line in lines]
     return line_end.join(rows if len(rows) == 1 else ['""', *rows])  # an empty first line, as gettext writes it

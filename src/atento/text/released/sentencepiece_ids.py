@@ -83,17 +83,14 @@ class SentencePieceIds:
     def encode(self, sequence: str, *, add_special_tokens: bool = False) -> Cut:
         """Split a text, with the character offsets of each piece."""
         serialized = self._processor.Encode(sequence, out_type="serialized_proto")  # in the fields of SentencePieceText
-        piece_fields = [
-            dict(fields(value)) for number, value in fields(serialized) if number == 2 and isinstance(value, bytes)
-        ]
+        parts = (value for number, value in fields(serialized) if number == 2 and isinstance(value, bytes))
+        piece_fields = [dict(fields(part)) for part in parts]
         pieces = [bytes(piece_field.get(1, b"")).decode("utf-8", "replace") for piece_field in piece_fields]
         char_at: list[int] = []  # of each byte of the text, and of its end
         for i, char in enumerate(sequence):
             char_at += [i] * len(char.encode("utf-8"))
         char_at.append(len(sequence))
-        offsets = [
-            (char_at[int(piece_field.get(4, 0))], char_at[int(piece_field.get(5, 0))]) for piece_field in piece_fields
-        ]
+        offsets = [(char_at[int(one.get(4, 0))], char_at[int(one.get(5, 0))]) for one in piece_fields]
         return Cut([self._id(piece) for piece in pieces], pieces, offsets)
 
     def normalize(self, text: str) -> str:

@@ -81,22 +81,9 @@ _CLASSES = {
     **dict.fromkeys(("Bert", "DistilBert", "Electra", "MobileBert"), "bert"),
     **dict.fromkeys(("Roberta", "Bart", "Longformer"), "roberta"),
     **dict.fromkeys(("T5", "MT5"), "t5"),
-    "GPT2": "gpt2",
-    "OpenAIGPT": "openai-gpt",
-    "XLMRoberta": "xlm-roberta",
-    "DebertaV2": "deberta-v2",
-    "MBart": "mbart",
-    "MBart50": "mbart50",
-    "M2M100": "m2m_100",
-    "Nllb": "nllb",
-    "Camembert": "camembert",
-    "Pegasus": "pegasus",
-    "Albert": "albert",
-    **dict.fromkeys(("Llama", "LLaMA"), "llama"),  # the second in the first conversions
-    "MPNet": "mpnet",
-    "Gemma": "gemma",
-    "Marian": "marian",
-}
+    **{name: name.lower() for name in ("GPT2", "MBart", "MBart50", "Nllb", "Camembert", "Pegasus", "Albert", "MPNet")},
+    **{name: name.lower() for name in ("Gemma", "Marian", "Llama", "LLaMA")},  # the last in the first conversions
+} | {"OpenAIGPT": "openai-gpt", "XLMRoberta": "xlm-roberta", "DebertaV2": "deberta-v2", "M2M100": "m2m_100"}
 MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
@@ -152,9 +139,8 @@ def class_settings(directory: Path, config: Mapping[str, object], definition: Ma
     special = {text for token in tokens if token.get("special") and (text := token_text(token)) is not None}
     stated = _class_of(config) or class_named(directory, config, definition) is None
     implied = {} if stated else {"tokenizer_class": _class_for(family)}
-    return implied | {
-        key: text for key, text in FAMILIES[family].tokens.items() if key not in config and text in special
-    }
+    of_family = FAMILIES[family].tokens
+    return implied | {key: text for key, text in of_family.items() if key not in config and text in special}
 
 
 def _class_for(family: str) -> str:
