@@ -27,15 +27,8 @@ ELMO["elmo"] = {"d_cell": 32, "characters": {"filters": [[1, 8], [2, 16]], "n_hi
 ENCODER = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}, "embedding": {"segments": 2}}
 NAMES = ["animal doméstico", "fruta", "país"]
 WORDS = [["gato", "cão", "coelho"], ["maçã", "pera", "uva"], ["Brasil", "Chile", "Peru"]]
-TRAINING = {
-    "steps": 40,
-    "batch_tokens": 16,
-    "learning_rate": 5e-3,
-    "warmup": 5,
-    "precision": "float32",
-    "validate_every": 20,
-    "checkpoint_every": 20,
-}
+TRAINING = {"steps": 40, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
+TRAINING |= {"validate_every": 20, "checkpoint_every": 20}
 
 
 def records() -> list[tuple[str, str]]:
@@ -127,14 +120,10 @@ def test_numbers_are_labels_too(tmp_path: Path) -> None:
     given = [{"text": text, "label": NAMES.index(label)} for text, label in records()]
     (tmp_path / "numbers.jsonl").write_text("\n".join(map(json.dumps, given)), encoding="utf-8")
     source = {"file": str(tmp_path / "numbers.jsonl"), "text": "text", "label": "label"}
-    for number, run in enumerate(
-        (
-            atento.train(recipe({"train": source}, steps=1), out=tmp_path / "file", threads=1),
-            atento.train(recipe({}, steps=1), data=given, out=tmp_path / "memory", threads=1),
-        )
-    ):
+    file = atento.train(recipe({"train": source}, steps=1), out=tmp_path / "file", threads=1)
+    for run in (file, atento.train(recipe({}, steps=1), data=given, out=tmp_path / "memory", threads=1)):
         model = atento.load(run.folder)
-        assert model.network.config.heads[0].labels == ("0", "1", "2"), number
+        assert model.network.config.heads[0].labels == ("0", "1", "2"), run
         assert set(atento.evaluate(model, source["file"])) == set(atento.evaluate(model, given)) == {"accuracy"}
 
 
@@ -201,10 +190,8 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     assert lines[-3].split() == ["animal", "doméstico", "15", "0", "0"] and lines[-4].startswith("right \\ predicted")
     assert (folder / "c.svg").read_text(encoding="utf-8").startswith("<svg")
     done = server.run("evaluate", "run", "plain.tsv", "--report", "--json", cwd=folder)
-    assert json.loads(done.stdout)["report"]["confusion"] == {
-        "labels": NAMES,
-        "counts": [[15, 0, 0], [0, 15, 0], [0, 0, 15]],
-    }
+    confusion = json.loads(done.stdout)["report"]["confusion"]
+    assert confusion == {"labels": NAMES, "counts": [[15, 0, 0], [0, 15, 0], [0, 0, 15]]}
     data = {"train": {"file": "plain.tsv", "text": 0, "label": 1}}
     (folder / "tune.yaml").write_text(json.dumps(recipe(data) | {"init": "run"}), encoding="utf-8")
     done = server.run("data", "stats", "tune.yaml", cwd=folder)

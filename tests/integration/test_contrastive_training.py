@@ -17,25 +17,10 @@ from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
 
-NETWORK = {
-    "architecture": "encoder",
-    "d_model": 32,
-    "d_ff": 64,
-    "n_heads": 2,
-    "n_layers": 1,
-    "dropout": 0.0,
-    "max_len": 32,
-    "positions": {"kind": "learned"},
-}
-TRAINING = {
-    "steps": 60,
-    "batch_tokens": 12,
-    "learning_rate": 5e-3,
-    "warmup": 5,
-    "precision": "float32",
-    "validate_every": 30,
-    "checkpoint_every": 30,
-}
+NETWORK: dict[str, Any] = {"architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1}
+NETWORK |= {"dropout": 0.0, "max_len": 32, "positions": {"kind": "learned"}}
+TRAINING = {"steps": 60, "batch_tokens": 12, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
+TRAINING |= {"validate_every": 30, "checkpoint_every": 30}
 WORDS = ["um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito"]
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 PAIRS = [
@@ -70,17 +55,8 @@ def translated(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
 
 def test_g8_pairs_are_learned_and_ranked(translated: TrainedRun, server: ForkServer) -> None:
     model = atento.load(translated.folder)
-    assert model.config["embedding"] == {
-        "layer": -1,
-        "pooling": "mean",
-        "normalize": True,
-        "max_len": None,
-        "prompt": "",
-        "pool_prompt": True,
-        "lowercase": False,
-        "prompts": {},
-        "field_prompts": {},
-    }
+    said = {"layer": -1, "pooling": "mean", "normalize": True, "max_len": None, "prompt": "", "pool_prompt": True}
+    assert model.config["embedding"] == said | {"lowercase": False, "prompts": {}, "field_prompts": {}}
     vectors = model.embed([text for pair in PAIRS for text in pair])
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(vectors)), abs=1e-5)
     cosines = vectors[::2] @ vectors[1::2].T
@@ -90,9 +66,8 @@ def test_g8_pairs_are_learned_and_ranked(translated: TrainedRun, server: ForkSer
     assert scores["mrr"].value == pytest.approx(np.mean([1 / rank for rank in ranks])) and scores["mrr"].value > 0.8
     assert scores["recall@1"].value == pytest.approx(np.mean([rank == 1 for rank in ranks]))
     assert scores["recall@1"].interval()[0] <= scores["recall@1"].value
-    done = server.run(
-        "evaluate", "run", "valid.tsv", "--fail-under", "recall@1=0.5", "--json", cwd=translated.folder.parent
-    )
+    floor = ("--fail-under", "recall@1=0.5", "--json")
+    done = server.run("evaluate", "run", "valid.tsv", *floor, cwd=translated.folder.parent)
     assert json.loads(done.stdout)["mrr"]["value"] == pytest.approx(scores["mrr"].value) and done.status == 0
     assert model.similarity("vejo um", "I see one") == pytest.approx(float(cosines[0, 0]), abs=1e-5)
 
@@ -102,9 +77,8 @@ def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServ
     scored = [(f"vejo {a}", f"vejo {b}", 1.0 + 4.0 * (a == b)) for a in WORDS[:4] for b in WORDS[:4]]
     objective = {"kind": "cosine", "score_range": [1, 5]}
     data = {split: {"memory": split} for split in ("train", "valid")}
-    run = atento.train(
-        recipe(data=data, objective=objective), data={"train": scored, "valid": scored}, out=tmp_path / "run", threads=1
-    )
+    given = {"train": scored, "valid": scored}
+    run = atento.train(recipe(data=data, objective=objective), data=given, out=tmp_path / "run", threads=1)
     model = atento.load(run.folder)
     cosines = model.similarity([text for text, _, _ in scored], [pair for _, pair, _ in scored])
     scores = atento.evaluate(model, scored)
@@ -116,10 +90,8 @@ def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServ
     done = server.run("evaluate", "run", "test.tsv", cwd=tmp_path)
     assert done.stdout.startswith(f"Spearman {expected:.4f}")
     (tmp_path / "bare.tsv").write_text("".join(lines[1:]), encoding="utf-8")
-    refused(
-        server.run("evaluate", "run", "bare.tsv", cwd=tmp_path),
-        "has 3 columns: its first line, or `columns`, must name them",
-    )
+    said = "has 3 columns: its first line, or `columns`, must name them"
+    refused(server.run("evaluate", "run", "bare.tsv", cwd=tmp_path), said)
 
 
 def test_g8_vectors_are_cut_to_the_sizes_they_were_trained_for(tmp_path: Path, server: ForkServer) -> None:
@@ -197,19 +169,15 @@ def test_g8_equal_second_texts_are_one_document() -> None:
         (PAIRS, {"objective": "triplet"}, "triplet needs records of `text`, `pair` and `negative`, .*: got text, pair"),
         (PAIRS, {"objective": {"kind": "triplet", "margin": 0}}, "`margin` must be finite and above 0: got 0"),
         (PAIRS, {"objective": {"kind": "cosine", "margin": 1}}, "`margin` has no effect on the objective cosine"),
-        (
-            PAIRS,
-            {"objective": {"kind": "cosine", "distance": "cosine"}},
-            "`distance` has no effect on the objective co",
-        ),
+        (PAIRS, {"objective": {"kind": "cosine", "distance": "cosine"}}, "`distance` has no effect on the objective"),
         (PAIRS, {"objective": {"kind": "multiple-negatives", "matryoshka": [64, 8]}}, "at most 32, that of a vector"),
         (PAIRS, {"objective": {"kind": "multiple-negatives", "matryoshka": [8, 8]}}, "must name different lengths"),
         (PAIRS, {"embedding": {"field_prompts": {"pair": "q"}}}, "unknown prompt 'q': the model has none"),
         (PAIRS, {"embedding": {"field_prompts": {"pare": "q"}}}, "field_prompts: unknown field 'pare'.*pair"),
         (
             PAIRS,
-            {"embedding": {"prompts": {"query": "q: "}, "field_prompts": {"pair": "querry"}}},
-            "no prompt is called 'querry'; did you mean 'query'?",
+            {"embedding": {"prompts": {"query": "q"}, "field_prompts": {"pair": "querry"}}},
+            "'querry'; did you mean",
         ),
         (PAIRS, {"objective": {"kind": "cosine", "scale": 2.0}}, "`scale` has no effect on the objective cosine"),
         (PAIRS, {"embedding": {"pooling": "sum"}}, "unknown embedding.pooling 'sum'"),
@@ -220,9 +188,8 @@ def test_what_cannot_be_learned_is_one_sentence(
     records: list[Any], changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(AtentoError, match=message) as error:
-        atento.train(
-            recipe(data={"train": {"memory": "train"}}, **changes), data={"train": records}, out=tmp_path / "run"
-        )
+        given = recipe(data={"train": {"memory": "train"}}, **changes)
+        atento.train(given, data={"train": records}, out=tmp_path / "run")
     assert "\n" not in str(error.value)
 
 

@@ -164,9 +164,8 @@ def test_a_model_without_the_head_says_its_task_and_how_to_give_it_one(
 ) -> None:
     done = server.run(command, bert, cwd=tmp_path, stdin=line)
     assert done.status == 2 and not done.stdout
-    assert done.stderr == (
-        f"error: this model was trained for masked-language-modeling and has {message} `init: {bert}`\n"
-    )
+    said = f"this model was trained for masked-language-modeling and has {message} `init: {bert}`"
+    assert done.stderr == f"error: {said}\n"
 
 
 def test_a_head_of_another_size_than_its_labels(bert: Path, server: ForkServer, tmp_path: Path) -> None:

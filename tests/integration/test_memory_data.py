@@ -167,15 +167,8 @@ def test_evaluate_takes_records_files_and_columns(trained: Path, tmp_path: Path)
     tsv(tmp_path / "valid.tsv", VALID)
     named = [{"source": source, "target": target} for source, target in VALID]
     arrays = (np.array(sources), np.array(references))
-    for data in (
-        VALID,
-        named,
-        (sources, references),
-        arrays,
-        zip(sources, references),
-        "valid.tsv",
-        [tmp_path / "valid.tsv"],
-    ):
+    columns = ((sources, references), arrays, zip(sources, references))
+    for data in (VALID, named, *columns, "valid.tsv", [tmp_path / "valid.tsv"]):
         scores = atento.evaluate(model, data, metrics=["bleu", "chrf"])
         assert {name: score.value for name, score in scores.items()} == want
     by_name = atento.evaluate(trained, VALID, metrics=["chrf"], device="cpu", precision="float64", threads=1)

@@ -28,9 +28,8 @@ def _nllb(folder: Path) -> Any:
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     alphabet = sorted({letter for text in TEXTS for letter in text} - {" "})
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=FAIRSEQ, initial_alphabet=alphabet, show_progress=False
-    )
+    sizes: dict[str, Any] = {"vocab_size": 300, "initial_alphabet": alphabet, "show_progress": False}
+    trainer = trainers.BpeTrainer(special_tokens=FAIRSEQ, **sizes)
     backend.train_from_iterator(TEXTS, trainer)
     data = json.loads(backend.to_str())["model"]
     tokenizer = hf.NllbTokenizer(vocab=data["vocab"], merges=[tuple(merge) for merge in data["merges"]])

@@ -4,7 +4,7 @@ Every masking objective, every encoder family, the vocabulary as released, with 
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,11 @@ from test_tokenizer_families import FAIRSEQ, FAMILIES, unigram
 
 pytestmark = pytest.mark.parity
 MASKED = [*FAIRSEQ, "<mask>"]
-SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 64,
-}
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+SMALL |= {"max_position_embeddings": 64}
 OF_DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 64}
-DEBERTA = {
-    "relative_attention": True,
-    "pos_att_type": ["p2c", "c2p"],
-    "position_biased_input": False,
-    "share_att_key": True,
-}
+DEBERTA = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+DEBERTA |= {"position_biased_input": False, "share_att_key": True}
 TOKENIZERS: dict[str, Callable[[], Any]] = {
     **FAMILIES,
     "bert": _wordpiece,
@@ -54,36 +45,28 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "xlm-roberta": lambda: hf.XLMRobertaTokenizerFast(vocab=[*unigram(FAIRSEQ), ("<mask>", 0.0)]),
     "camembert": lambda: hf.CamembertTokenizerFast(vocab=[*unigram(FAIRSEQ), ("<mask>", 0.0)]),
 }
+
+
+def small(name: str, rows: int, ids: dict[str, Any], **more: Any) -> Any:
+    return getattr(hf, f"{name}ForMaskedLM")(getattr(hf, f"{name}Config")(vocab_size=rows, **SMALL, **more, **ids))
+
+
 # family -> their masked model of so many rows, with the ids of a tokenizer
 MODELS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
-    "bert": lambda rows, ids: hf.BertForMaskedLM(hf.BertConfig(vocab_size=rows, **SMALL, **ids)),
+    "bert": partial(small, "Bert"),
     "distilbert": lambda rows, ids: hf.DistilBertForMaskedLM(
         hf.DistilBertConfig(vocab_size=rows, **OF_DISTILBERT, **ids)
     ),
-    "electra": lambda rows, ids: hf.ElectraForMaskedLM(
-        hf.ElectraConfig(vocab_size=rows, embedding_size=16, **SMALL, **ids)
+    "electra": partial(small, "Electra", embedding_size=16),
+    "mpnet": partial(small, "MPNet"),
+    "albert": partial(small, "Albert", embedding_size=16),
+    "modernbert": lambda rows, ids: small(
+        "ModernBert", rows, ids, cls_token_id=ids["bos_token_id"], sep_token_id=ids["eos_token_id"]
     ),
-    "mpnet": lambda rows, ids: hf.MPNetForMaskedLM(hf.MPNetConfig(vocab_size=rows, **SMALL, **ids)),
-    "albert": lambda rows, ids: hf.AlbertForMaskedLM(
-        hf.AlbertConfig(vocab_size=rows, embedding_size=16, **SMALL, **ids)
-    ),
-    "modernbert": lambda rows, ids: hf.ModernBertForMaskedLM(
-        hf.ModernBertConfig(
-            vocab_size=rows, **SMALL, cls_token_id=ids["bos_token_id"], sep_token_id=ids["eos_token_id"], **ids
-        )
-    ),
-    "deberta-v2": lambda rows, ids: hf.DebertaV2ForMaskedLM(
-        hf.DebertaV2Config(vocab_size=rows, **SMALL, **DEBERTA, **ids)
-    ),
-    "roberta": lambda rows, ids: hf.RobertaForMaskedLM(
-        hf.RobertaConfig(vocab_size=rows, type_vocab_size=1, **SMALL, **ids)
-    ),
-    "xlm-roberta": lambda rows, ids: hf.XLMRobertaForMaskedLM(
-        hf.XLMRobertaConfig(vocab_size=rows, type_vocab_size=1, **SMALL, **ids)
-    ),
-    "camembert": lambda rows, ids: hf.CamembertForMaskedLM(
-        hf.CamembertConfig(vocab_size=rows, type_vocab_size=1, **SMALL, **ids)
-    ),
+    "deberta-v2": partial(small, "DebertaV2", **DEBERTA),
+    "roberta": partial(small, "Roberta", type_vocab_size=1),
+    "xlm-roberta": partial(small, "XLMRoberta", type_vocab_size=1),
+    "camembert": partial(small, "Camembert", type_vocab_size=1),
 }
 # what was done to the vocabulary -> special tokens and words that were added, rows behind it
 CHANGES: dict[str, tuple[list[str], list[str], int]] = {

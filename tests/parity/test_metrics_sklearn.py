@@ -1,6 +1,7 @@
 """Metrics of labels and numbers beside scikit-learn and scipy: random data, ties, absent classes, constant vectors."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,16 +129,10 @@ def bootstrapped(score: Score, number: int, value: Any, samples: int = 60, seed:
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
     predicted, right = (np.array(side) for side in CLASSES["five"])
-    bootstrapped(
-        f1(predicted.tolist(), right.tolist()),
-        300,
-        lambda row: sklearn.f1_score(right[row], predicted[row], average="macro"),
-    )
-    bootstrapped(
-        matthews(predicted.tolist(), right.tolist()),
-        300,
-        lambda row: sklearn.matthews_corrcoef(right[row], predicted[row]),
-    )
+    theirs = partial(sklearn.f1_score, average="macro")
+    bootstrapped(f1(predicted.tolist(), right.tolist()), 300, lambda row: theirs(right[row], predicted[row]))
+    theirs = sklearn.matthews_corrcoef
+    bootstrapped(matthews(predicted.tolist(), right.tolist()), 300, lambda row: theirs(right[row], predicted[row]))
     x, y = NUMBERS["ties"]
     bootstrapped(pearson(x, y), 300, lambda row: stats.pearsonr(x[row], y[row]).statistic)
     bootstrapped(spearman(x, y), 300, lambda row: stats.spearmanr(x[row], y[row]).statistic)
@@ -184,11 +179,8 @@ def test_i4_labels_as_the_users_of_scikit_learn_pass_them(form: str) -> None:
         assert f1(predictions, references, average=average).value == pytest.approx(expected)
     assert matthews(predictions, references).value == pytest.approx(sklearn.matthews_corrcoef(references, predictions))
     assert report(predictions, references).value == accuracy(predictions, references).value
-    assert (
-        confusion(predictions, references).counts
-        == tuple(map(tuple, sklearn.confusion_matrix(references, predictions).tolist()))
-        or form == "negative numbers"
-    )  # whose names have another order
+    counts = tuple(map(tuple, sklearn.confusion_matrix(references, predictions).tolist()))
+    assert confusion(predictions, references).counts == counts or form == "negative numbers"  # of another order
     if "boolean" in form:
         positive = True if "beside" not in form else 1
         expected = sklearn.f1_score(references, predictions)

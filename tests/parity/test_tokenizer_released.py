@@ -48,105 +48,13 @@ def drawn(seed: int, count: int) -> Iterator[str]:
     chance = random.Random(seed)
     words = sorted({word for text in sentences() for word in text.split(" ")})
     odd = [
-        "ação",
-        "avó",
-        "é",
-        "ü",
-        "ñ",
-        "ß",
-        "ǆ",
-        "İ",
-        "ı",
-        "ﬁ",
-        "Å",
-        "½",
-        "²",
-        "Ⅻ",
-        "㎏",
-        "ｱ",
-        "１２３",
-        "R$",
-        "1.234,56",
-        "21/11/2026",
-        "d'água",
-        "guarda-chuva",
-        "don't",
-        "we'll",
-        "I'M",
-        "a@b.pt",
-        "👩\u200d👩\u200d👧",
-        "😀",
-        "👍🏽",
-        "🇧🇷",
-        "❤️",
-        "é",
-        "ã",
-        "ố",
-        "ç",
-        "́",
-        "q̣̇",
-        "각",
-        "각",
-        "日本語",
-        "漢字",
-        "Привет",
-        "Ελλάς",
-        "שלום",
-        "العربية",
-        "नमस्ते",
-        "ไทย",
-        "\u202e",
-        "\ufeff",
-        "\xad",
-        "\u200b",
-        "\u200c",
-        "�",
-        "\ue000",
-        "\U0010ffff",
-        "\u0378",
-        "...",
-        "?!",
-        "«",
-        "»",
-        "—",
-        "–",
-        "“",
-        "”",
-        "‘",
-        "’",
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        "<",
-        ">",
-        "#",
-        "##",
-        "##a",
-        "_",
-        "__",
-        "▁",
-        "▁▁",
-        "\\",
-        "/",
-        "|",
-        "~",
-        "^",
-        "`",
-        "*",
-        "+",
-        "=",
-        "%",
-        "&",
-        ";",
-        ":",
-        '"',
-        "''",
-        "``",
-        "<0x41>",
-        "<0xC3>",
+        *("ação", "avó", "é", "ü", "ñ", "ß", "ǆ", "İ", "ı", "ﬁ", "Å", "½", "²", "Ⅻ", "㎏", "ｱ", "１２３", "R$"),
+        *("1.234,56", "21/11/2026", "d'água", "guarda-chuva", "don't", "we'll", "I'M", "a@b.pt"),
+        *("👩\u200d👩\u200d👧", "😀", "👍🏽", "🇧🇷", "❤️", "é", "ã", "ố", "ç", "́", "q̣̇", "각", "각"),
+        *("日本語", "漢字", "Привет", "Ελλάς", "שלום", "العربية", "नमस्ते", "ไทย", "\u202e", "\ufeff", "\xad"),
+        *("\u200b", "\u200c", "�", "\ue000", "\U0010ffff", "\u0378", "...", "?!", "«", "»", "—", "–", "“", "”", "‘"),
+        *("’", "(", ")", "[", "]", "{", "}", "<", ">", "#", "##", "##a", "_", "__", "▁", "▁▁", "\\", "/", "|", "~"),
+        *("^", "`", "*", "+", "=", "%", "&", ";", ":", '"', "''", "``", "<0x41>", "<0xC3>"),
     ]
     blanks = [" "] * 12 + ["", "", "  ", "   ", "\t", "\n", "\r\n", "\xa0", "\u2003", "\u2028", "\u3000", "\u200b"]
     controls = [chr(i) for i in (*range(32), *range(127, 160))]
@@ -219,14 +127,9 @@ def bpe_files(front: list[str], suffix: str = "") -> dict[str, str | bytes | dic
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     else:
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=1200,
-        special_tokens=front,
-        initial_alphabet=[] if suffix else sorted(pre_tokenizers.ByteLevel.alphabet()),
-        limit_alphabet=300,
-        end_of_word_suffix=suffix,
-        show_progress=False,
-    )
+    letters = {"initial_alphabet": [] if suffix else sorted(pre_tokenizers.ByteLevel.alphabet()), "limit_alphabet": 300}
+    options: dict[str, Any] = letters | {"end_of_word_suffix": suffix, "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=1200, special_tokens=front, **options)
     backend.train_from_iterator(corpus(), trainer)
     model = json.loads(backend.to_str())["model"]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
@@ -236,16 +139,9 @@ def bpe_files(front: list[str], suffix: str = "") -> dict[str, str | bytes | dic
 @cache
 def spm_file(place: Path, name: str, **settings: Any) -> bytes:
     place.mkdir(parents=True, exist_ok=True)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus()),
-        model_prefix=str(place / name),
-        vocab_size=700,
-        character_coverage=0.99,
-        hard_vocab_limit=False,
-        num_threads=1,
-        minloglevel=2,
-        **settings,
-    )
+    settings |= {"vocab_size": 700, "character_coverage": 0.99, "hard_vocab_limit": False, "num_threads": 1}
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=iter(corpus()), model_prefix=str(place / name), minloglevel=2, **settings)
     return (place / f"{name}.model").read_bytes()
 
 
@@ -274,7 +170,7 @@ def marian(folder: Path, side: Callable[[str], bytes]) -> Path:
 
 
 def m2m_100(folder: Path, model: bytes) -> Path:
-    """Fairseq's four tokens and the model'"'"'s pieces; some have no id."""
+    """Fairseq's four tokens and the model's pieces; some have no id."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
     names = [*ROBERTA_FRONT[:4], *(piece for i, piece in enumerate(pieces) if i % 37 != 36)]
@@ -285,39 +181,13 @@ def m2m_100(folder: Path, model: bytes) -> Path:
 
 
 MBART_CONFIG = {"tokenizer_class": "MBartTokenizer", "src_lang": "ro_RO"}
-FAIRSEQ_MASK = {
-    "__type": "AddedToken",
-    "content": "<mask>",
-    "lstrip": True,
-    "rstrip": False,
-    "single_word": False,
-    "normalized": False,
-}
+FAIRSEQ_MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True}
+FAIRSEQ_MASK |= dict.fromkeys(("rstrip", "single_word", "normalized"), False)
 ROBERTA_FRONT = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 LAYOUTS = [
-    "bert-uncased",
-    "bert-cased",
-    "bert-accents",
-    "mpnet",
-    "gpt2",
-    "roberta",
-    "bart",
-    "openai-gpt",
-    "t5",
-    "mt5",
-    "xlm-roberta",
-    "mbart",
-    "mbart50",
-    "deberta-v2",
-    "deberta-v2, lower case, punctuation apart",
-    "camembert",
-    "pegasus",
-    "albert",
-    "albert, cased, accents kept",
-    "llama",
-    "gemma",
-    "marian",
-    "m2m_100",
+    *("bert-uncased", "bert-cased", "bert-accents", "mpnet", "gpt2", "roberta", "bart", "openai-gpt", "t5", "mt5"),
+    *("xlm-roberta", "mbart", "mbart50", "deberta-v2", "deberta-v2, lower case, punctuation apart", "camembert"),
+    *("pegasus", "albert", "albert, cased, accents kept", "llama", "gemma", "marian", "m2m_100"),
 ]
 
 
@@ -340,13 +210,12 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             vocabulary = wordpiece(True)
             for one, other in (("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[PAD]", "<pad>"), ("[MASK]", "<mask>")):
                 vocabulary = vocabulary.replace(one, other)
-            return put(
-                folder, {"vocab.txt": vocabulary, "tokenizer_config.json": {"tokenizer_class": "MPNetTokenizer"}}
-            )
+            config: dict[str, Any] = {"tokenizer_class": "MPNetTokenizer"}
+            return put(folder, {"vocab.txt": vocabulary, "tokenizer_config.json": config})
         if name == "gpt2":
             return put(folder, {**bpe_files(["<|endoftext|>"]), "config.json": {"model_type": "gpt2"}})
         if name in ("roberta", "bart"):
-            config: dict[str, Any] = {"tokenizer_class": f"{name.capitalize()}Tokenizer", "mask_token": FAIRSEQ_MASK}
+            config = {"tokenizer_class": f"{name.capitalize()}Tokenizer", "mask_token": FAIRSEQ_MASK}
             return put(folder, {**bpe_files(ROBERTA_FRONT), "tokenizer_config.json": config})
         if name == "openai-gpt":
             return put(folder, bpe_files(["<unk>"], "</w>"))
@@ -405,36 +274,13 @@ def theirs(name: str, folder: Path) -> Any:
 
     It reads `.model` files through protobuf; where that is not installed, its classes are handed what the files hold.
     """
-    classes = {
-        "gpt2": "GPT2Tokenizer",
-        "openai-gpt": "OpenAIGPTTokenizer",
-        "roberta": "RobertaTokenizer",
-        "bart": "BartTokenizer",
-        "mpnet": "MPNetTokenizer",
-        "t5": "T5Tokenizer",
-        "mt5": "T5Tokenizer",
-        "xlm-roberta": "XLMRobertaTokenizer",
-        "deberta-v2": "DebertaV2Tokenizer",
-        "mbart": "MBartTokenizer",
-        "mbart50": "MBart50Tokenizer",
-        "camembert": "CamembertTokenizer",
-        "pegasus": "PegasusTokenizer",
-        "albert": "AlbertTokenizer",
-        "llama": "LlamaTokenizer",
-        "gemma": "GemmaTokenizer",
-        "marian": "MarianTokenizer",
-        "m2m_100": "M2M100Tokenizer",
-    }
-    found = getattr(transformers, classes.get(name.split(",")[0], "BertTokenizer"))
-    files = {"t5": "spiece.model", "mt5": "spiece.model", "xlm-roberta": "sentencepiece.bpe.model"}
-    files |= dict.fromkeys(("mbart", "mbart50", "camembert"), files["xlm-roberta"])
-    files |= {
-        "albert": "spiece.model",
-        "pegasus": "spiece.model",
-        "llama": "tokenizer.model",
-        "gemma": "tokenizer.model",
-    }
-    file = {**files, "deberta-v2": "spm.model"}.get(name.split(",")[0])
+    classes = {"gpt2": "GPT2", "openai-gpt": "OpenAIGPT", "mpnet": "MPNet", "mt5": "T5", "xlm-roberta": "XLMRoberta"}
+    classes |= {"deberta-v2": "DebertaV2", "mbart": "MBart", "mbart50": "MBart50", "m2m_100": "M2M100"}
+    kind = name.split(",")[0]
+    found = getattr(transformers, f"{classes.get(kind, kind.partition('-')[0].capitalize())}Tokenizer")
+    files = dict.fromkeys(("t5", "mt5", "albert", "pegasus"), "spiece.model") | {"deberta-v2": "spm.model"}
+    files |= dict.fromkeys(("xlm-roberta", "mbart", "mbart50", "camembert"), "sentencepiece.bpe.model")
+    file = (files | dict.fromkeys(("llama", "gemma"), "tokenizer.model")).get(kind)
     if file is None or protobuf():
         return found.from_pretrained(folder)
     data = (folder / file).read_bytes()

@@ -39,13 +39,8 @@ def test_sentencepiece_cuts_alike_with_the_same_pieces(tmp_path: Path) -> None:
     parts = ["ga", "to", "ca", "chor", "ro", "pu", "lou", "mas", "ção", "inho", "mente", "rá", "pi", "da"]
     words = ["".join(chance.choice(parts) for _ in range(chance.randint(1, 4))) for _ in range(400)]
     lines = [" ".join(chance.choice(words) for _ in range(8)) for _ in range(800)]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_prefix=str(tmp_path / "m"),
-        vocab_size=200,
-        normalization_rule_name="identity",
-        minloglevel=2,
-    )
+    options = {"model_prefix": str(tmp_path / "m"), "normalization_rule_name": "identity", "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), vocab_size=200, **options)
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     numbers = range(3, theirs.get_piece_size())
     pieces, scores = [theirs.id_to_piece(i) for i in numbers], [theirs.get_score(i) for i in numbers]

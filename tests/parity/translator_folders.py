@@ -44,9 +44,8 @@ def _m2m_100(folder: Path) -> Any:
     vocabulary = {piece: i for i, piece in enumerate([*FAIRSEQ, *(piece for piece in pieces if piece not in dropped)])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
     peer = hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model))
-    return hf.M2M100Tokenizer(
-        str(folder / "vocab.json"), str(model), additional_special_tokens=list(peer.lang_token_to_id)
-    )
+    languages = list(peer.lang_token_to_id)
+    return hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model), additional_special_tokens=languages)
 
 
 def _mbart(folder: Path) -> Any:
@@ -61,19 +60,11 @@ def _mbart(folder: Path) -> Any:
 TRANSLATORS = {
     "nllb": Translator(
         lambda folder: hf.NllbTokenizer(**_byte_level(FAIRSEQ), src_lang="eng_Latn", tgt_lang="fra_Latn"),
-        hf.M2M100Config,
-        hf.M2M100ForConditionalGeneration,
-        "por_Latn",
-        "deu_Latn",
-        "eng_Latn",
+        *(hf.M2M100Config, hf.M2M100ForConditionalGeneration, "por_Latn", "deu_Latn", "eng_Latn"),
     ),
     "mbart50": Translator(
         lambda folder: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX", tgt_lang="ro_RO"),
-        hf.MBartConfig,
-        hf.MBartForConditionalGeneration,
-        "pt_XX",
-        "de_DE",
-        "en_XX",
+        *(hf.MBartConfig, hf.MBartForConditionalGeneration, "pt_XX", "de_DE", "en_XX"),
     ),
     "m2m_100": Translator(_m2m_100, hf.M2M100Config, hf.M2M100ForConditionalGeneration, "pt", "de", "en"),
     "mbart": Translator(

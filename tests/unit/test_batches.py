@@ -167,9 +167,8 @@ def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], micro_b
 
     whole = content(1)
     assert content(micro_batches) == whole
-    assert sum(part.batch.targets for part in batches.parts(update, micro_batches)) == sum(
-        len(labels) for _, labels in whole
-    )
+    targets = sum(part.batch.targets for part in batches.parts(update, micro_batches))
+    assert targets == sum(len(labels) for _, labels in whole)
 
 
 def order_of(batches: PlannedBatches, update: int) -> list[list[int]]:
@@ -299,9 +298,8 @@ def labelled(lengths: list[int], budget: int) -> PlannedBatches:
     columns["label"] = [[0]] * len(lengths)
     head = HeadConfig("classification", labels=("a", "b"))
     store = MemoryStore({name: Ragged(rows) for name, rows in columns.items()})
-    return PlannedBatches(
-        store, Labels(presets.bert_tiny(heads=(head,)), head), budget=budget, seed=1, equal_examples=True
-    )
+    objective = Labels(presets.bert_tiny(heads=(head,)), head)
+    return PlannedBatches(store, objective, budget=budget, seed=1, equal_examples=True)
 
 
 @pytest.mark.parametrize("budget", [16, 32, 128])

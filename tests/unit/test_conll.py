@@ -49,11 +49,8 @@ def test_documents_and_comments_are_no_words_but_a_hash_is(tmp_path: Path) -> No
     )
     assert read(tmp_path, content)["tokens"] == [("Ana", "#", "#1"), ("#",), ("fim",)]
     assert read(tmp_path, "# O\nAna B-PER\n")["tokens"] == [("#", "Ana")]
-    assert read(tmp_path, "# text = Ana\nAna\tB-PER\n\n# no\nfim\tO\n\n#sonho\tO\n")["tokens"] == [
-        ("Ana",),
-        ("fim",),
-        ("#sonho",),
-    ]
+    found = read(tmp_path, "# text = Ana\nAna\tB-PER\n\n# no\nfim\tO\n\n#sonho\tO\n")["tokens"]
+    assert found == [("Ana",), ("fim",), ("#sonho",)]
 
 
 def test_columns_by_number_from_either_end_and_formats_by_name(tmp_path: Path) -> None:
@@ -64,9 +61,8 @@ def test_columns_by_number_from_either_end_and_formats_by_name(tmp_path: Path) -
     assert len(read(tmp_path, table, "a.tsv", format="conll")) == 2
     words = read(tmp_path, table, "a.tsv", tokens=0, tags=1)
     assert len(words) == 3
-    assert (
-        "a.tsv: each sentence is one word; where a row is a word, `format: conll` reads sentences" in words.warnings()
-    )
+    said = "a.tsv: each sentence is one word; where a row is a word, `format: conll` reads sentences"
+    assert said in words.warnings()
 
 
 def test_conll_u_reads_words_and_parts_of_speech(tmp_path: Path) -> None:
@@ -151,9 +147,8 @@ def test_an_evaluation_needs_no_columns_where_the_format_has_them(tmp_path: Path
 
 def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conll, "LINE_LIMIT", 1 << 20)
-    with pytest.raises(
-        DataError, match=r"a.conll:\d+: the sentence is longer than 1 MiB; a blank line ends a sentence"
-    ):
+    said = r"a.conll:\d+: the sentence is longer than 1 MiB; a blank line ends a sentence"
+    with pytest.raises(DataError, match=said):
         read(tmp_path, "abcdefgh O\n" * 120_000)
 
 

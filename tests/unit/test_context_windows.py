@@ -66,10 +66,8 @@ def tokenizer_named(kind: str) -> Tokenizer:
 def cut(
     tokenizer: Tokenizer, question: str, context: str, longest: int | None, stride: int, template: str = "bos-eos"
 ) -> ContextWindows:
-    where = "file:{}".format
-    return context_windows(
-        [question], [context], tokenizer, tokenizer.template(template), READER, longest, stride, where
-    )
+    slots, where = tokenizer.template(template), "file:{}".format
+    return context_windows([question], [context], tokenizer, slots, READER, longest, stride, where)
 
 
 @pytest.mark.parametrize(("room", "stride"), [(1, 0), (5, 0), (5, 2), (6, 3), (9, 100), (1000, 128)])
@@ -170,16 +168,11 @@ def test_an_answer_is_labelled_where_it_is_whole() -> None:
 
 def test_what_windows_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = trained("word")
-    with pytest.raises(
-        DataError, match=r"file:0: the question '(quem ){8}' has 8 tokens, which with 4 special ones leave no room"
-    ):
+    with pytest.raises(DataError, match=r"file:0: the question '(quem ){8}' has 8 tokens, which with 4 special ones"):
         cut(tokenizer, "quem " * 8, CONTEXT, 12, 4)
     assert len(cut(tokenizer, "quem " * 8, CONTEXT, 13, 4)) == len(tokenizer.encode(CONTEXT))
     monkeypatch.setattr(windows_module, "MAX_WINDOWS", 3)
-    with pytest.raises(
-        DataError,
-        match=r"file:0: the question .* needs \d+ windows of \d+ tokens for .*; it may have at most 3",
-    ):
+    with pytest.raises(DataError, match=r"file:0: the question .* needs \d+ windows of \d+ tokens for .* at most 3"):
         cut(tokenizer, "quem ?", CONTEXT, 12, 4)
     monkeypatch.setattr(windows_module, "MAX_CHARACTERS", 100)
     with pytest.raises(DataError, match=f"file:0: a context may have at most 100 characters: got {len(CONTEXT)}"):
@@ -307,9 +300,8 @@ def test_the_loss_is_the_mean_of_both_ends_over_real_tokens() -> None:
     network = network_for(tokenizer)
     ids = torch.tensor([[5, 6, 7, 8, 9], [5, 9, 8, 0, 0]])
     real = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    batch = Batch(
-        {"ids": ids, "token_mask": real}, {"answer": torch.tensor([1, 0])}, extras={"end": torch.tensor([3, 0])}
-    )
+    labels, ends = {"answer": torch.tensor([1, 0])}, {"end": torch.tensor([3, 0])}
+    batch = Batch({"ids": ids, "token_mask": real}, labels, extras=ends)
     assert batch.counts() == {"answer": 2}
     loss, nll = losses(network, batch, Call())["answer"]
     by_hand = 0.0
@@ -323,13 +315,11 @@ def test_the_loss_is_the_mean_of_both_ends_over_real_tokens() -> None:
 
 
 def test_a_head_on_the_decoder_reads_no_context() -> None:
-    config = NetworkConfig(
-        "encoder-decoder", vocab_size=9, d_model=8, d_ff=8, n_heads=1, heads=(HeadConfig("answer", side="decoder"),)
-    )
+    sizes: dict[str, Any] = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 1}
     with pytest.raises(CapabilityError, match="must stand on the encoder"):
-        answer_head(config)
+        answer_head(NetworkConfig("encoder-decoder", heads=(HeadConfig("answer", side="decoder"),), **sizes))
     with pytest.raises(CapabilityError, match="has no answer head"):
-        answer_head(NetworkConfig("encoder", vocab_size=9, d_model=8, d_ff=8, n_heads=1))
+        answer_head(NetworkConfig("encoder", **sizes))
 
 
 def test_windows_that_would_share_more_than_half_are_said() -> None:
@@ -351,14 +341,6 @@ def test_windows_that_would_share_more_than_half_are_said() -> None:
 
 def test_keys_of_windows_have_no_effect_on_other_tasks() -> None:
     recipe = {"task": "translation", "data": {"train": {"world": "train"}, "stride": 5, "max_answer": 3}}
-    warnings = [
-        warning
-        for warning in load_recipe(recipe).warnings
-        if "this task has no contexts of questions" in warning or "nothing is read in windows" in warning
-    ]
-    assert [
-        key for key in ("data.stride", "data.max_answer") for text in warnings if f"{key} has no effect" in text
-    ] == [
-        "data.stride",
-        "data.max_answer",
-    ]
+    for key in ("data.stride", "data.max_answer"):
+        (text,) = (text for text in load_recipe(recipe).warnings if f"{key} has no effect" in text)
+        assert "this task has no contexts of questions" in text or "nothing is read in windows" in text

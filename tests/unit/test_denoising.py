@@ -103,9 +103,8 @@ def test_the_target_is_the_clean_text_and_sentences_are_those_of_the_text(kind: 
     ids, numbers = sentence_numbers(tokenizer, TEXTS[0])
     assert ids == tokenizer.encode(TEXTS[0])
     parts = [tokenizer.decode([i for i, n in zip(ids, numbers) if n == number]).strip() for number in range(3)]
-    assert parts == [
-        tokenizer.decode(tokenizer.encode(s)) for s in ("O gato dorme.", "Ele sonha com peixe!", "A casa é azul?")
-    ]
+    said = ("O gato dorme.", "Ele sonha com peixe!", "A casa é azul?")
+    assert parts == [tokenizer.decode(tokenizer.encode(sentence)) for sentence in said]
     recipe = load_recipe({"task": "span-corruption", "data": {"train": {"world": "train"}}}).recipe
     network = NetworkConfig("encoder-decoder", vocab_size=tokenizer.vocab_size)
     preparation = Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""))

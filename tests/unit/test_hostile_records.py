@@ -164,15 +164,13 @@ def _tags_of_columns(folder: Path, labels: list[Any]) -> list[Any]:
 
 def _scored(folder: Path, labels: list[Any]) -> list[Any]:
     """Labels that `atento score accuracy` finds equal to the names are the names."""
-    predicted = read_items(str(folder / _write(folder, "p.txt", [str(label) for label in labels])), "classes").values
-    scores = [METRICS["accuracy"].score([label], [name]).value for label, name in zip(predicted, NAMES)]
-    return [name if score == 1 else None for name, score in zip(NAMES, scores)]
+    file = folder / _write(folder, "p.txt", [str(label) for label in labels])
+    return _in_metrics(folder, read_items(str(file), "classes").values)
 
 
 def _in_metrics(folder: Path, labels: list[Any]) -> list[Any]:
-    return [
-        name if METRICS["accuracy"].score([label], [name]).value == 1 else None for label, name in zip(labels, NAMES)
-    ]
+    scores = [METRICS["accuracy"].score([label], [name]).value for label, name in zip(labels, NAMES)]
+    return [name if score == 1 else None for name, score in zip(NAMES, scores)]
 
 
 READERS_OF_LABELS: dict[str, Callable[[Path, list[Any]], list[Any]]] = {
@@ -288,9 +286,8 @@ def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_p
     records = read_records(SourceConfig(file=file, text=0, label=1), LABELLED, tmp_path)
     with pytest.raises(DataError) as refused:
         _refuse_unknown_labels(records, "classification", {"sim", "não"})
-    assert str(refused.value) == (
-        "a.tsv:1: unknown label 'Cores', the first of 2 such records; the model's labels are 'não', 'sim'; " + hint
-    )
+    said = "a.tsv:1: unknown label 'Cores', the first of 2 such records; the model's labels are 'não', 'sim'; "
+    assert str(refused.value) == said + hint
     _refuse_unknown_labels(records, "classification", {"sim", "nao", "Cores"})
     assert header_hint("a.jsonl:1") == header_hint("data['train']:1") == header_hint("a.tsv:2") == ""
     numbers = _write(tmp_path, "n.tsv", ["Gatos\tPeso", "um\t1", "dois\tx"])
@@ -300,13 +297,8 @@ def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_p
 
 def test_every_format_is_among_the_readers_here() -> None:
     """A new format needs a reader above, or a line here that says why not."""
-    elsewhere = {
-        "conllu": "test_conll",
-        "assin": "test_assin",
-        **dict.fromkeys(("tmx", "xliff", "po"), "test_translation_memories"),
-        "xlsx": "test_own_tables",
-        "folders": "test_own_tables",
-    }
+    elsewhere = {"conllu": "test_conll", "assin": "test_assin", "xlsx": "test_own_tables", "folders": "test_own_tables"}
+    elsewhere |= dict.fromkeys(("tmx", "xliff", "po"), "test_translation_memories")
     here = {"tsv", "csv", "jsonl", "json", "conll", "text"}
     assert FORMATS.keys() == here | elsewhere.keys()
     assert all((Path(__file__).parent / f"{test}.py").exists() for test in elsewhere.values())

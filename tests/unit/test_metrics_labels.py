@@ -30,9 +30,8 @@ def test_i4_f1_and_matthews_by_hand() -> None:
     predicted, right = ["yes", "yes", "yes", "no", "no"], ["yes", "yes", "no", "yes", "no"]
     score = f1(predicted, right)
     assert score.value == pytest.approx((2 / 3 + 1 / 2) / 2) and score.settings == "average:macro"
-    assert score.parts == pytest.approx(
-        {"f1_macro": 7 / 12, "f1_micro": 3 / 5, "f1_weighted": 3 / 5, "f1[no]": 1 / 2, "f1[yes]": 2 / 3}
-    )
+    parts = {"f1_macro": 7 / 12, "f1_micro": 3 / 5, "f1_weighted": 3 / 5, "f1[no]": 1 / 2, "f1[yes]": 2 / 3}
+    assert score.parts == pytest.approx(parts)
     assert f1(predicted, right, average="binary", positive="no").value == pytest.approx(1 / 2)
     tp, tn, fp, fn = 2, 1, 1, 1
     expected = (tp * tn - fp * fn) / ((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)) ** 0.5
@@ -159,9 +158,8 @@ def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
     item["rankings"] = 1.0
     value = item[METRICS[name].outputs]
     right = {"probabilities": "a", "rankings": ("query", "document", 1.0)}.get(METRICS[name].outputs, value)
-    with pytest.raises(
-        UsageError, match=r"needs its (reference|score): got 2 (predictions|scores) and 3 (references|documents)"
-    ):
+    said = r"needs its (reference|score): got 2 (predictions|scores) and 3 (references|documents)"
+    with pytest.raises(UsageError, match=said):
         METRICS[name].score([value] * 2, [right] * 3)
     with pytest.raises(UsageError, match=r"there is nothing to score: got 0|needs at least 2 examples: got 0"):
         METRICS[name].score([], [])
@@ -176,10 +174,7 @@ def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
         (lambda: f1(["a"], ["a"], positive="a"), "`positive` is for the average 'binary': got 'a' with 'macro'"),
         (lambda: f1(["a"], [["a"], ["b"]]), "each example has one right label: got 2 reference sets"),
         (lambda: subset_accuracy(["a"], [["a"]]), "each example has a list of labels: got the string 'a'"),
-        (
-            lambda: subset_accuracy([["a"]], [[1.5]]),
-            "labels must be strings, whole numbers, or True and False: got 1.5",
-        ),
+        (lambda: subset_accuracy([["a"]], [[1.5]]), "labels must be strings, whole numbers, or .* False: got 1.5"),
         (lambda: accuracy(["a", 0.5], ["a", "b"]), "labels must be strings, whole numbers, or True and False: got 0.5"),
         (lambda: matthews(["a"], [None]), "labels must be strings, whole numbers, or True and False: got None"),
         (lambda: entity_f1([["O", "O"]], [["O"]]), "sentence 1: each word needs its tag: got 2 tags for 1"),

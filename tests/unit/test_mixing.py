@@ -46,24 +46,14 @@ def counted_split(counts: Mapping[str, int] = COUNTS) -> Split:
 
 
 def made(
-    mixing: Mapping[str, Any],
-    *,
-    split: Split | None = None,
-    objectives: Any = None,
-    steps: int = 400,
-    batch_tokens: int = 256,
+    mixing: Mapping[str, Any], *, split: Split | None = None, objectives: Any = None, steps: int = 400, size: int = 256
 ) -> Any:
     """Batches of the sources, each with the tokens of its letter alone, and the tokenizer's ids of the letters."""
     tokenizer = Tokenizer.from_vocabulary("word", list(LETTERS))
     sources = [{"memory": name} for name in COUNTS]
-    recipe = load_recipe(
-        {
-            "task": "language-modeling",
-            "data": {"train": sources, "mixing": mixing},
-            "tokenizer": {"kind": "word"},
-            "training": {"steps": steps, "batch_tokens": batch_tokens, "seed": 7},
-        }
-    ).recipe
+    keys: dict[str, Any] = {"task": "language-modeling", "data": {"train": sources, "mixing": mixing}}
+    keys["training"] = {"steps": steps, "batch_tokens": size, "seed": 7}
+    recipe = load_recipe(keys | {"tokenizer": {"kind": "word"}}).recipe
     ids = SpecialIds(pad=tokenizer.pad_id, eos=tokenizer.eos_id, start=tokenizer.bos_id, bos=tokenizer.bos_id)
     network = changed(NETWORK, vocab_size=tokenizer.vocab_size, ids=ids)
     preparation = Preparation(recipe, network, tokenizer, counted_split() if split is None else split)
@@ -82,8 +72,7 @@ def observed(batches: Batches, letters: Mapping[int, str], updates: range) -> Co
 
 
 def formula(sizes: list[float], temperature: float = 1.0, cap: float = math.inf) -> list[float]:
-    powers = [min(size, cap) ** (1 / temperature) for size in sizes]
-    return [power / sum(powers) for power in powers]
+    return _shares([min(size, cap) ** (1 / temperature) for size in sizes])
 
 
 def _shares(weights: list[float]) -> list[float]:
@@ -92,7 +81,7 @@ def _shares(weights: list[float]) -> list[float]:
 
 def rates(config: MixingConfig, sizes: list[float]) -> list[float]:
     ((_, weights),) = config.rates(tuple(sizes))
-    return [weight / sum(weights) for weight in weights]
+    return _shares([*weights])
 
 
 def test_the_rates_are_the_formula_of_t5() -> None:
@@ -114,12 +103,8 @@ def test_an_update_has_a_slot_for_each_member_and_no_more_than_four(members: int
     """Few: each slot is a part of its own, which costs time (two sources in updates of 4,096 tokens: a fifth)."""
     side = Ragged([[4]] * 5000)
     make = partial(parallel, side, side, seed=1, pad_id=0, start_id=1, eos_id=2)
-    mixture = Mixture(
-        [lambda budget: make(budget=budget)] * members,
-        lambda made: Shares.constant([1.0] * members),
-        budget=960,
-        seed=1,
-    )
+    shares = Shares.constant([1.0] * members)
+    mixture = Mixture([lambda budget: make(budget=budget)] * members, lambda made: shares, budget=960, seed=1)
     assert mixture.slots == slots and len(list(mixture.parts(0))) == slots
 
 
@@ -159,7 +144,7 @@ def test_what_is_read_is_what_the_preview_says(mixing: dict[str, Any]) -> None:
 @pytest.mark.parametrize("mixing", [{"kind": "equal"}, {"kind": "weights", "weights": [1, 5, 2]}], ids=str)
 def test_m16_shares_hold_for_sources_of_any_size(mixing: dict[str, Any], batch_tokens: int) -> None:
     """A source of 90 targets fills a slot of 5,000 by being read again and again; updates are not smaller for it."""
-    batches, letters, _ = made(mixing, batch_tokens=batch_tokens)
+    batches, letters, _ = made(mixing, size=batch_tokens)
     updates = 40 if batch_tokens > 1000 else 400
     tokens = observed(batches, letters, range(updates))
     total = sum(tokens.values())
@@ -233,9 +218,8 @@ def test_every_source_is_read_by_every_objective() -> None:
 
 def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> None:
     for name, count in (("a", 80), ("b", 40)):
-        (tmp_path / f"{name}.txt").write_text(
-            "".join(f"{name} {number}\n" for number in range(count)), encoding="utf-8"
-        )
+        text = "".join(f"{name} {number}\n" for number in range(count))
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
     data = {"train": [{"file": "a.txt"}, {"file": "b.txt"}], "held_out": 12, "mixing": {"kind": "equal"}}
     recipe = load_recipe({"task": "language-modeling", "data": data}).recipe
     train = read_data(recipe, tmp_path, lambda line: None).train

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,12 +109,8 @@ def test_e3_a_tokenizer_without_sentinels_and_too_many_spans_are_refused(tokeniz
 
 # Next sentence ----------------------------------------------------------------------------------------------------
 
-ENCODER = NetworkConfig(
-    "encoder",
-    embedding=InputConfig(segments=2),
-    pooler=True,
-    heads=(HeadConfig("masked-language-model"), HeadConfig("next-sentence")),
-)
+HEADS = HeadConfig("masked-language-model"), HeadConfig("next-sentence")
+ENCODER = NetworkConfig("encoder", embedding=InputConfig(segments=2), pooler=True, heads=HEADS)
 
 
 def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
@@ -163,9 +160,8 @@ def test_e4_of_two_documents_every_false_pair_crosses_from_one_to_the_other(toke
 
 def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokenizer: Tokenizer) -> None:
     random = np.random.default_rng(1)
-    sentences = [
-        "Um " + " ".join(["gato"] * int(length)) + "." for length in random.lognormal(2, 0.8, 800).astype(int) + 1
-    ]
+    counts = (random.lognormal(2, 0.8, 800).astype(int) + 1).tolist()
+    sentences = ["Um " + " ".join(["gato"] * count) + "." for count in counts]
     texts = [" ".join(sentences[row : row + 4]) for row in range(0, 800, 4)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
     assert isinstance(made, PlannedBatches)
@@ -173,9 +169,8 @@ def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokeni
     for epoch in (0, 1):
         lengths = [made.batch(part, epoch).lengths["ids"] for update in made.plan(epoch) for part in update]
         expected = made.objective.lengths(made.stores.at(epoch))[0]
-        assert sorted(torch.cat(lengths).tolist()) == sorted(
-            expected.tolist()
-        )  # as planned, although half are drawn by chance
+        # as planned, although half are drawn by chance
+        assert sorted(torch.cat(lengths).tolist()) == sorted(expected.tolist())
         assert made.padding(epoch) < 0.2
 
 
@@ -236,7 +231,7 @@ def mixture() -> Mixture:
 
 
 def test_a_mixture_gives_each_member_its_share_and_all_of_its_updates_in_order() -> None:
-    seen: list[tuple[int, int]] = [part for update in range(5000) for part in mixture_parts(update)]
+    seen: list[Any] = [part for update in range(5000) for part in MADE.parts(update)]
     first = [number for name, number in seen if name == 0]
     second = [number for name, number in seen if name == 1]
     assert first == list(range(len(first))) and second == list(range(len(second)))
@@ -244,10 +239,6 @@ def test_a_mixture_gives_each_member_its_share_and_all_of_its_updates_in_order()
 
 
 MADE = mixture()
-
-
-def mixture_parts(update: int) -> list[tuple[int, int]]:
-    return list(MADE.parts(update))  # type: ignore[arg-type]
 
 
 def test_a_mixture_can_be_entered_anywhere() -> None:
@@ -271,21 +262,14 @@ def test_a_mixture_of_masked_and_causal_modelling_on_one_encoder(tokenizer: Toke
 
 def test_every_objective_has_a_row_of_code_and_of_configuration() -> None:
     assert list(OBJECTIVES) == list(objectives.OBJECTIVES)
-    files = {path.stem for path in Path(objectives.__file__).parent.glob("*.py")} - {
-        "__init__",
-        "preparation",
-        "text_sides",
-        "ranked_documents",
-    }
-    assert files == {name.replace("-", "_") for name in OBJECTIVES}
+    files = {path.stem for path in Path(objectives.__file__).parent.glob("*.py")}
+    shared = {"__init__", "preparation", "text_sides", "ranked_documents"}
+    assert files - shared == {name.replace("-", "_") for name in OBJECTIVES}
 
 
 def test_a_batch_moves_and_shows_its_examples() -> None:
-    batch = Batch(
-        {"ids": torch.tensor([[5, 6, 0], [7, 8, 9]])},
-        {"vocabulary": torch.tensor([[6, -1, -1], [8, 9, 3]])},
-        lengths={"ids": torch.tensor([2, 3])},
-    )
+    labels = {"vocabulary": torch.tensor([[6, -1, -1], [8, 9, 3]])}
+    batch = Batch({"ids": torch.tensor([[5, 6, 0], [7, 8, 9]])}, labels, lengths={"ids": torch.tensor([2, 3])})
     assert list(batch.to("cpu").examples()) == [{"ids": [5, 6], "labels": [6]}, {"ids": [7, 8, 9], "labels": [8, 9, 3]}]
     assert batch.counts() == {"vocabulary": 4} and batch.targets == 4
     segments = {"segment_ids": torch.tensor([[0, 1, 0], [0, 1, 1]])}

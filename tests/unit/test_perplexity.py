@@ -191,14 +191,9 @@ def test_pairs_are_scored_as_by_model_score(architecture: str) -> None:
 
 
 def test_elmo_predicts_words_both_ways() -> None:
-    loaded = model(
-        "elmo",
-        task="bidirectional-language-modeling",
-        tokenizer=WORDS,
-        elmo=ELMoConfig(characters=None, d_cell=12),
-    )
-    total = 0.0
-    targets = 0
+    elmo = ELMoConfig(characters=None, d_cell=12)
+    loaded = model("elmo", task="bidirectional-language-modeling", tokenizer=WORDS, elmo=elmo)
+    total, targets = 0.0, 0
     for text in TEXTS:
         ids = torch.tensor([[WORDS.bos_id, *WORDS.encode(text), WORDS.eos_id]])
         with torch.no_grad():

@@ -29,9 +29,8 @@ HEADS = (
     HeadConfig("classification", ("p", "q", "r"), name="more", dropout=0.0),
     HeadConfig("tagging", ("O", "B"), name="words", dropout=0.0),
 )
-CONFIG = NetworkConfig(
-    architecture="encoder", vocab_size=20, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, heads=HEADS
-)
+SIZES: dict[str, Any] = {"vocab_size": 20, "d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 2}
+CONFIG = NetworkConfig(architecture="encoder", dropout=0.0, heads=HEADS, **SIZES)
 WEIGHTS = {"few": 1.0, "more": 0.25, "words": 2.0}
 TRAINING = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=0.0, label_smoothing=0.0)
 
@@ -50,9 +49,8 @@ def batches_of(head: HeadConfig, budget: int = 8, count: int = 40) -> PlannedBat
     columns = {"ids": Ragged(ids), "segments": Ragged([[0] * len(row) for row in ids])}
     if head.kind == "tagging":
         columns["tags"] = Ragged([draw.integers(0, 2, len(row)).tolist() for row in ids])
-        return PlannedBatches(
-            MemoryStore(columns), Tags(CONFIG, head), budget=budget, seed=1, weight=WEIGHTS[head.name]
-        )
+        store = MemoryStore(columns)
+        return PlannedBatches(store, Tags(CONFIG, head), budget=budget, seed=1, weight=WEIGHTS[head.name])
     columns["label"] = Ragged([[int(draw.integers(0, len(head.labels)))] for _ in ids])
     objective, weight = Labels(CONFIG, head), WEIGHTS[head.name]
     store = MemoryStore(columns)
@@ -156,10 +154,8 @@ def test_a_view_of_a_head_shares_the_weights_and_has_the_name_of_its_kind() -> N
     assert [head.name for head in view.config.heads] == ["classification"] and len(encoder.config.heads) == 3
     wanted = encoder.read("more", encoder(ids))
     assert torch.equal(view.read("classification", view(ids)), wanted)
-    assert {name for name in view.state_dict() if name.startswith("heads.")} == {
-        "heads.classification.out.weight",
-        "heads.classification.out.bias",
-    }
+    heads = {name for name in view.state_dict() if name.startswith("heads.")}
+    assert heads == {f"heads.classification.out.{part}" for part in ("weight", "bias")}
     with torch.no_grad():
         encoder.get_parameter("heads.more.out.bias").add_(1.0)
     assert torch.allclose(view.read("classification", view(ids)), wanted + 1)

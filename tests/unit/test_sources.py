@@ -1,7 +1,11 @@
 """Pairs out of files: every kind, every rule of bad input, where each pair stands (contract "Bad input")."""
 
+import csv
 import gzip
+import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.files.source_records import header_notes
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento.data.records.splits import overlap
+from atento_world import write
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
 PT = ["O gato dorme.", "Ele pula alto.", "Bom dia."]
@@ -68,23 +73,13 @@ def test_where_counts_lines_from_one_and_skips_what_was_left_out(tmp_path: Path)
     table = read_records(SourceConfig(file="h.tsv", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path)
     assert [table.where(0), table.where(1)] == ["h.tsv:2", "h.tsv:4"] and table.empty == 1
     put(tmp_path, "r.json", '[\n {"en": "a",\n  "pt": "A"},\n {"en": "b", "pt": "B"}]')
-    assert (
-        read_records(SourceConfig(file="r.json", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path).where(1)
-        == "r.json:4"
-    )
+    keyed = read_records(SourceConfig(file="r.json", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path)
+    assert keyed.where(1) == "r.json:4"
 
 
 def test_fingerprint_tells_order_content_and_sides_apart(tmp_path: Path) -> None:
-    prints = [
-        parallel(tmp_path, source, target).fingerprint
-        for source, target in [
-            ("a\nb", "A\nB"),
-            ("b\na", "B\nA"),
-            ("a\nb", "A\nb"),
-            ("A\nB", "a\nb"),
-            ("aA\nb", "x\nB"),
-        ]
-    ]
+    sides = [("a\nb", "A\nB"), ("b\na", "B\nA"), ("a\nb", "A\nb"), ("A\nB", "a\nb"), ("aA\nb", "x\nB")]
+    prints = [parallel(tmp_path, source, target).fingerprint for source, target in sides]
     assert len(set(prints)) == 5
     assert parallel(tmp_path, "a\r\nb\r\n", "\ufeffA\nB").fingerprint == prints[0]
 
@@ -150,51 +145,26 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
         ("a.tsv", "a\tA\nb\tB\tB2\n", (0, 1), r"a\.tsv:2: 3 columns, and line 1 has 2"),
         ("a.tsv", "en\tpt\na\tA\tx\n", ("en", "pt"), r"a\.tsv:2: 3 columns, and line 1 has 2"),
         ("a.tsv", "en\tpt\na\tA\n", ("en", "es"), r"a\.tsv:1: column 'es' is not in the header; .* 'en', 'pt'"),
-        (
-            "a.csv",
-            "title,\nen,pt\na,A\n",
-            ("en", "pt"),
-            "are 'title', ''; line 2 is such a header: remove the lines above it",
-        ),
+        ("a.csv", "title,\nen,pt\na,A\n", ("en", "pt"),
+         "are 'title', ''; line 2 is such a header: remove the lines above it"),
         ("a.csv", "title\n\nen,pt\na,A\n", ("en", "pt"), "line 3 is such a header: remove the lines above it"),
-        (
-            "a.tsv",
-            "en\ten\na\tA\n",
-            ("en", "en"),
-            r"a\.tsv:1: column 'en' appears twice in the header: rename one of them$",
-        ),
+        ("a.tsv", "en\ten\na\tA\n", ("en", "en"),
+         r"a\.tsv:1: column 'en' appears twice in the header: rename one of them$"),
         ("a.tsv", "", ("en", "pt"), "is empty, and its first line must name the columns 'en' and 'pt'"),
         ("a.tsv", b"e\xff\tpt\n", ("en", "pt"), r"a\.tsv:1: not UTF-8"),
         ("a.csv", "a;A\nb\n", (0, 1), "1 column separated by a comma"),
-        (
-            "a.csv",
-            'a,A\n"b,B\nc,C\n',
-            (0, 1),
-            r"a\.csv:2: the quote opened here is never closed \(the file ends at line 3",
-        ),
+        ("a.csv", 'a,A\n"b,B\nc,C\n', (0, 1),
+         r"a\.csv:2: the quote opened here is never closed \(the file ends at line 3"),
         ("a.csv", 'a 5" pipe,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
         ("a.csv", 'a;"b;c"\nd\n', (0, 1), r"a quote inside a field; .*; `delimiter: .;.` in a recipe"),
         ("a.csv", '"a";b\nd\n', (0, 1), r"a\.csv:1: ';' behind a quoted field; `delimiter: .;.`"),
-        (
-            "a.csv",
-            "a;b\nc\n",
-            (0, 1),
-            r"column 1 \(counted from 0\) is requested; `delimiter: .;.` in a recipe.s source, or `--reading",
-        ),
-        (
-            "a.csv",
-            "a;b\nc\n",
-            ("a", "b"),
-            r"'a' is not in the header, 'a;b'; `delimiter: .;.` in a recipe.s source, or `--reading .delimiter=;.`",
-        ),
+        ("a.csv", "a;b\nc\n", (0, 1),
+         r"column 1 \(counted from 0\) is requested; `delimiter: .;.` in a recipe.s source, or `--reading"),
+        ("a.csv", "a;b\nc\n", ("a", "b"),
+         r"'a' is not in the header, 'a;b'; `delimiter: .;.` in a recipe.s source, or `--reading .delimiter=;.`"),
         ("a.csv", '"a"b,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
         ("a.csv", '"a\nb"c,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
-        (
-            "a.jsonl",
-            '{"en": "a"}\n',
-            ("en", "pt"),
-            r"a\.jsonl:1: key 'pt' is not in the record; its keys are 'en'",
-        ),
+        ("a.jsonl", '{"en": "a"}\n', ("en", "pt"), r"a\.jsonl:1: key 'pt' is not in the record; its keys are 'en'"),
         ("a.jsonl", "\n[1]\n", ("en", "pt"), r"a\.jsonl:2: each record must be an object, not a list"),
         ("a.jsonl", '{"en": 3, "pt": "A"}', ("en", "pt"), "key 'en' must hold a string, not a number"),
         ("a.jsonl", '{"en": null, "pt": "A"}', ("en", "pt"), "key 'en' must hold a string, not null"),
@@ -211,12 +181,8 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
         ("a.jsonl", '{"en": "\\ud83d", "pt": "A"}', ("en", "pt"), "half of a surrogate pair"),
         ("a.json", '{"en": "a"}', ("en", "pt"), r"a\.json:1: a \.json file must hold a list of objects"),
         ("a.json", '[\n"a"]', ("en", "pt"), r"a\.json:2: each record must be an object, not a string"),
-        (
-            "a.json",
-            '[{"en": "a",\n "pt": "A"}\n {}]',
-            ("en", "pt"),
-            r"a\.json:3: a comma or the end of the list is missing",
-        ),
+        ("a.json", '[{"en": "a",\n "pt": "A"}\n {}]', ("en", "pt"),
+         r"a\.json:3: a comma or the end of the list is missing"),
         ("a.json", '[{"en": "a", "pt": "A"},]', ("en", "pt"), "a comma before the end of the list"),
         ("a.json", '[{"en": "a", "pt": "A"}] x', ("en", "pt"), "more text after the list"),
         ("a.json", '[{"en": "a",\n "pt": }]', ("en", "pt"), r"a\.json:2: not JSON: expecting value at character 8"),
@@ -224,7 +190,7 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
         ("a.json", b'[\n{"en": "\xff"}]', ("en", "pt"), r"a\.json:2: not UTF-8: byte 0xff at byte 10"),
         ("a.json", b'[\n{"en": "a\0"}]', ("en", "pt"), r"a\.json:2: a NUL character at byte 11"),
     ],
-)
+)  # fmt: skip
 def test_broken_records_name_file_line_and_rule(
     tmp_path: Path, name: str, content: str, columns: tuple[int | str, int | str], said: str
 ) -> None:
@@ -234,9 +200,8 @@ def test_broken_records_name_file_line_and_rule(
 
 def test_skipping_bad_records_counts_each(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl", '{"en": "a", "pt": "A"}\n{\n{"en": "b", "pt": 1}\n{"en": "c", "pt": "C"}\n')
-    pairs = read_records(
-        SourceConfig(file="a.jsonl", source="en", target="pt"), SOURCE_AND_TARGET, tmp_path, skip_bad=True
-    )
+    keyed = SourceConfig(file="a.jsonl", source="en", target="pt")
+    pairs = read_records(keyed, SOURCE_AND_TARGET, tmp_path, skip_bad=True)
     assert pairs["source"] == ["a", "c"] and len(pairs.skipped) == 2 and pairs.where(1) == "a.jsonl:4"
     put(tmp_path, "a.csv", b'a,A\nb\n"c\n\xff","C"\nd,"D"\n')
     pairs = read_records(SourceConfig(file="a.csv", source=0, target=1), SOURCE_AND_TARGET, tmp_path, skip_bad=True)
@@ -259,9 +224,6 @@ field = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=
 @given(st.lists(st.tuples(field, field), min_size=1, max_size=8))
 @example([('"\n', "")])
 def test_csv_equals_the_standard_library(tmp_path_factory: pytest.TempPathFactory, texts: list) -> None:  # type: ignore[type-arg]
-    import csv
-    import io
-
     texts = [(one.lstrip("\ufeff") + ".", other + ".") for one, other in texts]
     out = io.StringIO(newline="")
     csv.writer(out).writerows(texts)
@@ -303,8 +265,6 @@ def test_overlap_counts_validation_pairs_that_stand_in_training(tmp_path: Path) 
 
 
 def test_the_micro_world_is_a_source(tmp_path: Path) -> None:
-    from atento_world import write
-
     pairs = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
     again = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
     assert len(pairs) == 20 and pairs.fingerprint == again.fingerprint
@@ -313,13 +273,8 @@ def test_the_micro_world_is_a_source(tmp_path: Path) -> None:
 
 
 def test_reading_and_fetching_load_no_torch() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, atento.data.records.reader, atento_cli.corpus.fetch, atento_cli.commands.score;"
-        "print('torch' in sys.modules)"
-    )
+    code = "import sys, atento.data.records.reader, atento_cli.corpus.fetch, atento_cli.commands.score;"
+    code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 
 

@@ -76,10 +76,8 @@ def test_tags_that_are_not_of_entities_have_no_scheme() -> None:
 
 
 def test_what_is_said_of_sentences() -> None:
-    assert normalized([("I-X", "B-X"), ("O",)], str) == (
-        [("B-X", "B-X"), ("O",)],
-        ["its tags are IOB1, and are read as IOB2"],
-    )
+    read = ([("B-X", "B-X"), ("O",)], ["its tags are IOB1, and are read as IOB2"])
+    assert normalized([("I-X", "B-X"), ("O",)], str) == read
     assert normalized([("B-X", "E-X", "O")], str)[1] == []
     slips = [("B-X",), ("O", "I-X", "O", "I-Y"), ("B-X", "I-Y")]
     same, notes = normalized(slips, lambda number: f"a.conll:{10 * number}")

@@ -241,10 +241,8 @@ def test_documents_and_lists_of_queries(model: Any, tmp_path: Path) -> None:
     lines = [Document(text, 10 * n, "a.txt", {"k": "v"}) for n, text in enumerate(TEXTS[:5], 1)]
     index = atento.Index.create(lines, model, tmp_path / "i")
     found = index.find([TEXTS[0], TEXTS[3]], top=1)
-    assert [(hit.line, hit.source, hit.columns) for (hit,) in found] == [
-        (10, "a.txt", {"k": "v"}),
-        (40, "a.txt", {"k": "v"}),
-    ]
+    shown = [(hit.line, hit.source, hit.columns) for (hit,) in found]
+    assert shown == [(line, "a.txt", {"k": "v"}) for line in (10, 40)]
     assert index.find([]) == []
     with pytest.raises(UsageError, match="the columns of the index, k: got none"):
         index.add(["a text"])
@@ -349,9 +347,8 @@ def test_an_index_whose_own_hash_is_right_is_still_checked(made: Path, tmp_path:
         ({"name": "../x"}, "index.json was altered"),
     ):
         shutil.copytree(made, tmp_path / "i")
-        first = index_folder.SegmentEntry(
-            **vars(state.segments[0]) | {k: v for k, v in changes.items() if k != "width"}
-        )
+        entry = {key: value for key, value in changes.items() if key != "width"}
+        first = index_folder.SegmentEntry(**vars(state.segments[0]) | entry)
         width = changes.get("width", state.width)
         new = index_folder.State(**vars(state) | {"segments": (first,), "width": width})
         (tmp_path / "i" / INDEX).write_bytes(index_folder._rendered(new))
@@ -361,9 +358,8 @@ def test_an_index_whose_own_hash_is_right_is_still_checked(made: Path, tmp_path:
 
 
 def test_vectors_that_are_not_finite_are_refused(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        text_index, "search_vectors", lambda model, texts, query=False: np.full((len(texts), 4), np.nan, np.float32)
-    )
+    nan = lambda model, texts, query=False: np.full((len(texts), 4), np.nan, np.float32)  # noqa: E731
+    monkeypatch.setattr(text_index, "search_vectors", nan)
     with pytest.raises(AtentoError, match="not finite, from line 1"):
         atento.Index.create(["a"], model, tmp_path / "i")
     assert not (tmp_path / "i" / INDEX).exists()

@@ -90,9 +90,8 @@ def test_the_joining_starters_are_those_of_the_unicode_tables() -> None:
 
 
 def test_lone_surrogates_are_refused_with_their_position() -> None:
-    with pytest.raises(
-        TokenizerError, match=r"^text must be Unicode text: got the lone surrogate U\+D800 at character 2$"
-    ):
+    said = r"^text must be Unicode text: got the lone surrogate U\+D800 at character 2$"
+    with pytest.raises(TokenizerError, match=said):
         require_unicode("ab\ud800c")
     with pytest.raises(TokenizerError, match=r"^text must be a string: got bytes$"):
         require_unicode(b"ab")  # type: ignore[arg-type]

@@ -61,12 +61,9 @@ def test_a_file_without_text_is_refused(content: str, tmp_path: Path) -> None:
 
 def test_the_micro_world_in_either_language(tmp_path: Path) -> None:
     pairs = write("valid", 20, 1)
-    assert read_records(SourceConfig(world="valid", count=20), TEXT, tmp_path)["text"] == [
-        pair.target for pair in pairs
-    ]
-    assert read_records(SourceConfig(world="valid", count=20, text="en"), TEXT, tmp_path)["text"] == [
-        p.source for p in pairs
-    ]
+    for text, side in ((None, "target"), ("en", "source")):
+        texts = read_records(SourceConfig(world="valid", count=20, text=text), TEXT, tmp_path)["text"]
+        assert texts == [getattr(pair, side) for pair in pairs]
 
 
 def test_overlap_counts_texts_that_stand_in_both(tmp_path: Path) -> None:

@@ -84,10 +84,8 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing is cleaned up."""
 
 
-@pytest.mark.parametrize("at", [1, 3, 4, 9, 17])
-def test_a_killed_command_goes_on_to_an_equal_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Killed before any of its writes, the one it was writing half done."""
-    undisturbed = make(recipe(tmp_path, f"data.store_folder={tmp_path / 'undisturbed'}"))
+def killed(folder: Path, at: int) -> None:
+    """A command that is killed before its write number `at`, which is half done."""
     write, count = token_writer.TokenWriter._write, [0]
 
     def killing(self: token_writer.TokenWriter, path: Path, data: bytes) -> None:
@@ -97,10 +95,15 @@ def test_a_killed_command_goes_on_to_an_equal_store(tmp_path: Path, monkeypatch:
             raise Killed
         write(self, path, data)
 
-    monkeypatch.setattr(token_writer.TokenWriter, "_write", killing)
-    with pytest.raises(Killed):
-        make(recipe(tmp_path))
-    monkeypatch.setattr(token_writer.TokenWriter, "_write", write)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(token_writer.TokenWriter, "_write", killing)
+        make(recipe(folder))
+
+
+@pytest.mark.parametrize("at", [1, 3, 4, 9, 17])
+def test_a_killed_command_goes_on_to_an_equal_store(tmp_path: Path, at: int) -> None:
+    undisturbed = make(recipe(tmp_path, f"data.store_folder={tmp_path / 'undisturbed'}"))
+    killed(tmp_path, at)
     assert make(recipe(tmp_path)).fingerprint == undisturbed.fingerprint
     assert content(tmp_path / "store") == content(tmp_path / "undisturbed")
 
@@ -163,21 +166,8 @@ def test_an_option_that_is_no_longer_stated_has_changed(tmp_path: Path) -> None:
         make(recipe(tmp_path))
 
 
-def test_text_that_changes_while_a_store_is_half_made_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, count = token_writer.TokenWriter._write, [0]
-
-    def killing(self: token_writer.TokenWriter, path: Path, data: bytes) -> None:
-        count[0] += 1
-        if count[0] == 9:
-            raise Killed
-        write(self, path, data)
-
-    monkeypatch.setattr(token_writer.TokenWriter, "_write", killing)
-    with pytest.raises(Killed):
-        make(recipe(tmp_path))
-    monkeypatch.setattr(token_writer.TokenWriter, "_write", write)
+def test_text_that_changes_while_a_store_is_half_made_is_refused(tmp_path: Path) -> None:
+    killed(tmp_path, 9)
     path = tmp_path / "text.txt"
     path.write_text("céu\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(DataError, match="the text has changed since a part of it was tokenized"):
@@ -230,8 +220,9 @@ def test_blocks_hold_every_text_once(lengths: list[int]) -> None:
         assert starts[high] - starts[low] >= 30 > starts[high - 1] - starts[low]
 
 
-def batches(loaded: LoadedRecipe, **options: Any) -> Any:
-    make(loaded, **options)
+def batches(loaded: LoadedRecipe) -> Any:
+    if loaded.recipe.data.store == "disk":
+        make(loaded)
     train = data_of(loaded, silent).train
     tokenizer = Tokenizer.load(loaded.home / str(loaded.recipe.data.store_folder) / "tokenizer")
     return training_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, train), tokenizer, train, silent)
@@ -239,12 +230,8 @@ def batches(loaded: LoadedRecipe, **options: Any) -> Any:
 
 def targets(every: Any, update: int) -> list[int]:
     """The targets of an update, in their order."""
-    return [
-        token
-        for part in every.parts(update)
-        for labels in part.batch.labels.values()
-        for token in labels[labels >= 0].tolist()
-    ]
+    every_label = [labels for part in every.parts(update) for labels in part.batch.labels.values()]
+    return [token for labels in every_label for token in labels[labels >= 0].tolist()]
 
 
 @pytest.fixture
@@ -264,17 +251,14 @@ def test_each_token_is_learned_once_an_epoch_from_any_update_on(tmp_path: Path, 
     assert isinstance(every, StoredBatches) and every.windows >= 3
     tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
     expected = Counter([token for row in rows(every.store) for token in [*row, tokenizer.eos_id]])
-    order = [
-        [targets(every, epoch * every.updates_per_epoch + u) for u in range(every.updates_per_epoch)]
-        for epoch in (0, 1)
-    ]
+    count = every.updates_per_epoch
+    order = [[targets(every, epoch * count + update) for update in range(count)] for epoch in (0, 1)]
     for epoch in order:
         assert Counter(token for update in epoch for token in update) == expected
         assert all(epoch)
     assert order[0] != order[1]
-    for update in (every.updates_per_epoch * 2 - 1, 5, every.updates_per_epoch // 2):
-        resumed = batches(loaded)
-        assert targets(resumed, update) == order[update // every.updates_per_epoch][update % every.updates_per_epoch]
+    for update in (count * 2 - 1, 5, count // 2):
+        assert targets(batches(loaded), update) == order[update // count][update % count]
     sizes = [len(update) for update in order[0]]
     assert max(sizes) < 2 * 200 and sum(sizes) / len(sizes) == pytest.approx(200, rel=0.15)
 
@@ -283,10 +267,7 @@ def test_a_small_store_is_read_in_the_order_of_memory(tmp_path: Path) -> None:
     """One window: the same updates, bit for bit, as without a store."""
     for pack in ("none", "isolated"):
         stored = batches(recipe(tmp_path, f"data.pack={pack}"))
-        loaded = recipe(tmp_path, f"data.pack={pack}", "data.store=memory")
-        train = data_of(loaded, silent).train
-        tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
-        plain = training_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, train), tokenizer, train, silent)
+        plain = batches(recipe(tmp_path, f"data.pack={pack}", "data.store=memory"))
         assert stored.updates_per_epoch == plain.updates_per_epoch
         for update in range(plain.updates_per_epoch + 3):
             assert targets(stored, update) == targets(plain, update)
@@ -332,9 +313,8 @@ def test_held_out_texts_are_those_of_memory(tmp_path: Path) -> None:
     assert stored.valid is not None and plain.valid is not None and stored.train.tokens is not None
     assert stored.valid["text"] == plain.valid["text"]
     tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
-    assert rows(stored.train.tokens) == tokenizer.encode_batch(plain.train["text"]) and len(stored.train) == len(
-        plain.train
-    )
+    assert rows(stored.train.tokens) == tokenizer.encode_batch(plain.train["text"])
+    assert len(stored.train) == len(plain.train)
 
 
 @pytest.mark.parametrize(
@@ -377,9 +357,8 @@ def test_overlap_counts_equal_texts_and_shared_runs(tmp_path: Path) -> None:
         return (tuple(row[start : start + 5]) for start in range(len(row) - 4))
 
     of_store = {run for row in every for run in runs(row)}
-    assert shared_runs(store, queries, 5).tolist() == [
-        sum(run in of_store for run in runs(q.tolist())) for q in queries
-    ]
+    expected = [sum(run in of_store for run in runs(query.tolist())) for query in queries]
+    assert shared_runs(store, queries, 5).tolist() == expected
     assert shared_runs(store, queries, 5)[1] == 14
 
 
@@ -395,10 +374,7 @@ def test_sources_of_a_store_are_mixed_as_in_memory(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text(text(60, seed=9), encoding="utf-8")
     changes = ["data.train=[text.txt, other.txt]", "data.mixing={kind: equal}", "data.held_out=10"]
     stored = batches(recipe(tmp_path, *changes))
-    loaded = recipe(tmp_path, *changes, "data.store=memory")
-    train = data_of(loaded, silent).train
-    tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
-    plain = training_batches(loaded.recipe, network_for(loaded.recipe, tokenizer, train), tokenizer, train, silent)
+    plain = batches(recipe(tmp_path, *changes, "data.store=memory"))
     assert [len(member) for member in stored.members] == [len(member) for member in plain.members]
     for update in range(12):
         assert targets(stored, update) == targets(plain, update)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -145,9 +146,8 @@ def test_the_same_seed_draws_the_same_again(kind: str) -> None:
     seeds = list(range(100, 140))
     first = tokenizer.encode_batch(texts, dropout=0.3, seed=seeds)
     again = trained(kind)
-    assert [again.encode_batch([t], dropout=0.3, seed=[s])[0] for t, s in reversed(list(zip(texts, seeds)))][
-        ::-1
-    ] == first
+    backwards = [again.encode_batch([t], dropout=0.3, seed=[s])[0] for t, s in reversed(list(zip(texts, seeds)))]
+    assert backwards[::-1] == first
     assert tokenizer.encode_batch(texts, dropout=0.3, seed=7) == again.encode_batch(texts, dropout=0.3, seed=7)
     assert tokenizer.encode_batch(texts, dropout=0.3, seed=7) != again.encode_batch(texts, dropout=0.3, seed=8)
 
@@ -158,16 +158,8 @@ def test_the_same_seed_draws_the_same_in_another_process() -> None:
         "t = Tokenizer.from_vocabulary('bpe', ['▁', 'a', 'b', 'ab', '▁ab'], merges=[('a', 'b'), ('▁', 'ab')])\n"
         "print(t.encode_batch(['abab ab ba'] * 20, dropout=0.4, seed=5))"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": str(i), "PYTHONUTF8": "1"},
-            check=True,
-            capture_output=True,
-            encoding="utf-8",
-        ).stdout
-        for i in range(2)
-    }
+    runs = partial(subprocess.run, [sys.executable, "-c", code], check=True, capture_output=True, encoding="utf-8")
+    outputs = {runs(env={"PYTHONHASHSEED": str(i), "PYTHONUTF8": "1"}).stdout for i in range(2)}
     assert len(outputs) == 1 and outputs.pop().startswith("[[")
 
 
@@ -179,10 +171,8 @@ def test_wrong_use_is_refused() -> None:
         tokenizer.encode_batch(["a"], dropout=0.5, seed=[1, 2])
     for kind in ("word", "character", "byte"):
         single = Tokenizer.from_vocabulary(kind, [] if kind == "byte" else ["a"])
-        with pytest.raises(
-            CapabilityError,
-            match=rf"^subword dropout needs a bpe, unigram or wordpiece tokenizer: a {kind} tokenizer has one segm",
-        ):
+        said = rf"^subword dropout needs a bpe, unigram or wordpiece tokenizer: a {kind} tokenizer has one segm"
+        with pytest.raises(CapabilityError, match=said):
             single.encode_batch(["a"], dropout=0.5)
 
 

@@ -77,10 +77,7 @@ BACKENDS: dict[str, Callable[[], Made]] = {
     ),
     "bpe with insides of words": lambda: (
         bpe(
-            [*LETTERS, *(f"##{letter}" for letter in LETTERS)],
-            INNER,
-            unk_token="<unk>",
-            continuing_subword_prefix="##",
+            [*LETTERS, *(f"##{letter}" for letter in LETTERS)], INNER, unk_token="<unk>", continuing_subword_prefix="##"
         ),
         None,
         pre_tokenizers.WhitespaceSplit(),

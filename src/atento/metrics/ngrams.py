@@ -204,12 +204,6 @@ def _subsequences(ours: Sequence[Ints], across: Ints, kinds: int) -> Floats:
             total = now + matched + carry
             carry = total >> np.uint64(63)  # from the 64th bit to the next piece
             state[piece] = (total | (now & ~matched)) & full  # bits that became 0 are counted at the end
-    zeros = 63.0 * pieces - _ones(state).sum(axis=0)  # zeros: words in common; bits beyond a text stay 1
+    bits = np.unpackbits(state[..., None].view(np.uint8), axis=-1)  # (pieces,M,N,64), 8 bits a byte
+    zeros = 63.0 * pieces - bits.sum(axis=(0, -1))  # zeros: words in common; bits beyond a text stay 1
     return np.ascontiguousarray(zeros.T)
-
-
-def _ones(numbers: NDArray[np.uint64]) -> Floats:
-    """The number of bits set in each number."""
-    bits = np.unpackbits(numbers[..., None].view(np.uint8), axis=-1)  # 8 bytes, 64 bits, on the last axis
-    counts: Floats = bits.sum(axis=-1).astype(np.float64)
-    return counts

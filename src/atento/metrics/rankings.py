@@ -7,6 +7,7 @@ from typing import Any
 from atento.base.errors import UsageError
 from atento.metrics import vector_pairs
 from atento.metrics.score import Score
+from atento.metrics.score import first_by_second as mean
 
 # Query, document and its grade. None: nobody judged the document, which counts as a wrong one.
 Judgement = tuple[str, str, float | None]
@@ -89,7 +90,7 @@ def _score(
     queries = _by_query(predictions, references)
     rows = [[value(ranked, right) if right else 0.0, 1.0] for ranked, right in queries]  # the 1 counts the query
     parts = {"queries": float(len(rows))}
-    return Score(name, _mean([sum(column) for column in zip(*rows)]), parts, "ties:trec_eval", rows, _mean, digits=4)
+    return Score(name, mean([sum(column) for column in zip(*rows)]), parts, "ties:trec_eval", rows, mean, digits=4)
 
 
 def _by_query(predictions: Sequence[float | None], references: Sequence[Judgement]) -> list[Ranked]:
@@ -119,7 +120,3 @@ def _by_query(predictions: Sequence[float | None], references: Sequence[Judgemen
         right = [grade for _, grade in documents.values() if grade > 0]  # also those that the ranking lacks
         ranked.append(([grade for _, _, grade in found], right))
     return ranked
-
-
-def _mean(total: Sequence[float]) -> float:
-    return total[0] / total[1]

@@ -89,10 +89,7 @@ def _ranks(similarities: Any, numbers: Sequence[int]) -> list[int]:
 def _scored(ranks: Sequence[Sequence[int]], cutoffs: Sequence[int]) -> Score:
     if not cutoffs or any(k < 1 for k in cutoffs):
         raise UsageError(f"`cutoffs` must be 1 or more: got {list(cutoffs)}")
-    rows = [
-        [1 / min(query_ranks), *(sum(rank <= k for rank in query_ranks) / len(query_ranks) for k in cutoffs), 1.0]
-        for query_ranks in ranks
-    ]
+    rows = [[1 / min(own), *(sum(rank <= k for rank in own) / len(own) for k in cutoffs), 1.0] for own in ranks]
     total = summed(rows)
     parts = {f"recall@{k}": share / len(rows) for k, share in zip(cutoffs, total[1:])}
     return Score("MRR", _mean(total), parts, "ties:last", rows, _mean, digits=4)
@@ -112,10 +109,8 @@ def _relevant(relevant: Sequence[int | Sequence[int]] | None, queries: int, docu
         raise UsageError(f"each query needs its right documents: got {queries} queries and {len(relevant)}")
     answers = []
     for query, numbers in enumerate(relevant):
-        several = (
-            # each once, the smallest first
-            tuple(sorted({int(number) for number in numbers})) if isinstance(numbers, Sequence) else (int(numbers),)
-        )
+        # each once, the smallest first
+        several = tuple(sorted({*map(int, numbers)})) if isinstance(numbers, Sequence) else (int(numbers),)
         if not several or several[0] < 0 or several[-1] >= documents:
             raise UsageError(f"query {query}: right documents are numbers from 0 to {documents - 1}: got {numbers!r}")
         answers.append(several)

@@ -1,10 +1,10 @@
 """ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum, with words of any script (docs/notes.md#i2)."""
 
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 
 from atento.base.errors import MissingPartError, UsageError, nearest
@@ -110,17 +110,7 @@ class _Blanked(dict[int, int]):
 
 
 _UNICODE = _Blanked()
-_ASCII = {code: code for code in b"abcdefghijklmnopqrstuvwxyz0123456789"}
-
-
-class _AsciiOnly(dict[int, int]):
-    """As `_Blanked`, for the rule of `rouge-score`."""
-
-    def __missing__(self, code: int) -> int:
-        return 0x20
-
-
-_ROUGE_SCORE = _AsciiOnly(_ASCII)
+_ROUGE_SCORE = defaultdict(lambda: 0x20, {code: code for code in b"abcdefghijklmnopqrstuvwxyz0123456789"})
 
 
 def unicode_words(text: str) -> list[str]:
@@ -136,17 +126,10 @@ def rouge_score_words(text: str) -> list[str]:
 TOKENIZERS: dict[str, Split] = {"unicode": unicode_words, "rouge-score": rouge_score_words}
 
 
-def _porter() -> Callable[[str], str]:
-    stem: Callable[[str], str] = import_module("nltk.stem.porter").PorterStemmer().stem
-    return stem
-
-
-def _portuguese() -> Callable[[str], str]:
-    stem: Callable[[str], str] = import_module("nltk.stem.snowball").SnowballStemmer("portuguese").stem
-    return stem
-
-
-STEMMERS: dict[str, Callable[[], Callable[[str], str]]] = {"porter": _porter, "portuguese": _portuguese}
+STEMMERS: dict[str, Callable[[], Callable[[str], str]]] = {
+    "porter": lambda: import_module("nltk.stem.porter").PorterStemmer().stem,
+    "portuguese": lambda: import_module("nltk.stem.snowball").SnowballStemmer("portuguese").stem,
+}
 
 
 def word_finder(tokenize: str, stem: str) -> Split:
@@ -159,16 +142,9 @@ def word_finder(tokenize: str, stem: str) -> Split:
     if stem == "none":
         return split
     try:
-        stemmed = STEMMERS[stem]()
+        stem_of = cache(STEMMERS[stem]())  # a stem takes a hundred times as long as a lookup
     except ImportError:
         raise MissingPartError("stemming needs nltk: pip install nltk") from None
-    known: dict[str, str] = {}  # a stem takes a hundred times as long as a lookup
-
-    def stem_of(word: str) -> str:
-        if word not in known:
-            known[word] = stemmed(word)
-        return known[word]
-
     return lambda text: [stem_of(word) if len(word) > 3 else word for word in split(text)]
 
 
@@ -211,14 +187,7 @@ def _union_of_subsequences(predicted: Sequence[Sequence[str]], reference: Sequen
     spare = Counter(word for sentence in predicted for word in sentence)  # how often each word may still match
     common = 0
     for sentence in reference:
-        positions = sorted(
-            {
-                position
-                for predicted_sentence in predicted
-                for position in _matched_positions(sentence, predicted_sentence)
-            }
-        )
-        for position in positions:
+        for position in sorted({at for other in predicted for at in _matched_positions(sentence, other)}):
             if spare[sentence[position]] > 0:
                 spare[sentence[position]] -= 1  # a word of theirs is matched once
                 common += 1

@@ -110,6 +110,11 @@ class Score:
         return f"<table>{''.join(cells)}</table>"
 
 
+def first_by_second(total: Sequence[float]) -> float:
+    """The mean from a summed row of values and of counts."""
+    return total[0] / total[1]
+
+
 def _number(value: float) -> str:
     """A number with four digits; counts as integers."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

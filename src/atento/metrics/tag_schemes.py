@@ -49,13 +49,14 @@ def entities(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
             end = _end(words, number, "I")  # the first word that is not of it
             alone = end - number == 1 and prefix == "B"
             followed = end < len(words) and words[end][0] == "B" and words[end][1] != kind
-            if not (
-                alone and followed
-            ):  # this B stands for nothing: the next one says that no entity of its type ends here
+            if not (alone and followed):  # else this B stands for nothing: no entity of the next one's type ends here
                 spans.append((kind, number, end))
             number = end
         return spans
-    return _iob2(words) if scheme == "IOB2" else _bioes(words)
+    if scheme == "IOB2":  # an entity begins with B
+        begins = [number for number, (prefix, _) in enumerate(words) if prefix == "B"]
+        return [(words[number][1], number, _end(words, number, "I")) for number in begins]
+    return _bioes(words)
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
@@ -210,12 +211,6 @@ def _lenient(words: list[tuple[str, str]]) -> list[Span]:
             spans.append((kind, start, number + 1))
         before, kind_before = prefix, kind
     return spans
-
-
-def _iob2(words: list[tuple[str, str]]) -> list[Span]:
-    """An entity begins with B."""
-    begins = [number for number, (prefix, _) in enumerate(words) if prefix == "B"]
-    return [(words[number][1], number, _end(words, number, "I")) for number in begins]
 
 
 def _bioes(words: list[tuple[str, str]]) -> list[Span]:

@@ -1,6 +1,7 @@
 """Scores of tagged sentences: entity F1, and accuracy by word."""
 
 from collections.abc import Sequence
+from operator import eq
 
 from atento.base.errors import UsageError
 from atento.metrics.label_counts import averaged, count_rows, f1_of, label_parts, summed
@@ -54,10 +55,8 @@ def tag_accuracy(predictions: Sentences, references: Sentences) -> Score:
     Raises:
         UsageError: unequal lengths, or nothing to score.
     """
-    rows = [
-        [float(sum(tag == right for tag, right in zip(*pair))), float(len(pair[0]))]
-        for pair in zip(*_checked(predictions, references))
-    ]
+    sentences = zip(*_checked(predictions, references))
+    rows = [[float(sum(map(eq, *pair))), float(len(pair[0]))] for pair in sentences]
     total = summed(rows)
     if not total[1]:
         raise UsageError("there is nothing to score: the sentences have 0 words")  # sentences of no words

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from atento.base.errors import UsageError
 from atento.metrics.correlation import spearman
 from atento.metrics.retrieval import retrieval_of_vectors
-from atento.metrics.score import Score, check_pairs
+from atento.metrics.score import Score, check_pairs, first_by_second
 
 Reference = tuple[str, float | None]
 
@@ -39,7 +39,7 @@ def recall_at_1(predictions: Sequence[object], references: Sequence[Reference]) 
     """The share of pairs whose second text is the nearest to the first; arguments and errors as of `mrr`."""
     score = mrr(predictions, references)
     rows = [[row[1], row[-1]] for row in score.segments]  # recall@1, and 1 a query
-    return Score("Recall@1", score.parts["recall@1"], score.parts, score.settings, rows, _mean, digits=4)
+    return Score("Recall@1", score.parts["recall@1"], score.parts, score.settings, rows, first_by_second, digits=4)
 
 
 def cosine_spearman(predictions: Sequence[object], references: Sequence[Reference]) -> Score:
@@ -68,7 +68,3 @@ def _check(predictions: Sequence[object], references: Sequence[Reference]) -> No
     check_pairs(predictions, references)
     if not predictions:
         raise UsageError("there is nothing to score: got 0 pairs")
-
-
-def _mean(total: Sequence[float]) -> float:
-    return total[0] / total[1]

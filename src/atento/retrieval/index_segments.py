@@ -57,11 +57,7 @@ def quantised(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
 
 
 def write_segment(
-    directory_fd: int,
-    name: str,
-    documents: Sequence[Document],
-    vectors: Array,
-    scales: NDArray[np.float32],
+    directory_fd: int, name: str, documents: Sequence[Document], vectors: Array, scales: NDArray[np.float32]
 ) -> FileEntry:
     """Write a new segment into an open folder, and return its entry.
 

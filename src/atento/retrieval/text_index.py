@@ -266,10 +266,8 @@ def _documents(texts: Sequence[str] | Sequence[Document], columns: Columns | Non
         for name, own in values.items():
             if len(own) != len(lines):
                 raise UsageError(f"each text needs its {name!r}: got {counted(len(lines), 'text')} and {len(own):,}")
-        documents = [
-            Document(text, row + 1, columns={name: own[row] for name, own in values.items()})
-            for row, text in enumerate(lines)
-        ]
+        cells = [{name: column[row] for name, column in values.items()} for row in range(len(lines))]
+        documents = [Document(text, row + 1, columns=cells[row]) for row, text in enumerate(lines)]
     return [one for one in documents if one.text.strip()]
 
 

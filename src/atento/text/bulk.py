@@ -69,9 +69,8 @@ class WordTable:
         high = eights[starts + 8] & _MASKS[np.clip(sizes - 8, 0, 8)]  # the next eight
         numbers = self._found(low, high)
         is_long = sizes > _KEY  # longer than the key of the table
-        numbers[is_long] = [
-            self._long.get(data[start:end], -1) for start, end in zip(starts[is_long].tolist(), ends[is_long].tolist())
-        ]
+        bounds = zip(starts[is_long].tolist(), ends[is_long].tolist())
+        numbers[is_long] = [self._long.get(data[start:end], -1) for start, end in bounds]
         new = np.flatnonzero(numbers < 0)  # not seen before
         if len(new):
             spelled = [data[start:end] for start, end in zip(starts[new].tolist(), ends[new].tolist())]

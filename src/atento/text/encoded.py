@@ -130,10 +130,7 @@ def trimmed_offsets(text: str, offsets: Iterable[Span], spellings: Iterable[byte
 def original_offsets(text: str, origins: Sequence[Span], offsets: Iterable[Span]) -> list[Span]:
     """Offsets in a normalised text as offsets in the original `text`; `origins` has the span of each character."""
     spans = [*origins, (len(text), len(text))]
-    return [
-        (spans[start][0], spans[end - 1][1]) if end > start else (spans[start][0], spans[start][0])
-        for start, end in offsets
-    ]
+    return [(spans[start][0], spans[end - 1][1] if end > start else spans[start][0]) for start, end in offsets]
 
 
 def whole_characters(text: str, span: Span) -> Span:

@@ -22,10 +22,8 @@ from atento.text.tokenizer_folder import Backend, token_text
 SPACE = "▁"  # U+2581, a space in pieces
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))
 _HAN = r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{20000}-\x{2ebef}\x{2f800}-\x{2fa1f}]"
-# One class for both engines: Python's `re` and Oniguruma read it alike.
-_BLANK = (
-    "\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u2581\\u3000"  # Cc, Z*, U+2581
-)
+# Cc, Z* and U+2581, in one class for both engines: Python's `re` and Oniguruma read it alike.
+_BLANK = "\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u2581\\u3000"
 _BLANKS = re.compile(f"[{_BLANK}]+")
 BLANK_CHARS = frozenset(chr(i) for i in range(0x3001) if _BLANKS.fullmatch(chr(i)))
 
@@ -99,29 +97,19 @@ class Kind:
 def _pieces() -> pre_tokenizers.PreTokenizer:
     # Punctuation marks and digits are pieces of their own: "gato." is not a piece, numbers are spelled digit by digit,
     # and strings of special and byte tokens, which begin with "<", are never a piece of user text.
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True),
-            pre_tokenizers.Punctuation("isolated"),
-            pre_tokenizers.Digits(individual_digits=True),
-        ]
-    )
+    spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    marks, digits = pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)
+    return pre_tokenizers.Sequence([spaces, marks, digits])
 
 
 def _words() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Split(Regex(_HAN), "isolated"),
-            pre_tokenizers.Punctuation("isolated"),
-        ]
-    )
+    han, marks = pre_tokenizers.Split(Regex(_HAN), "isolated"), pre_tokenizers.Punctuation("isolated")
+    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), han, marks])
 
 
 def _spell() -> decoders.Decoder:
-    return decoders.Sequence(
-        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return decoders.Sequence(steps)
 
 
 def _letters() -> decoders.Decoder:
@@ -275,9 +263,8 @@ def detokenize(words: Sequence[str]) -> str:
     for i, word in enumerate(words):
         before = words[i - 1] if i else ""
         after = words[i + 1] if i + 1 < len(words) else ""
-        joins = (word in _JOINS_LETTERS and before[-1:].isalnum() and after[:1].isalnum()) or (
-            word in _JOINS_DIGITS and before[-1:].isdigit() and after[:1].isdigit()
-        )
+        joins = word in _JOINS_LETTERS and before[-1:].isalnum() and after[:1].isalnum()
+        joins = joins or (word in _JOINS_DIGITS and before[-1:].isdigit() and after[:1].isdigit())
         closing = word in _QUOTES and open_quote
         if not (glue or joins or closing or word in _NO_SPACE_BEFORE):
             out.append(" ")

@@ -6,7 +6,7 @@ text and the plain segmentation of each; only a segmentation that differs from t
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import exp, inf, log, log1p
@@ -67,11 +67,7 @@ class Sampler:
         Raises:
             CapabilityError: the kind has only one segmentation of a text.
         """
-        draws: dict[str, Callable[[_Word, float, random.Random], list[int]]] = {
-            "bpe": self._bpe,
-            "unigram": self._unigram,
-            "wordpiece": self._wordpiece,
-        }
+        draws = {"bpe": self._bpe, "unigram": self._unigram, "wordpiece": self._wordpiece}
         if kind not in draws:
             raise CapabilityError(
                 f"subword dropout needs a bpe, unigram or wordpiece tokenizer: a {kind} tokenizer has one segmentation"

@@ -99,11 +99,8 @@ def protected_outputs(
     changed = yield from with_terms(range(len(kept)))
     # a search for a term may lose a span that stayed in the text, if it is not in the term, as 24/7 is
     lost = [n for n in changed if is_lost(n) and len(ProtectedText.of(texts[n]).spans) > len(kept[n].spans)]
-    lost = [
-        n
-        for n in lost
-        if glossary and not any(ProtectedText.of(m.term.source).spans for m in glossary.find(kept[n].bare))
-    ]
+    found = {n: glossary.find(kept[n].bare) for n in lost} if glossary else {}
+    lost = [n for n, terms in found.items() if not any(ProtectedText.of(one.term.source).spans for one in terms)]
     yield from without_spans(lost)
     yield from with_terms(lost)
     with_spans = [number for number, one in enumerate(kept) if one.spans]

@@ -248,10 +248,8 @@ def _read(data: Any) -> Template | None:
         named = {name: [_number(i) for i in token["ids"]] for name, token in data["special_tokens"].items()}
         return Template(_slots(data["single"], named), _slots(data["pair"], named))
     if kind in ("BertProcessing", "RobertaProcessing"):
-        return template_named(
-            "bert" if kind == "BertProcessing" else "roberta",
-            {"cls": _number(data["cls"][1]), "sep": _number(data["sep"][1])},
-        )
+        ids = {role: _number(data[role][1]) for role in ("cls", "sep")}
+        return template_named("bert" if kind == "BertProcessing" else "roberta", ids)
     raise ValueError(kind)
 
 

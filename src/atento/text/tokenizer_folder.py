@@ -163,10 +163,9 @@ def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) ->
             roles.setdefault(role, text)
             ids.setdefault(text, vocabulary.get(text, -1))
     for key in ("additional_special_tokens", EXTRA, "model_specific_special_tokens"):  # a list, or by name
-        named = config.get(key) or ()
-        for text in map(
-            token_text, named.values() if isinstance(named, dict) else named if isinstance(named, list) else ()
-        ):
+        named = config.get(key)
+        listed = named.values() if isinstance(named, dict) else named if isinstance(named, list) else ()
+        for text in map(token_text, listed):
             if text in vocabulary:
                 ids.setdefault(text, vocabulary[text])
     if "atento" in config:
@@ -192,11 +191,8 @@ def _check_unknown(
     unknown = named if unigram else model.get("unk_token")
     if unknown is None and model.get("type") == "BPE":
         return  # GPT-2 has none: its bytes spell everything
-    if (
-        not isinstance(unknown, str)
-        or unknown not in vocabulary
-        or (unknown in ids and unknown != roles.get("unk", unknown))
-    ):
+    is_other = unknown in ids and unknown != roles.get("unk", unknown)
+    if not isinstance(unknown, str) or unknown not in vocabulary or is_other:
         raise TokenizerError(f"the unknown token of {where / DEFINITION} must be {roles.get('unk')!r}: got {unknown!r}")
 
 

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import tokenizers
@@ -176,9 +176,8 @@ def _unigram(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]
     trainer = trainers.UnigramTrainer(
         vocab_size=max(room, len(letters)) + 1, show_progress=False, unk_token=unk, max_piece_length=_MAX_PIECE
     )
-    scores: dict[str, float] = {
-        piece: score for piece, score in _run(models.Unigram(), trainer, counts)["vocab"] if piece != unk
-    }
+    pieces = _run(models.Unigram(), trainer, counts)["vocab"]
+    scores: dict[str, float] = {piece: score for piece, score in pieces if piece != unk}
     lowest = min(scores.values())
     # Letters that the trainer pruned get scores a ten-thousandth apart, in the order of a hash table.
     restored = lowest + 1e-4 * (len(letters) + 1)
@@ -193,12 +192,9 @@ def _unigram(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]
 
 def _bpe(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
     counts, letters = _covered(counts)
+    size = max(room, len(letters))
     trainer = trainers.BpeTrainer(
-        vocab_size=max(room, len(letters)),
-        min_frequency=2,
-        show_progress=False,
-        initial_alphabet=letters,
-        max_token_length=_MAX_PIECE,
+        vocab_size=size, min_frequency=2, show_progress=False, initial_alphabet=letters, max_token_length=_MAX_PIECE
     )
     trained = _run(models.BPE(), trainer, counts)
     merges = [(left, right) for left, right in trained["merges"]]
@@ -220,15 +216,11 @@ def _most_frequent(counts: Counter[str], room: int) -> tuple[list[str], dict[str
     return _ranked(counts)[: max(room, 0)], {}
 
 
-def _nothing(counts: Counter[str], room: int) -> tuple[list[str], dict[str, object]]:
-    return [], {}
-
-
-_TRAINERS = {
+_TRAINERS: dict[str, Callable[[Counter[str], int], tuple[list[str], dict[str, Any]]]] = {
     "unigram": _unigram,
     "bpe": _bpe,
     "wordpiece": _wordpiece,
     "word": _most_frequent,
     "character": _most_frequent,
-    "byte": _nothing,
+    "byte": lambda counts, room: ([], {}),  # which has nothing to learn
 }

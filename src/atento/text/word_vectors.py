@@ -66,10 +66,8 @@ class Vectors:
         row = self._row(word)
         direction = (self.matrix[row] / self._lengths[row]).astype(np.float32)  # (D,) of length 1
         cosines = np.clip((self.matrix @ direction) / self._lengths, -1.0, 1.0)  # (V,)
-        ranked = [
-            int(row_of_neighbour) for row_of_neighbour in np.argsort(-cosines, kind="stable") if row_of_neighbour != row
-        ]
-        return [(self.words[row_of_neighbour], float(cosines[row_of_neighbour])) for row_of_neighbour in ranked[:top]]
+        ranked = [other for other in np.argsort(-cosines, kind="stable").tolist() if other != row]
+        return [(self.words[other], float(cosines[other])) for other in ranked[:top]]
 
     def _row(self, word: str) -> int:
         if word not in self.index:

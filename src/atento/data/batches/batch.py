@@ -15,9 +15,8 @@ from atento.attention.cuda_kernels import RowMask
 from atento.config.tables.head_kinds import Windows
 
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
-Projected = tuple[
-    Tensor, Tensor, Tensor | None
-]  # hidden vectors (N,D), and matrix (V,D) and bias (V,): scores of tokens
+# hidden vectors (N,D), and matrix (V,D) and bias (V,): scores of tokens
+Projected = tuple[Tensor, Tensor, Tensor | None]
 EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
 Rows = NDArray[np.int64]  # indices of examples in a store
 
@@ -33,11 +32,8 @@ class Ragged:
     @classmethod
     def of_arrays(cls, rows: Sequence[NDArray[np.generic]]) -> "Ragged":
         """Return the same as the constructor, of arrays of one type; much faster."""
-        ragged = cls([])
-        ragged.lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ragged.starts = np.concatenate([[0], np.cumsum(ragged.lengths)])
-        ragged.flat = np.concatenate(rows) if rows else ragged.flat
-        return ragged
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        return cls.of_flat(np.concatenate(rows) if rows else np.empty(0, dtype=np.int32), lengths)
 
     @classmethod
     def of_flat(cls, flat: NDArray[np.generic], lengths: NDArray[np.int64]) -> "Ragged":

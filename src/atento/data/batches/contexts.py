@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,11 +97,8 @@ def context_windows(
         tokens = read[context]
         offsets.append(tokens.offsets)
         length = len(question.ids)
-        position = 0  # in a row, behind the question and its special tokens
-        for content, _ in template.pair:
-            if content == "B":
-                break
-            position += length if content == "A" else 1  # a special token is one
+        before = takewhile(lambda slot: slot[0] != "B", template.pair)  # the question and its special tokens
+        position = sum(length if content == "A" else 1 for content, _ in before)  # in a row
         named = f"{where(record)}: the question {questions[record][:_SHOWN]!r}"
         for start, end in _cuts(len(tokens.ids), length, template.added(True), longest, stride, named):
             rows.append(template.apply(question.ids, tokens.ids[start:end]))

@@ -101,10 +101,8 @@ class Mixture:
 
     def __len__(self) -> int:
         each = len(self.members) // self.sources  # several objectives may read one source
-        return sum(
-            max(len(member) for member in self.members[first : first + each])
-            for first in range(0, len(self.members), each)
-        )
+        sizes = [len(member) for member in self.members]
+        return sum(max(sizes[first : first + each]) for first in range(0, len(sizes), each))
 
     def slot_members(self, update: int) -> NDArray[np.int64]:
         """Return the index of the member that fills each slot of an update, (slots,)."""

@@ -110,10 +110,8 @@ def _random_updates(
     updates_rows = np.split(shuffled, cuts)
     if not size.padded:
         return [_even_parts(rows, np.maximum(source_lengths, target_lengths)[rows], size) for rows in updates_rows]
-    return [
-        [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows], size)]
-        for rows in updates_rows
-    ]
+    cut = (_cheapest_parts(source_lengths[rows], target_lengths[rows], size) for rows in updates_rows)
+    return [[rows[part] for part in parts] for rows, parts in zip(updates_rows, cut)]
 
 
 def _even_parts(rows: Rows, lengths: NDArray[np.int64], size: PartSize) -> list[Rows]:
@@ -266,19 +264,10 @@ class PlannedBatches:
     def plan(self, epoch: int) -> list[list[Rows]]:
         """Return the rows of each part of each update of an epoch; the last plan is cached."""
         if self._cached_plan is None or self._cached_plan[0] != epoch:
-            self._cached_plan = (
-                epoch,
-                plan(
-                    *self.objective.lengths(self.stores.at(epoch)),
-                    self.updates_per_epoch,
-                    self.parts_per_update,
-                    self.seed,
-                    epoch,
-                    equal_examples=self.equal_examples,
-                    random_updates=self.random_updates,
-                    size=self.size,
-                ),
-            )
+            sides, size = self.objective.lengths(self.stores.at(epoch)), self.size
+            numbers = self.updates_per_epoch, self.parts_per_update, self.seed, epoch
+            equal, random = self.equal_examples, self.random_updates
+            self._cached_plan = epoch, plan(*sides, *numbers, equal_examples=equal, random_updates=random, size=size)
         return self._cached_plan[1]
 
     def rows(self, update: int) -> list[Rows]:

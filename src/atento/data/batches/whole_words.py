@@ -32,9 +32,7 @@ def characters_of_words(network: NetworkConfig) -> int | None:
 
 def words_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[str]]:
     """Return the words of each text, normalized by the tokenizer; texts without a word are left out."""
-    normal = (tokenizer.normalize(text) for text in texts)
-    word_lists = ([text[start:end] for start, end in word_spans(text)] for text in normal)
-    return [words for words in word_lists if words]
+    return [words for text in texts if (words := _words(tokenizer, text))]
 
 
 def word_ids(tokenizer: Tokenizer, words: list[str]) -> list[int]:

@@ -20,13 +20,8 @@ OTHER_MARKS = (  # UTF-32 first: its little-endian byte order mark begins with U
     (b"\xff\xfe", "UTF-16LE"),
     (b"\xfe\xff", "UTF-16BE"),
 )
-_OWN_FORMATS = (
-    b"PK\x03\x04",
-    b"\x1f\x8b",
-    b"\x28\xb5\x2f\xfd",
-    b"PAR1",
-    b"<?xml",
-)  # no text, or text that says its own
+# what begins no text, or text that says its own
+_OWN_FORMATS = (b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"<?xml")
 # The letters of the languages of western Europe that are not in ASCII, a language or two a text.
 _ALPHABETS = (
     *("áàâãçéêíóôõúü", "áéíñóúü", "àâæçèéêëîïôœùûü", "äöüßé", "àèéìíîòóùú", "áèéêëïíóöúü", "åäöéü", "æøåéèôò"),

@@ -76,9 +76,8 @@ def as_found(
     numbers = [key for key in columns if any(field.name == key and field.kind == "number" for field in fields)]
     first = rows(delimiter) or []
     if source.decimal is None and numbers and first:
-        found |= _decimal(
-            first, (form == "xlsx" and rows("", ",")) or first, {key: columns[key] for key in numbers}, name
-        )
+        again = (form == "xlsx" and rows("", ",")) or first
+        found |= _decimal(first, again, {key: columns[key] for key in numbers}, name)
     if source.header is None and _has_header(first, columns, numbers):
         found["header"] = True
     if found and say:

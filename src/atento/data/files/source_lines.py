@@ -102,11 +102,8 @@ class _Continued:
 
 def _read_many(stream: BinaryIO, name: str) -> bytes:
     """Read about 1 MiB, up to the end of a line."""
-    try:
-        raw = stream.read(_PART)
-        return raw if raw.endswith(b"\n") or not raw else raw + stream.readline(LINE_LIMIT + 2)
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(name, error) from None
+    raw = read_bytes(stream, name, _PART)
+    return raw if raw.endswith(b"\n") or not raw else raw + _read(stream, name)
 
 
 def _decoded(raw: bytes) -> list[str] | None:
@@ -220,10 +217,7 @@ def read_text(stream: BinaryIO, name: str) -> str:
     """A whole file as one string, under the rules of `scan` but for the length of a line.
     Raises DataError: not UTF-8, a NUL, or not readable to its end.
     """
-    try:
-        raw = stream.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(name, error) from None
+    raw = read_bytes(stream, name, -1)
     _refuse_other_formats(raw, name)
     try:
         text = raw.decode("utf-8")
@@ -249,7 +243,7 @@ def unreadable(name: str, error: Exception) -> DataError:
 
 
 def read_bytes(stream: BinaryIO, name: str, count: int) -> bytes:
-    """Up to `count` bytes of a file that is not read line by line; none at its end.
+    """Up to `count` bytes of a file that is not read line by line, -1 for all; none at its end.
     Raises DataError: the file cannot be read to its end.
     """
     try:
@@ -274,9 +268,8 @@ def _refuse_other_formats(raw: bytes, name: str) -> None:
         raise DataError(f"{name}: is a Parquet file; read it with `dataset: {name}` in place of `file`")
     for bom, encoding in OTHER_MARKS:
         if raw.startswith(bom):
-            raise DataError(
-                f"{name}:1: not UTF-8: the file begins with the byte order mark of {encoding}{_convert(encoding)}"
-            )
+            has = f"the file begins with the byte order mark of {encoding}{_convert(encoding)}"
+            raise DataError(f"{name}:1: not UTF-8: {has}")
 
 
 def _refuse_carriage_returns(first: bytes, name: str) -> None:

@@ -85,11 +85,11 @@ def rows_in(
         read = pairs_in(stream, name, keys) if form == "assin" else units_in(form, stream, name, keys)
         return _converted(read, name, converter)
     if form == "jsonl":
-        return _keyed(jsonl_objects(stream, name), name, keys, converter)
+        return _converted(jsonl_objects(stream, name), name, converter, keys)
     text = read_text(stream, name)  # what is left is .json, which is read whole
     if is_document(text) and any(field.name == "context" for field in converter.fields):  # SQuAD's layout
         return questions_in(text, name, [field.name for field in converter.fields])
-    return _keyed(json_objects(text, name), name, keys, converter)
+    return _converted(json_objects(text, name), name, converter, keys)
 
 
 def columns_of(
@@ -200,17 +200,22 @@ def _table(
             yield line, [fields[number] for number in numbers]
 
 
-def _converted(rows: Iterator[Row], name: str, converter: Converter) -> Iterator[Row]:
-    """Rows of cells as rows of values."""
+def _converted(
+    rows: Iterator[tuple[int, Any] | DataError], name: str, converter: Converter, keys: Sequence[str] | None = None
+) -> Iterator[Row]:
+    """Rows of cells, or objects with these keys, as rows of values."""
     for row in rows:
         if isinstance(row, DataError):
             yield row
             continue
-        line, cells = row
+        line, found = row
         try:
-            yield line, converter.cells(cells)
+            if keys is None:
+                yield line, converter.cells(found)
+            else:
+                yield line, [""] * len(keys) if found is None else converter.objects(found, keys)
         except ValueError as error:
-            yield DataError(f"{name}:{line}: {error}{header_hint(f'{name}:{line}')}")
+            yield DataError(f"{name}:{line}: {error}{header_hint(f'{name}:{line}') if keys is None else ''}")
 
 
 def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[list[int], int]:
@@ -299,23 +304,3 @@ def _csv_fields(record: str, delimiter: str) -> list[str] | str | None:
             other = _other(before) if before in ";\t,|" else ""
             return f'a quote inside a field; such a field must be quoted whole and its own quotes doubled (""){other}'
         at += 1
-
-
-# Objects ----------------------------------------------------------------------------------------------------------
-
-
-def _keyed(
-    objects: Iterator[tuple[int, object] | DataError], name: str, keys: Sequence[str], converter: Converter
-) -> Iterator[Row]:
-    for item in objects:
-        if isinstance(item, DataError):
-            yield item
-            continue
-        line, record = item
-        if record is None:
-            yield line, [""] * len(keys)
-            continue
-        try:
-            yield line, converter.objects(record, keys)
-        except ValueError as error:
-            yield DataError(f"{name}:{line}: {error}")

@@ -114,9 +114,8 @@ def _of_catalogue(stream: BinaryIO, name: str, found: dict[str, str]) -> Units:
             continue
         source, target = (tag_of(language) for language in languages)
         found |= {tag: found.get(tag, language) for tag, language in zip((source, target), languages)}
-        forms = (
-            [(singular, outputs[:1]), (plural, outputs[-1:])] if plural and len(outputs) > 1 else [(singular, outputs)]
-        )
+        has_forms = plural and len(outputs) > 1
+        forms = [(singular, outputs[:1]), (plural, outputs[-1:])] if has_forms else [(singular, outputs)]
         for words, output in forms:
             yield line, {source: words, target: "" if "fuzzy" in message.flags else "".join(output)}
 

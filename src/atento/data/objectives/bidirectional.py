@@ -15,7 +15,7 @@ from atento.base.splitmix import log_uniform
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
-from atento.data.batches.whole_words import word_ids, words_of
+from atento.data.batches.whole_words import characters_of_words, word_ids, words_of
 from atento.data.objectives.preparation import Preparation
 from atento.text.characters import character_batch
 
@@ -71,7 +71,7 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     Raises:
         DataError: no text has a word. RecipeError: a sampled and an adaptive softmax together.
     """
-    tokenizer, recipe = preparation.tokenizer, preparation.recipe
+    tokenizer, recipe, network = preparation.tokenizer, preparation.recipe, preparation.network
     texts = words_of(tokenizer, preparation.split["text"])
     room = recipe.data.max_len
     sentences = [words[at : at + room] for words in texts for at in range(0, len(words), room)]
@@ -80,12 +80,9 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     if len(sentences) > len(texts):
         preparation.report(f"{len(texts):,} texts in {len(sentences):,} examples: some are longer than {room} words")
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
-    elmo = preparation.network.elmo
-    characters = None if elmo is None or elmo.characters is None else elmo.characters.max_characters
     sampled = int(config.option("sampled"))  # words of the softmax in training; held-out losses take all
-    if sampled and preparation.network.output.adaptive:
+    if sampled and network.output.adaptive:
         raise RecipeError("`objective.sampled` has no effect with `network.output.adaptive`: give one of them")
-    objective = Bidirectional(
-        sentences, characters, preparation.network.vocab_size, 0 if preparation.held_out else sampled
-    )
+    drawn = 0 if preparation.held_out else sampled
+    objective = Bidirectional(sentences, characters_of_words(network), network.vocab_size, drawn)
     return preparation.planned(MemoryStore({"words": Ragged(rows)}), objective, config.weight)

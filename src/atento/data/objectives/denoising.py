@@ -102,9 +102,8 @@ class Noise:
         gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
         ends = np.cumsum(gaps + sizes[:, : gaps.shape[1]], axis=1) - 1  # (B,most spans), exclusive
         starts = ends - sizes[:, : gaps.shape[1]]
-        return [
-            (start[:count].tolist(), end[:count].tolist()) for start, end, count in zip(starts, ends, counts.tolist())
-        ]
+        drawn = zip(starts, ends, counts.tolist())
+        return [(start[:count].tolist(), end[:count].tolist()) for start, end, count in drawn]
 
     @cached_property
     def _poisson(self) -> NDArray[np.float64]:

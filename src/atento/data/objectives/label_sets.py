@@ -28,9 +28,8 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
     weights: tuple[tuple[float, ...], ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:  # of texts without and with each label
         present = np.array(rows).sum(axis=0)  # (labels,) texts that have each
-        weights = tuple(
-            tuple((len(rows) / (2 * np.maximum(count, 1))).tolist()) for count in (len(rows) - present, present)
-        )
+        both = (len(rows) - present, present)
+        weights = tuple(tuple((len(rows) / (2 * np.maximum(count, 1))).tolist()) for count in both)
     return labelled_texts(preparation, config, head, {"values": Ragged(rows, np.float32)}, weights)
 
 

@@ -121,14 +121,9 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     # each epoch draws the second sentences again
     stores = EpochStores(with_second(columns, training.seed, 0), partial(with_second, columns, training.seed))
     template = preparation.text_template()
-    objective = NextSentence(
-        network.pad_id,
-        masking_of(tokenizer, config),
-        template,
-        preparation.longest,
-        network.embedding.segments > 1,
-        None if config.unit == "tokens" else WordNumbers(tokenizer),
-    )
+    masking, words = masking_of(tokenizer, config), None if config.unit == "tokens" else WordNumbers(tokenizer)
+    segments = network.embedding.segments > 1
+    objective = NextSentence(network.pad_id, masking, template, preparation.longest, segments, words)
     return preparation.planned(stores, objective, config.weight)
 
 

@@ -41,9 +41,8 @@ class Prefix(OneText):
         prefixes = torch.from_numpy(1 + (drawn % (lengths - 1).astype(np.uint64)).astype(np.int64))  # (B,), 1 to n - 1
         # label i is token i + 1, so that the last token of the prefix predicts the first one after it
         labels[torch.arange(ids.shape[1]) < (prefixes - 1).unsqueeze(1)] = -1
-        return Batch(
-            {"ids": ids}, {HEAD: labels}, prefix_mask(prefixes), lengths={"ids": torch.from_numpy(lengths - 1)}
-        )
+        known = {"ids": torch.from_numpy(lengths - 1)}
+        return Batch({"ids": ids}, {HEAD: labels}, prefix_mask(prefixes), lengths=known)
 
 
 def prefix(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -114,9 +114,8 @@ def _with_differences(
         )
     if not compares:  # single documents teach their grades
         return queries
-    kept = {
-        query: documents for query, documents in queries.items() if len({grade for grade, _ in documents.values()}) > 1
-    }
+    given = {query: {grade for grade, _ in documents.values()} for query, documents in queries.items()}
+    kept = {query: documents for query, documents in queries.items() if len(given[query]) > 1}
     left_out = [query for query in queries if query not in kept]
     if not kept:
         raise DataError(

@@ -79,22 +79,18 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     rows = _fitting(source, target, preparation, limits)
 
     # a trained encoder knows one segmentation of a word
+    dropout = recipe.training.subword_dropout
     known = network.features is not None or (recipe.init is not None and recipe.init.new_decoder)
 
     def encode(epoch: int) -> Store:
-        encoded = []
-        for side, texts in enumerate((sources, targets)):
-            draw = seed + 1_000_003 * (2 * epoch + side)  # each epoch and side draws apart
-            chosen, dropout = [texts[row] for row in rows], recipe.training.subword_dropout
-            encoded.append(
-                targets_of(network, tokenizer, chosen, dropout=dropout, seed=draw)
-                if side
-                else sources_of(network, tokenizer, chosen, dropout=0.0 if known else dropout, seed=draw)
-            )
-        return _store(*_cut(encoded[0], encoded[1], preparation, limits))
+        draws = [seed + 1_000_003 * (2 * epoch + side) for side in (0, 1)]  # each epoch and side draws apart
+        read, written = ([side[row] for row in rows] for side in (sources, targets))
+        encoded = sources_of(network, tokenizer, read, dropout=0.0 if known else dropout, seed=draws[0])
+        wanted = targets_of(network, tokenizer, written, dropout=dropout, seed=draws[1])
+        return _store(*_cut(encoded, wanted, preparation, limits))
 
     first = _store([source[row] for row in rows], [target[row] for row in rows])
-    stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
+    stores = EpochStores(first, encode if dropout else None)
     return PlannedBatches(stores, objective, budget=budget, seed=seed, weight=config.weight, random_updates=mixed)
 
 

@@ -15,6 +15,5 @@ def simcse(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:
     Raises DataError: the network has no dropout, or there is one text alone. RecipeError: a batch of one text.
     """
     texts = preparation.split["text"]
-    return multiple_negatives(
-        replace(preparation, split=replace(preparation.split, columns={"text": texts, "pair": texts})), config
-    )
+    split = replace(preparation.split, columns={"text": texts, "pair": texts})
+    return multiple_negatives(replace(preparation, split=split), config)

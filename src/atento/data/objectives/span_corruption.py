@@ -51,9 +51,8 @@ class SpanCorruption:
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch: sources with sentinels in place of spans, and targets with the spans."""
         spans = self.spans(store["ids"].lengths[rows], rows, draw)
-        pairs = [
-            corrupt(store["ids"][row].tolist(), of_row, self.sentinels) for row, of_row in zip(rows.tolist(), spans)
-        ]
+        texts = (store["ids"][row].tolist() for row in rows.tolist())
+        pairs = [corrupt(ids, of_row, self.sentinels) for ids, of_row in zip(texts, spans)]
         columns = {"source": Ragged([source for source, _ in pairs]), "target": Ragged([target for _, target in pairs])}
         return self.layout.batch(MemoryStore(columns), np.arange(len(pairs)), draw)
 
@@ -68,10 +67,8 @@ class SpanCorruption:
         # + 2: the first and the last gap may be empty
         gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))  # (B,spans + 1)
         ends = np.cumsum(gaps[:, :-1] + sizes, axis=1) - 1  # - 1: a first gap of 1 is an empty one
-        return [
-            list(zip((end - size)[:count].tolist(), end[:count].tolist()))
-            for end, size, count in zip(ends, sizes, counts.tolist())
-        ]
+        drawn = zip(ends, ends - sizes, counts.tolist())
+        return [list(zip(start[:count].tolist(), end[:count].tolist())) for end, start, count in drawn]
 
 
 def corrupt(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -25,6 +25,7 @@ from atento.data.records.values import Span
 KIND = "answer"  # of the head's configuration
 NO_ANSWER = (0, 0)  # the first token, [CLS], twice
 NOT_LEARNED = (-1, -1)  # the label of a window that is not learned from
+Answers = Sequence[tuple[int, int] | None]  # of each record: the first and the last token of its answer, if it has one
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def answer_tokens(offsets: NDArray[np.int64], answer: Span) -> tuple[int, int] |
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
-def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | None]) -> list[tuple[int, int]]:
+def label_windows(windows: ContextWindows, answers: Answers) -> list[tuple[int, int]]:
     """Return the label of each window: the positions of the answer's first and last token in its row.
 
     Args:
@@ -87,15 +88,13 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
     """
     labels: list[tuple[int, int]] = []
     for answer, numbers in zip(answers, windows.of_records()):
-        complete = False
-        spans = []
+        complete, spans = False, []
         for window in numbers:
             first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
             inside = answer is not None and first <= answer[0] and answer[1] < first + size  # whole, or it is none
             complete = complete or inside  # whole in one window at least
-            spans.append(
-                (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
-            )
+            moved = position - first
+            spans.append((answer[0] + moved, answer[1] + moved) if answer and inside else NO_ANSWER)
         labels += spans if complete or answer is None else [NOT_LEARNED for _ in numbers]
     return labels
 
@@ -107,20 +106,11 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """
     network, split, recipe = preparation.network, preparation.split, preparation.recipe
     head, data = answer_head(network), recipe.data
-    windows = context_windows(
-        split["question"],
-        split["context"],
-        preparation.tokenizer,
-        preparation.text_template(),
-        network,
-        preparation.longest,
-        data.stride,
-        split.where,
-    )
-    answers = [
-        answer_tokens(offsets, accepted[0]) if accepted else None
-        for offsets, accepted in zip(windows.offsets, split["answers"])
-    ]
+    questions, contexts, tokenizer = split["question"], split["context"], preparation.tokenizer
+    longest, template = preparation.longest, preparation.text_template()
+    windows = context_windows(questions, contexts, tokenizer, template, network, longest, data.stride, split.where)
+    texts = zip(windows.offsets, split["answers"])
+    answers = [answer_tokens(offsets, accepted[0]) if accepted else None for offsets, accepted in texts]
     labels = label_windows(windows, answers)
     _leave_out(preparation, windows, answers, labels)
     _warn(preparation, windows, answers, labels)
@@ -131,10 +121,7 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
 
 
 def _leave_out(
-    preparation: Preparation,
-    windows: ContextWindows,
-    answers: Sequence[tuple[int, int] | None],
-    labels: list[tuple[int, int]],
+    preparation: Preparation, windows: ContextWindows, answers: Answers, labels: list[tuple[int, int]]
 ) -> None:
     """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
     Raises DataError: there is such a question, and `data.skip_bad` is false.
@@ -157,16 +144,12 @@ def _learned(store: MemoryStore) -> MemoryStore:
     rows = [row for row in range(len(store)) if store["span"][row][0] >= 0]  # not (-1, -1)
     if len(rows) == len(store):
         return store
-    return MemoryStore(
-        {name: Ragged.of_arrays([column[row] for row in rows]) for name, column in store.columns.items()}
-    )
+    columns = store.columns.items()
+    return MemoryStore({name: Ragged.of_arrays([column[row] for row in rows]) for name, column in columns})
 
 
 def _warn(
-    preparation: Preparation,
-    windows: ContextWindows,
-    answers: Sequence[tuple[int, int] | None],
-    labels: Sequence[tuple[int, int]],
+    preparation: Preparation, windows: ContextWindows, answers: Answers, labels: Sequence[tuple[int, int]]
 ) -> None:
     """Report how many windows there are, and warn of answers that cannot be learned or predicted.
     Raises DataError: no window is left to learn from.

@@ -81,9 +81,8 @@ class Tags(OneText):
         extras = {}
         if self.head.kind != KIND:  # a CRF, which scores the end of a sentence
             extras[f"{self.head.name} whole"] = store["whole"].padded(rows, 0, length=1).squeeze(1) > 0
-        return Batch(
-            inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, extras=extras, lengths=known
-        )
+        tags = store["tags"].padded(rows, -1, length=length)
+        return Batch(inputs, {self.head.name: tags}, extras=extras, lengths=known)
 
 
 def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: Iterable[Sequence[str]]) -> list[Pieces]:
@@ -184,12 +183,8 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     store = windows_as_store(sentences, windows, template, network)
     store.columns["whole"] = Ragged([[int(window.end == len(sentences[window.sentence].ids))] for window in windows])
     words = store["words"]  # the number of the word that begins at a piece, else -1
-    store.columns["tags"] = Ragged(
-        [
-            [row_numbers[word] if word >= 0 else -1 for word in words[row].tolist()]
-            for row, row_numbers in enumerate(numbers)
-        ]
-    )
+    rows = zip((words[row].tolist() for row in range(len(words))), numbers)
+    store.columns["tags"] = Ragged([[own[word] if word >= 0 else -1 for word in row] for row, own in rows])
     return preparation.planned(store, Tags(network, head), config.weight)
 
 

@@ -51,22 +51,15 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     """Encode the texts of each side of a split; texts that are too long are cut, with a counted warning.
     Raises DataError: every text equals its pair and nothing drops out, so that there is nothing to learn.
     """
-    split, columns = preparation.split, {}
-    embedding = _embedding(preparation)
+    split, network, tokenizer, columns = preparation.split, preparation.network, preparation.tokenizer, {}
+    embedding, template = _embedding(preparation), preparation.text_template()
     limits = [preparation.longest, embedding.max_len]
     longest = min(limit for limit in limits if limit is not None)  # tokens
     sides = [field for field in SIDES if field in split.columns]
     cut = 0
     for field in sides:
-        encoded, n_cut = texts_as_store(
-            preparation.tokenizer,
-            preparation.text_template(),
-            list(map(embedding.of_field(field).read, split[field])),
-            None,
-            longest,
-            preparation.network,
-            preparation.long_texts,
-        )
+        texts = [*map(embedding.of_field(field).read, split[field])]
+        encoded, n_cut = texts_as_store(tokenizer, template, texts, None, longest, network, preparation.long_texts)
         columns[SIDES[field]] = encoded["ids"]
         if f"ids {WINDOWS}" in encoded:
             columns[f"{SIDES[field]} {WINDOWS}"] = encoded[f"ids {WINDOWS}"]

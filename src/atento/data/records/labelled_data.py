@@ -76,10 +76,8 @@ def reading_of(file: str, reading: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"`reading` takes {', '.join(READING)}, sheet: got {', '.join(wrong)}")
     cells = {"csv": ("sheet",), "tsv": ("sheet",), "xlsx": ("delimiter", "encoding")}
     form = format_of(file, reading.get("format"), ())
-    unfit = (
-        *cells.get(form or "", ("delimiter", "decimal", "separator", "header", "sheet")),
-        *(() if file else ("format",)),
-    )
+    unfit = cells.get(form or "", ("delimiter", "decimal", "separator", "header", "sheet"))
+    unfit = (*unfit, *(() if file else ("format",)))
     plain = {"true": True, "false": False}  # as a command has them
     switches = {name: plain.get(reading[name], reading[name]) for name in ("header", "paragraphs") if name in reading}
     return {name: value for name, value in {**reading, **switches}.items() if name not in unfit}

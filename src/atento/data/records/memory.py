@@ -193,11 +193,8 @@ def _of_frame(data: Any, fields: Sequence[Field]) -> dict[str, list[object]]:
 
 def _columns(data: object, count: int) -> bool:
     """Whether `data` is a tuple of `count` lists or arrays, not of records."""
-    return (
-        isinstance(data, tuple)
-        and len(data) == count
-        and all(isinstance(side, Iterable) and not isinstance(side, str | tuple | Mapping) for side in data)
-    )
+    sides = data if isinstance(data, tuple) and len(data) == count else (None,)
+    return all(isinstance(side, Iterable) and not isinstance(side, str | tuple | Mapping) for side in sides)
 
 
 def _shape(fields: tuple[str, ...]) -> str:

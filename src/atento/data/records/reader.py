@@ -208,10 +208,9 @@ def file_rows(
     if numbers and not FORMATS[form].by_number:
         raise RecipeError(f"`file: {name}` has no column numbers; {quoted_fields} must be keys: got {values}")
     if numbers and len(numbers) < len(columns):
-        raise RecipeError(
-            f"`file: {name}`: {'both' if len(columns) == 2 else 'all'} columns must be numbers (no header) or "
-            f"{'both' if len(columns) == 2 else 'all'} names: got {values}"
-        )
+        every = "both" if len(columns) == 2 else "all"
+        rule = f"{every} columns must be numbers (no header) or {every} names"
+        raise RecipeError(f"`file: {name}`: {rule}: got {values}")
     if not numbers and not FORMATS[form].by_name:
         raise RecipeError(f"`file: {name}` has no column names; {quoted_fields} must be numbers: got {values}")
     if numbers and min(numbers) < 0 and not FORMATS[form].from_end:
@@ -246,12 +245,10 @@ def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
 
     split = str(source.world)
     pairs = write(split, source.count or _WORLD_COUNTS.get(split, _WORLD_COUNT), source.seed)
-    if fields == ("text",):
-        language = "source" if source.text == "en" else "target"
-        texts = ((number, [getattr(pair, language)]) for number, pair in enumerate(pairs, start=1))
-        return collect(texts, TEXT, (f"world {split}",), None, False)
-    rows = ((number, [pair.source, pair.target]) for number, pair in enumerate(pairs, start=1))
-    return collect(rows, SOURCE_AND_TARGET, (f"world {split}",), None, False)
+    is_text = fields == ("text",)
+    sides = ["source" if source.text == "en" else "target"] if is_text else ["source", "target"]
+    rows = ((number, [getattr(pair, side) for side in sides]) for number, pair in enumerate(pairs, start=1))
+    return collect(rows, TEXT if is_text else SOURCE_AND_TARGET, (f"world {split}",), None, False)
 
 
 def _labelled(source: SourceConfig, fields: Sequence[Field]) -> Records:
@@ -316,11 +313,8 @@ def collect(
             break
     unlabelled = f"{counted(waiting, 'record')} not labelled yet" if waiting else ""
     if not lines:
-        broken = (
-            f"{empty} {lacking or 'empty'}, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''}"
-            if empty or skipped
-            else ""
-        )
+        first = f": {skipped[0]}" if skipped else ""
+        broken = f"{empty} {lacking or 'empty'}, {len(skipped)} bad{first}" if empty or skipped else ""
         counts = f" ({', '.join(filter(None, [unlabelled, broken]))})" if unlabelled or broken else ""
         every = [name for name, count in blank.items() if count == empty]  # what every record that was left out lacks
         why = f": `{every[0]}` is blank in every record" if every and len(fields) > 1 and not skipped else ""
@@ -349,8 +343,7 @@ def fingerprint(*columns: Sequence[object]) -> str:
     digest = sha256()
     for begin in range(0, len(columns[0]), 4096):
         pieces = [column[begin : begin + 4096] for column in columns]
-        texts = chain.from_iterable(
-            zip(*(piece if isinstance(piece[0], str) else map(canonical, piece) for piece in pieces))
-        )
+        spelled = (piece if isinstance(piece[0], str) else map(canonical, piece) for piece in pieces)
+        texts = chain.from_iterable(zip(*spelled))
         digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
     return digest.hexdigest()

@@ -42,14 +42,11 @@ class Converter:
 
     def __init__(self, fields: Sequence[Field], separator: str = SEPARATOR, decimal: str = ".") -> None:
         self.fields, self.separator, self.decimal = tuple(fields), separator, decimal
-        number_of_kind: dict[str, int] = {field.kind: number for number, field in enumerate(fields)}
+        kinds: dict[str, int] = {field.kind: number for number, field in enumerate(fields)}
         names = {field.name: number for number, field in enumerate(fields)}
-        self._pair = (  # the places of words and tags, which must be as many
-            (number_of_kind["words"], number_of_kind["tags"]) if {"words", "tags"} <= number_of_kind.keys() else None
-        )
-        self._spans = (  # the places of the context and of its answers
-            (names["context"], number_of_kind["spans"]) if "spans" in number_of_kind and "context" in names else None
-        )
+        # the places of words and tags, which must be as many, and of the context and of its answers
+        self._pair = (kinds["words"], kinds["tags"]) if {"words", "tags"} <= kinds.keys() else None
+        self._spans = (names["context"], kinds["spans"]) if "spans" in kinds and "context" in names else None
         self.plain = all(field.kind == "text" for field in fields)
         self.needed = tuple(n for n, field in enumerate(fields) if field.kind in _NEEDED or field.may_be_blank)
 
@@ -147,9 +144,8 @@ def canonical(value: Any) -> str:
         return value
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(
-        [[item.start, item.text] if isinstance(item, Span) else item for item in value], ensure_ascii=False
-    )
+    items = [[item.start, item.text] if isinstance(item, Span) else item for item in value]
+    return json.dumps(items, ensure_ascii=False)
 
 
 def compared(value: Any) -> Any:
@@ -281,9 +277,8 @@ def _strings(value: Any, subject: str, *, is_class: bool) -> tuple[str, ...]:
     """Return a list of strings, none of them empty."""
     if not _is_list(value):
         raise ValueError(f"{subject} must hold a list of strings, not {kind_of(value)}")
-    texts = tuple(
-        string_of(text, f"{subject}, item {number},", is_class=is_class) for number, text in enumerate(value, 1)
-    )
+    items = ((text, f"{subject}, item {number},") for number, text in enumerate(value, 1))
+    texts = tuple(string_of(text, item, is_class=is_class) for text, item in items)
     if "" in texts:
         raise ValueError(f"{subject}, item {texts.index('') + 1}, is empty")
     return texts

@@ -64,9 +64,8 @@ def shared_runs(store: TokenStore, texts: Sequence[Ids], size: int = NGRAM) -> N
             runs = _runs(np.array(ids[begin : begin + _PIECE + size - 1], dtype=np.int64), size)
             where = np.flatnonzero(_member(runs, ranked)) + begin
             # a run may not go on from one text to the next
-            inside = np.searchsorted(starts, where, side="right") == np.searchsorted(
-                starts, where + size - 1, side="right"
-            )
+            first, last = (np.searchsorted(starts, at, side="right") for at in (where, where + size - 1))
+            inside = first == last
             present[np.searchsorted(ranked, runs[where[inside] - begin])] = True
     return np.array([int(present[np.searchsorted(ranked, runs)].sum()) for runs in of_texts], dtype=np.int64)
 

@@ -112,10 +112,8 @@ class TokenStore:
             raise DataError(f"{folder / MANIFEST}: the store is damaged: the manifest was altered")
         self.records = records
         firsts: list[int] = np.cumsum([0, *(record.texts for record in records)]).tolist()  # texts before each shard
-        self._shards = [
-            _Shard(folder, number, record, self.dtype, first)
-            for number, (record, first) in enumerate(zip(records, firsts))
-        ]
+        placed = enumerate(zip(records, firsts))
+        self._shards = [_Shard(folder, number, record, self.dtype, first) for number, (record, first) in placed]
         if source is not None:
             self._shards = [shard for shard in self._shards if shard.record.source == source]
         read = [shard.record for shard in self._shards]
@@ -154,11 +152,8 @@ class TokenStore:
             cut = (starts - starts[0]).tolist()
             begin, end = np.searchsorted(self.omitted, [shard.first + low, shard.first + high]).tolist()
             omitted = frozenset(self.omitted[begin:end].tolist())
-            rows += [
-                flat[start:end]
-                for text, (start, end) in enumerate(pairwise(cut), start=shard.first + low)
-                if text not in omitted
-            ]
+            texts = enumerate(pairwise(cut), start=shard.first + low)
+            rows += [flat[start:end] for text, (start, end) in texts if text not in omitted]
         return rows
 
     def shards(self) -> Iterable[tuple[int, NDArray[np.generic], NDArray[np.generic]]]:

@@ -14,11 +14,8 @@ from atento.text.documents.word_files import read_word
 FORMATS: dict[str, Callable[..., Document]] = {
     ".srt": decoded(read_srt),
     ".vtt": decoded(read_vtt),
-    ".html": decoded(read_html),
-    ".htm": decoded(read_html),
-    ".xhtml": decoded(read_html),
-    ".md": decoded(read_markdown),
-    ".markdown": decoded(read_markdown),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), decoded(read_html)),
+    **dict.fromkeys((".md", ".markdown"), decoded(read_markdown)),
     ".po": decoded(read_catalogue, is_catalogue=True),
     ".docx": read_word,
 }

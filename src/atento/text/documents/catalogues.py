@@ -100,10 +100,8 @@ def read_catalogue(text: str, name: str, *, mark_fuzzy: bool = False) -> list[st
             start = _line_begin(text, message.texts[0].start) if flag else begin
             inside = [_inside(forms.source(message, keyword), message.flags) for keyword in keywords]
             shown = _shown(flag + text[start:begin], labels, inside, text[start:end], line_end)
-            pieces += [
-                text[at:start],
-                Segment(text[start:end], inside[0].text, shown, is_gap=True, attributes=inside[1:]),
-            ]
+            segment = Segment(text[start:end], inside[0].text, shown, is_gap=True, attributes=inside[1:])
+            pieces += [text[at:start], segment]
             at, flag = end, ""
     if others:
         found = counted(len(others), "message has other plural forms", "messages have other plural forms")
@@ -175,11 +173,8 @@ def messages_of(text: str, name: str) -> list[_Message]:
                 named = says[1:].replace(",", " ").split() if says.startswith(",") else ()
                 flags = frozenset() if says.startswith("~") else flags.union(named)  # those of one that is out of use
                 continue
-            line = text[at : _next_line(text, at)].strip()
-            raise DataError(
-                f"{name}:{line_at(text, at)}: a line must begin with msgid, msgstr or #, or be a text in quotes:"
-                f" got {line[:60]!r}"
-            )
+            rule = f"{name}:{line_at(text, at)}: a line must begin with msgid, msgstr or #, or be a text in quotes"
+            raise DataError(f"{rule}: got {text[at : _next_line(text, at)].strip()[:60]!r}")
         keyword, quoted = match[1], match[2]  # a text alone continues the last one
         if (keyword is not None and quoted is None) or (keyword is None and quoted is not None and current is None):
             raise DataError(f"{name}:{line_at(text, at)}: a keyword and a text in quotation marks must stand together")
@@ -244,11 +239,9 @@ def _is_odd(message: _Message, count: int | None, text: str, name: str) -> bool:
     numbers, has_forms = [one.keyword for one in message.outputs], message.has("msgid_plural")
     is_right = [("[" in one) == has_forms for one in numbers]
     if not numbers or not all(is_right) or (not has_forms and len(numbers) > 1):
-        rule = (
-            "a message with a plural must have msgstr[0] and so on" if has_forms else "a message must have one msgstr"
-        )
+        rule = "with a plural must have msgstr[0] and so on" if has_forms else "must have one msgstr"
         got = ", ".join(numbers) or "none"
-        raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: {rule}: got {got}")
+        raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: a message {rule}: got {got}")
     return has_forms and numbers != [f"msgstr[{number}]" for number in range(count or 0)]
 
 
@@ -262,9 +255,7 @@ def _plain(quoted: str) -> str:
 
 def _quoted(text: str, line_end: str) -> str:
     """A translation in quotation marks, each of its lines on one."""
-    plain = {value: key for key, value in _ESCAPES.items() if key not in '\\"'}
     lines = re.findall(r"[^\n]*\n|[^\n]+", text.replace("\\", "\\\\").replace('"', '\\"')) or [""]
-    rows = [
-        '"' + "".join(f"\\{plain[letter]}" if letter in plain else letter for letter in line) + '"' for line in lines
-    ]
+    escapes = str.maketrans({letter: f"\\{key}" for key, letter in _ESCAPES.items() if key not in '\\"'})
+    rows = [f'"{line.translate(escapes)}"' for line in lines]
     return line_end.join(rows if len(rows) == 1 else ['""', *rows])  # an empty first line, as gettext writes it

@@ -72,9 +72,8 @@ class DocumentSentences:
         clean = ((old, new if new == old else _NOT_TEXT.sub(" ", new).strip()) for old, new in rows)
         by_sentence = {old: new if NUMBERED.sub("", new).strip() else old for old, new in clean}  # tags are no words
         outputs = [by_sentence[sentence] for sentence in self._all]
-        return self._document.written(
-            [self._text(text, pieces, outputs) for text, pieces in zip(self._document.texts, self._pieces)], language
-        )
+        texts = zip(self._document.texts, self._pieces)
+        return self._document.written([self._text(text, pieces, outputs) for text, pieces in texts], language)
 
     def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
         """A text in translation; as it was, spaces between sentences too, where each is its own translation."""

@@ -46,19 +46,11 @@ _ENDING_FOREIGN = _tags(
 
 _CELLS = ("td", "th", "caption", "colgroup")
 _ENDS: dict[str, tuple[str, ...]] = {
-    "li": ("li",),
-    "dt": ("dt", "dd"),
-    "dd": ("dt", "dd"),
-    "rt": ("rt", "rp"),
-    "rp": ("rt", "rp"),
-    "option": ("option",),
-    "optgroup": ("option", "optgroup"),
-    "body": ("head",),
-    "td": _CELLS,
-    "th": _CELLS,
+    **{name: pair for pair in (("dt", "dd"), ("rt", "rp")) for name in pair},
+    **dict.fromkeys(("td", "th"), _CELLS),
     "tr": (*_CELLS, "tr"),
     **dict.fromkeys(("caption", "colgroup", "tbody", "thead", "tfoot"), (*_CELLS, "tr", "tbody", "thead", "tfoot")),
-}
+} | {"li": ("li",), "option": ("option",), "optgroup": ("option", "optgroup"), "body": ("head",)}
 """Tag -> the open elements that its start ends (HTML standard, optional tags), beside `p`."""
 
 _Formatting = defaultdict[str, list[tuple[int, bool]]]

@@ -230,9 +230,7 @@ def _segments(
         if begin < last:
             first, stop = place(begin), place(last)
             newlines = [at - 1 for at in begins[bisect_right(begins, begin) : bisect_right(begins, last)]]
-            between = [
-                text[place(at) : place(at + 1)] for at in newlines if at not in in_code
-            ]  # such as a newline and "> "
+            between = [text[place(at) : place(at + 1)] for at in newlines if at not in in_code]  # as a newline and "> "
             segment = _segment(words[begin:last].replace("\n", " "), inside, text[first:stop], between, attributes)
             if segment is not None:
                 yield first, stop, segment

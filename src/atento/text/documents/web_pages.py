@@ -32,9 +32,7 @@ def read_html(text: str, name: str, *, attributes: bool = False) -> list[str | S
         shown = html.escape(words, quote=False).replace("\xa0", "&#160;")
         return shown.encode(encoding, "xmlcharrefreplace").decode(encoding)
 
-    def whole(tag: str) -> list[str | Segment]:
-        return tag_pieces(tag, escape, attributes=attributes)
-
+    whole = partial(tag_pieces, escape=escape, attributes=attributes)
     for part in parts_of(text):
         if part.kind == "text":
             inline.add(part.text, part.raw)

@@ -311,10 +311,8 @@ def _first(content: bytes, item: _Item) -> tuple[int, tuple[_Style, bool]]:
     head, box = _TAG.match(content, item.run), item.style.box
     if head is None or content[head.end() : item.start] != item.properties:
         return item.start, (item.style, True)
-    return (box.start if box and box.head == item.run else item.run), (
-        _Style(b"", box if box and box.head != item.run else None),
-        False,
-    )
+    style = _Style(b"", box if box and box.head != item.run else None)
+    return (box.start if box and box.head == item.run else item.run), (style, False)
 
 
 def _last(content: bytes, item: _Item) -> tuple[int, tuple[_Style, bool]]:

@@ -22,12 +22,9 @@ _PREFIX: Mapping[str, tuple[bool | None, str, str]] = {  # default of `add_prefi
     "deberta-v2": (True, "always", "first"),
     "llama": (None, "first", "never"),
 }
-_FIELDS = {  # key -> the field of a step that says the same
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-    "add_prefix_space": "add_prefix_space",
-}
+# key -> the field of a step that says the same
+_FIELDS = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
+_FIELDS |= {key: key for key in ("strip_accents", "add_prefix_space")}
 
 
 def class_rules(family: str, sources: Sources, data: Part) -> Part:
@@ -60,9 +57,8 @@ def unheeded(config: Mapping[str, object], data: Part, template: Template) -> li
     held = {key: [step[field] for step in steps if field in step] for key, field in _FIELDS.items()}
     keys = [key for key, values in held.items() if values and config.get(key) not in (None, *values)]
     ends = {"add_bos_token": template.single[0], "add_eos_token": template.single[-1]}
-    return keys + [
-        key for key, (slot, _) in ends.items() if isinstance(config.get(key), bool) and config[key] == (slot == "A")
-    ]
+    is_bool = {key: slot for key, (slot, _) in ends.items() if isinstance(config.get(key), bool)}
+    return keys + [key for key, slot in is_bool.items() if config[key] == (slot == "A")]
 
 
 def _prefix(parts: dict[str, list[Part]], family: str, prefix: bool | None) -> None:

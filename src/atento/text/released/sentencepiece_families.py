@@ -75,12 +75,8 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
     if usual:
         table = _charsmap(model)
         backend.normalizer = table[0] if table else None
-        backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.WhitespaceSplit(),
-                pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True),
-            ]
-        )
+        spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
     else:
         backend.normalizer, backend.pre_tokenizer = _spaces(model, prefix), _symbols_apart(model)
     if model.byte_fallback or not usual:
@@ -96,11 +92,9 @@ def _library(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
     """The model of the library with these pieces; a text that is a symbol of the user is that piece."""
     if model.kind == "unigram":
         return models.Unigram(pieces, unk_id, model.byte_fallback)
-    vocabulary = {text: number for number, (text, _) in enumerate(pieces)}
+    vocabulary, merges = {text: number for number, (text, _) in enumerate(pieces)}, merges_of(model)
     unk, whole = pieces[unk_id][0], bool(_symbols(model))
-    return models.BPE(
-        vocabulary, merges_of(model), unk_token=unk, fuse_unk=True, byte_fallback=True, ignore_merges=whole
-    )
+    return models.BPE(vocabulary, merges, unk_token=unk, fuse_unk=True, byte_fallback=True, ignore_merges=whole)
 
 
 def _symbols(model: SentencePieceModel) -> list[str]:
@@ -191,9 +185,8 @@ def pegasus(sources: Sources) -> Built:
     front = [text for text in named if text is not None] if offset else []
     more = [f"<unk_{number}>" for number in range(2, offset)]  # fill the places up to `offset`
     # what is put in front takes `offset` places, so the model's <unk> must come right behind it
-    if [piece.text for piece in model.pieces[:2]] != ["<pad>", "</s>"] or model.unk_id + offset != 2 + len(
-        front + more
-    ):
+    begins = [piece.text for piece in model.pieces[:2]] == ["<pad>", "</s>"]
+    if not begins or model.unk_id + offset != 2 + len(front + more):
         path = sources.directory / "spiece.model"
         raise TokenizerError(f"{path} must begin with <pad>, </s> and <unk>, and fit `offset` and the masks")
     own = [(piece.text, piece.score) for piece in model.pieces]
@@ -248,9 +241,8 @@ def deberta(sources: Sources) -> Built:
     `do_lower_case` (false), `split_by_punct` (false), `add_prefix_space` (true).
     """
     model = _read(sources, "spm.model", "deberta-v2", "unigram")
-    backend = tokenizers.Tokenizer(
-        models.Unigram([(piece.text, piece.score) for piece in model.pieces], model.unk_id, False)
-    )
+    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, model.unk_id, False))
     lowercase = bool(sources.flag("do_lower_case", False))
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
     steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False)]

@@ -83,17 +83,14 @@ class SentencePieceIds:
     def encode(self, sequence: str, *, add_special_tokens: bool = False) -> Cut:
         """Split a text, with the character offsets of each piece."""
         serialized = self._processor.Encode(sequence, out_type="serialized_proto")  # in the fields of SentencePieceText
-        piece_fields = [
-            dict(fields(value)) for number, value in fields(serialized) if number == 2 and isinstance(value, bytes)
-        ]
+        parts = (value for number, value in fields(serialized) if number == 2 and isinstance(value, bytes))
+        piece_fields = [dict(fields(part)) for part in parts]
         pieces = [bytes(piece_field.get(1, b"")).decode("utf-8", "replace") for piece_field in piece_fields]
         char_at: list[int] = []  # of each byte of the text, and of its end
         for i, char in enumerate(sequence):
             char_at += [i] * len(char.encode("utf-8"))
         char_at.append(len(sequence))
-        offsets = [
-            (char_at[int(piece_field.get(4, 0))], char_at[int(piece_field.get(5, 0))]) for piece_field in piece_fields
-        ]
+        offsets = [(char_at[int(one.get(4, 0))], char_at[int(one.get(5, 0))]) for one in piece_fields]
         return Cut([self._id(piece) for piece in pieces], pieces, offsets)
 
     def normalize(self, text: str) -> str:
@@ -144,12 +141,9 @@ def marian(sources: families.Sources, template_of: TemplateOf) -> Parts:
         path = directory / tables[side]
         vocabulary = families.numbered(files[tables[side]], path)
         codes = [piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")]
+        unk = families.unknown(settings, "<unk>", vocabulary, path)
         data = {
-            "model": {
-                "type": "Marian",
-                "unk_token": families.unknown(settings, "<unk>", vocabulary, path),
-                "vocab": vocabulary,
-            },
+            "model": {"type": "Marian", "unk_token": unk, "vocab": vocabulary},
             "added_tokens": [{"content": text, "id": vocabulary[text], "special": True} for text in codes],
             "side": side,
             "models": [families.digest(files[name]) for name in ("source.spm", "target.spm")],
@@ -175,12 +169,9 @@ def m2m_100(sources: families.Sources, template_of: TemplateOf) -> Parts:
     stated = {token.content: number for number, token in families.stated_tokens(sources).items()}
     languages |= {token: stated[token] for token in languages_of(stated).values()}  # those that were added
     spm = sources.directory / "sentencepiece.bpe.model"
+    unk = families.unknown(sources.config, "<unk>", pieces, path)
     data = {
-        "model": {
-            "type": "M2M100",
-            "unk_token": families.unknown(sources.config, "<unk>", pieces, path),
-            "vocab": pieces | languages,
-        },
+        "model": {"type": "M2M100", "unk_token": unk, "vocab": pieces | languages},
         "added_tokens": [{"content": text, "id": number, "special": True} for text, number in languages.items()],
         "models": [families.digest(sources.files[spm.name])],
     }
@@ -199,15 +190,6 @@ def _parts(
     model = data["model"]
     specials = specials_of(data, dict(settings), sources.directory)
     backend = SentencePieceIds(sources.files[spm.name], model["vocab"], specials.ids, model["unk_token"], spm)
-    return Parts(
-        json.dumps(data, ensure_ascii=False),
-        backend.kind,
-        specials,
-        False,
-        False,
-        sources.files,
-        template_of(settings, specials),
-        backend,
-        sides.get("target"),
-        family=TYPES[model["type"]],
-    )
+    definition, files, target = json.dumps(data, ensure_ascii=False), sources.files, sides.get("target")
+    family, template = TYPES[model["type"]], template_of(settings, specials)
+    return Parts(definition, backend.kind, specials, False, False, files, template, backend, target, family=family)

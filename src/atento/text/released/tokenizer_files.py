@@ -37,6 +37,9 @@ _ENDED = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 _SQUARE = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 _BOUNDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
 _GEMMA = {f"{role}_token": f"<{role}>" for role in ("pad", "unk", "bos", "eos", "mask")}
+_GPT2 = dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>")
+_ALBERT = _SQUARE | _BOUNDS | {"unk_token": "<unk>", "pad_token": "<pad>"}
+_M2M, _WITH_BOS = _ANGLES | {"pad_token": "<pad>"}, {"add_bos_token": True}
 _FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
 
 
@@ -54,12 +57,7 @@ class Family:
 
 FAMILIES: Mapping[str, Family] = {
     "bert": Family(("vocab.txt",), _SQUARE, "bert", families.bert),
-    "gpt2": Family(
-        ("vocab.json", "merges.txt"),
-        dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>"),
-        "flags",
-        families.byte_level,
-    ),
+    "gpt2": Family(("vocab.json", "merges.txt"), _GPT2, "flags", families.byte_level),
     "roberta": Family(("vocab.json", "merges.txt"), _FAIRSEQ, "roberta", families.byte_level),
     "openai-gpt": Family(("vocab.json", "merges.txt"), {"unk_token": "<unk>"}, "none", families.gpt1),
     "mpnet": Family(("vocab.txt",), _FAIRSEQ | {"unk_token": "[UNK]"}, "roberta", families.bert),
@@ -69,25 +67,13 @@ FAMILIES: Mapping[str, Family] = {
     "mbart50": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language", sentencepiece_families.mbart50),
     "camembert": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", sentencepiece_families.camembert),
     "pegasus": Family(("spiece.model",), _ENDED | {"mask_token": "<mask_2>"}, "marian", sentencepiece_families.pegasus),
-    "albert": Family(
-        ("spiece.model",),
-        _SQUARE | _BOUNDS | {"unk_token": "<unk>", "pad_token": "<pad>"},
-        "bert",
-        sentencepiece_families.albert,
-    ),
+    "albert": Family(("spiece.model",), _ALBERT, "bert", sentencepiece_families.albert),
     "deberta-v2": Family(("spm.model",), _SQUARE | _BOUNDS, "bert", sentencepiece_families.deberta),
-    "llama": Family(
-        ("tokenizer.model",), _ANGLES, "flags", sentencepiece_families.llama, flags={"add_bos_token": True}
-    ),
-    "gemma": Family(("tokenizer.model",), _GEMMA, "flags", sentencepiece_families.llama, flags={"add_bos_token": True}),
+    "llama": Family(("tokenizer.model",), _ANGLES, "flags", sentencepiece_families.llama, flags=_WITH_BOS),
+    "gemma": Family(("tokenizer.model",), _GEMMA, "flags", sentencepiece_families.llama, flags=_WITH_BOS),
     "marian": Family(("source.spm", "target.spm", "vocab.json"), _ENDED, "marian", read=sentencepiece_ids.marian),
     "nllb": Family(("tokenizer.json",), _FAIRSEQ, "language"),
-    "m2m_100": Family(
-        ("vocab.json", "sentencepiece.bpe.model"),
-        _ANGLES | {"pad_token": "<pad>"},
-        "language",
-        read=sentencepiece_ids.m2m_100,
-    ),
+    "m2m_100": Family(("vocab.json", "sentencepiece.bpe.model"), _M2M, "language", read=sentencepiece_ids.m2m_100),
 }
 
 # `tokenizer_class` without Tokenizer and Fast -> family; `model_type` -> family.
@@ -95,22 +81,9 @@ _CLASSES = {
     **dict.fromkeys(("Bert", "DistilBert", "Electra", "MobileBert"), "bert"),
     **dict.fromkeys(("Roberta", "Bart", "Longformer"), "roberta"),
     **dict.fromkeys(("T5", "MT5"), "t5"),
-    "GPT2": "gpt2",
-    "OpenAIGPT": "openai-gpt",
-    "XLMRoberta": "xlm-roberta",
-    "DebertaV2": "deberta-v2",
-    "MBart": "mbart",
-    "MBart50": "mbart50",
-    "M2M100": "m2m_100",
-    "Nllb": "nllb",
-    "Camembert": "camembert",
-    "Pegasus": "pegasus",
-    "Albert": "albert",
-    **dict.fromkeys(("Llama", "LLaMA"), "llama"),  # the second in the first conversions
-    "MPNet": "mpnet",
-    "Gemma": "gemma",
-    "Marian": "marian",
-}
+    **{name: name.lower() for name in ("GPT2", "MBart", "MBart50", "Nllb", "Camembert", "Pegasus", "Albert", "MPNet")},
+    **{name: name.lower() for name in ("Gemma", "Marian", "Llama", "LLaMA")},  # the last in the first conversions
+} | {"OpenAIGPT": "openai-gpt", "XLMRoberta": "xlm-roberta", "DebertaV2": "deberta-v2", "M2M100": "m2m_100"}
 MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
@@ -166,9 +139,8 @@ def class_settings(directory: Path, config: Mapping[str, object], definition: Ma
     special = {text for token in tokens if token.get("special") and (text := token_text(token)) is not None}
     stated = _class_of(config) or class_named(directory, config, definition) is None
     implied = {} if stated else {"tokenizer_class": _class_for(family)}
-    return implied | {
-        key: text for key, text in FAMILIES[family].tokens.items() if key not in config and text in special
-    }
+    of_family = FAMILIES[family].tokens
+    return implied | {key: text for key, text in of_family.items() if key not in config and text in special}
 
 
 def _class_for(family: str) -> str:
@@ -298,16 +270,9 @@ def released_parts(directory: Path, config: dict[str, object], files: dict[str, 
     _add_tokens(built, settings, families.stated_tokens(families.Sources(directory, config, files)), directory)
     definition = built.backend.to_str()
     specials = _with_short_sentinels(specials_of(json.loads(definition), settings, directory))
-    return Parts(
-        definition,
-        built.kind,
-        specials,
-        built.lowercase,
-        False,
-        files,
-        _template_in(directory, name, settings, specials),
-        family=name if built.same_as_transformers else None,
-    )
+    template = _template_in(directory, name, settings, specials)
+    same = name if built.same_as_transformers else None
+    return Parts(definition, built.kind, specials, built.lowercase, False, files, template, family=same)
 
 
 def _template_in(directory: Path, name: str, config: Mapping[str, object], specials: SpecialTokens) -> Template:
@@ -343,9 +308,8 @@ def _add_tokens(
         if text is not None and text not in known:
             backend.add_special_tokens([families.added_token(text, extra_token, special=True)])
             known.add(text)
-    backend.add_special_tokens(
-        [families.added_token(text, None, special=True) for text in built.specials if text not in known]
-    )
+    declared = [text for text in built.specials if text not in known]
+    backend.add_special_tokens([families.added_token(text, None, special=True) for text in declared])
     ids = backend.get_vocab(with_added_tokens=True)
     if len(set(ids.values())) < len(ids):
         raise TokenizerError(f"the vocabulary of {directory} must have no gaps: an added token has the id of another")
