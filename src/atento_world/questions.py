@@ -1,16 +1,7 @@
 """The questions of the ordinary splits: yes or no, who, what, where, when, why, how."""
 
 from atento_world.clauses import copular, predicate, question, statement
-from atento_world.events import (
-    SIMPLE,
-    Sentence,
-    anything,
-    direct_verbs,
-    event,
-    someone,
-    state,
-    subject,
-)
+from atento_world.events import SIMPLE, Sentence, anything, direct_verbs, event, someone, state, subject
 from atento_world.lexicon import Verb
 from atento_world.phrases import Phrase, common, fixed, place
 from atento_world.sentence import Draft

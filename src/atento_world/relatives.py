@@ -3,14 +3,7 @@
 from functools import cache
 
 from atento_world.clauses import Predicate, predicate, statement
-from atento_world.events import (
-    SIMPLE,
-    Sentence,
-    direct_verbs,
-    event,
-    someone,
-    state,
-)
+from atento_world.events import SIMPLE, Sentence, direct_verbs, event, someone, state
 from atento_world.lexicon import Verb
 from atento_world.phrases import Phrase, common
 from atento_world.sentence import Draft

@@ -346,10 +346,7 @@ def test_split_sentences(server: ForkServer, here: Path) -> None:
 def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here: Path) -> None:
     (here / "latin.txt").write_bytes("good\na\xe7\x81o\nfine\n".encode("latin-1"))
     done = server.run("translate", "run", "latin.txt", cwd=here)
-    refused(
-        done,
-        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file",
-    )
+    refused(done, "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file")
     refused(server.run("translate", "run", cwd=here, stdin=b"\xff\nok\n"), "standard input:1: not UTF-8: byte 0xff")
     for argv, stdin in ((["latin.txt"], b""), (["-"], (here / "latin.txt").read_bytes())):
         done = server.run("translate", "run", *argv, "--skip-bad", cwd=here, stdin=stdin)

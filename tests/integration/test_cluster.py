@@ -128,10 +128,7 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any], bad: list[st
     plan = Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None))
     feed = Feed(plan)
     defaults = {"device": "cpu", "precision": "float32", "seed": 1, "threads": 1}
-    about = {
-        "options": {**defaults, **options},
-        "input": {"path": str(file), "columns": [], "name": str(file)},
-    }
+    about = {"options": {**defaults, **options}, "input": {"path": str(file), "columns": [], "name": str(file)}}
     function(file=str(file), cluster=BlockServer(feed, about), **options)  # type: ignore[arg-type]
     if bad is not None:
         bad += [message for answer in feed.answers for message in answer.bad]

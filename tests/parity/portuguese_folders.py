@@ -51,16 +51,10 @@ def _albertina(folder: Path) -> Any:
         {"do_lower_case": False, "vocab_type": "spm", "tokenizer_class": "DebertaV2Tokenizer", "sp_model_kwargs": {}},
     )
     settings: dict[str, Any] = {
-        "relative_attention": True,
-        "position_buckets": 8,
-        "norm_rel_ebd": "layer_norm",
-        "share_att_key": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "position_biased_input": False,
-        "type_vocab_size": 0,
-        "conv_kernel_size": 3,
+        "relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 3,
         "conv_act": "gelu",
-    }
+    }  # fmt: skip
     return hf.DebertaV2ForMaskedLM(hf.DebertaV2Config(vocab_size=size + 20, **_LONG, **settings))
 
 
@@ -161,14 +155,10 @@ def _e5(folder: Path) -> Any:
 
 
 PORTUGUESE: dict[str, Callable[[Path], Any]] = {
-    "neuralmind/bert-base-portuguese-cased": _bertimbau,
-    "PORTULAN/albertina-900m-portuguese-ptbr-encoder": _albertina,
-    "unicamp-dl/ptt5-base-portuguese-vocab": _ptt5,
-    "unicamp-dl/ptt5-v2-base": lambda folder: _ptt5(folder, version=2),
-    "TucanoBR/Tucano-160m": _tucano,
-    "Tropic-AI/moBERTo": _moberto,
-    "intfloat/multilingual-e5-small": _e5,
-}
+    "neuralmind/bert-base-portuguese-cased": _bertimbau, "PORTULAN/albertina-900m-portuguese-ptbr-encoder": _albertina,
+    "unicamp-dl/ptt5-base-portuguese-vocab": _ptt5, "unicamp-dl/ptt5-v2-base": lambda folder: _ptt5(folder, version=2),
+    "TucanoBR/Tucano-160m": _tucano, "Tropic-AI/moBERTo": _moberto, "intfloat/multilingual-e5-small": _e5,
+}  # fmt: skip
 """Hub name -> what writes the tokenizer of a folder like it and returns its network."""
 
 

@@ -15,15 +15,7 @@ from atento.networks import build_network
 from atento.tasks.prefixes import free_running, losses_by_step, shifted
 from atento_cli.commands.bench import show
 from atento_lab.studies import REPORTS
-from atento_lab.studies.exposure import (
-    PLANTED_AT,
-    TEACHER_FORCING,
-    Size,
-    exposure,
-    measure,
-    world,
-    wrong_words,
-)
+from atento_lab.studies.exposure import PLANTED_AT, TEACHER_FORCING, Size, exposure, measure, world, wrong_words
 from atento_lab.studies.exposure_report import panels, schedules
 
 TINY = Size(d_model=8, sentences=40, texts=12, updates=3, batch_tokens=120, seeds=1)

@@ -41,11 +41,7 @@ from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
 
 def alibi_slopes_of_another_count(patch: Patch) -> None:
-    everywhere(
-        patch,
-        relative.alibi_slopes,
-        lambda n: torch.tensor([2 ** (-8 * (head + 1) / n) for head in range(n)]),
-    )
+    everywhere(patch, relative.alibi_slopes, lambda n: torch.tensor([2 ** (-8 * (head + 1) / n) for head in range(n)]))
 
 
 def sure_as_likely(patch: Patch) -> None:

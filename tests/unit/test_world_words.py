@@ -121,14 +121,7 @@ def test_english_forms() -> None:
         "opening",
     ]
     articles = {w: inflection.indefinite_article(w) for w in ("apple", "university", "honest", "useful", "ugly", "dog")}
-    assert articles == {
-        "apple": "an",
-        "university": "a",
-        "honest": "an",
-        "useful": "a",
-        "ugly": "an",
-        "dog": "a",
-    }
+    assert articles == {"apple": "an", "university": "a", "honest": "an", "useful": "a", "ugly": "an", "dog": "a"}
 
 
 def _words(text: str) -> list[Word]:

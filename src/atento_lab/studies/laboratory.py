@@ -19,16 +19,7 @@ from atento.base.precision import resolve_device
 from atento.inspection import alignment_error_rate
 from atento.inspection.network_scores import score_parts
 from atento_lab.studies.answers import answers
-from atento_lab.studies.networks import (
-    SCHEMES,
-    SIZES,
-    PositionNetwork,
-    Size,
-    reader,
-    stretched,
-    train,
-    translator,
-)
+from atento_lab.studies.networks import SCHEMES, SIZES, PositionNetwork, Size, reader, stretched, train, translator
 from atento_lab.studies.position_costs import measure_cost
 from atento_lab.studies.seeds import interval
 from atento_lab.studies.tasks import TASKS, longest_sentence, reorder, sentences

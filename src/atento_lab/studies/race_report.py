@@ -8,11 +8,7 @@ from atento.base.errors import MissingPartError
 from atento.inspection.figures.curves import Line, Panel, curves_page
 from atento_lab.studies.report import Report
 
-_HEADINGS = {
-    "fill": "fill, both sides",
-    "continue": "fill, left side",
-    "translate": "translate, chrF",
-}
+_HEADINGS = {"fill": "fill, both sides", "continue": "fill, left side", "translate": "translate, chrF"}
 _ABOUT = (
     "Fill: accuracy in choosing the word that was left out of a held-out text among ten, by the words on both sides or "
     "on the left alone; chance is 0.1. The columns of classes are accuracies of logistic regression on the mean "

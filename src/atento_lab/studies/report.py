@@ -98,12 +98,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
             share = [[value / max(max(row[name]), 1e-9) for value in row[name]] for name in ("updates", "change")]
             positions = [str(position) for position in range(len(share[0]))]
             figures["table.svg"] = grid_svg(
-                TITLES["table"],
-                "by position, as a share of the maximum",
-                ["updates", "change"],
-                positions,
-                share,
-                True,
+                TITLES["table"], "by position, as a share of the maximum", ["updates", "change"], positions, share, True
             )
         if "example" in row:
             figures[f"alignment-{row['scheme'].replace(' ', '-').replace('+', '-')}.svg"] = _alignment(row)
