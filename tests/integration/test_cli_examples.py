@@ -29,29 +29,9 @@ def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(commands(typer.main.get_command(application())))
 # what takes minutes, the network, or a model that is not at hand: read by its parser alone
 READ_ONLY = {
-    "train",
-    "augment",
-    "plan",
-    "serve",
-    "studio",
-    "notes",
-    "demo",
-    "bench",
-    "data fetch",
-    "data mine",
-    "summarize",
-    "generate",
-    "perplexity",
-    "search",
-    "suspect",
-    "suggest",
-    "classify",
-    "tag",
-    "fill",
-    "answer",
-    "glue",
-    "collect",
-}
+    "train", "augment", "plan", "serve", "studio", "notes", "demo", "bench", "data fetch", "data mine", "summarize",
+    "generate", "perplexity", "search", "suspect", "suggest", "classify", "tag", "fill", "answer", "glue", "collect",
+}  # fmt: skip
 
 
 def examples(command: Any) -> list[str]:

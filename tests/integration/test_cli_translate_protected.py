@@ -51,16 +51,9 @@ def test_terms_stand_in_the_place_of_the_usual_word(model: Model) -> None:
     assert model.translate(LINES[0], glossary=glossary, greedy=True) == kept[0]
     lines = [pair.source for pair in write("train", 16, 9)]
     terms = {
-        "cat": "bichano",
-        "dog": "cachorro",
-        "teacher": ["mestre", "mestra"],
-        "big": "imenso",
-        "zzz": "x",
-        "of": "X",
-        "taxi": "bonde",
-        "friend": "colega",
-        "singer": "cantora",
-    }
+        "cat": "bichano", "dog": "cachorro", "teacher": ["mestre", "mestra"], "big": "imenso", "zzz": "x", "of": "X",
+        "taxi": "bonde", "friend": "colega", "singer": "cantora",
+    }  # fmt: skip
     for options in ({"beam": 3}, {"greedy": True}):  # texts that are searched side by side, and each alone
         alone = [model.translate(line, glossary=terms, **options) for line in lines]
         assert model.translate(lines, glossary=terms, **options) == alone != model.translate(lines, **options)

@@ -188,15 +188,10 @@ def put_catalogue(root: Path, name: str, raw: bytes) -> None:
 
 def test_catalogues(tmp_path: Path) -> None:
     messages = {
-        "Cannot open\n  %s": "Não foi possível abrir\n  %s",
-        "menu\x04_Open": "_Abrir",
-        "%d file\0%d files": "%d arquivo\0%d arquivos",
-        "%s: %s\n": "%s : %s\n",
-        "OK": "OK",
-        "translator-credits": "Ana\nRui",
-        "LC_ALL is unset": "LC_ALL não está definida",
-        "empty": "",
-    }
+        "Cannot open\n  %s": "Não foi possível abrir\n  %s", "menu\x04_Open": "_Abrir",
+        "%d file\0%d files": "%d arquivo\0%d arquivos", "%s: %s\n": "%s : %s\n", "OK": "OK",
+        "translator-credits": "Ana\nRui", "LC_ALL is unset": "LC_ALL não está definida", "empty": "",
+    }  # fmt: skip
     put_catalogue(tmp_path, "b.mo", catalogue(messages))
     put_catalogue(tmp_path, "a.mo", catalogue({"Open": "Abrir", "No": "Não"}))
     put_catalogue(tmp_path, "damaged.mo", catalogue(messages)[:90])

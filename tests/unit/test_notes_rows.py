@@ -42,18 +42,8 @@ from test_notes_wording import left_in_english
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
 TRAINED = {
-    "L9",
-    "B12",
-    "B14",
-    "C13",
-    "C18",
-    "F9",
-    "F11",
-    "G5",
-    "G7",
-    "J8",
-    "J11",
-}  # three seconds to fifteen: slow, but for their parts
+    "L9", "B12", "B14", "C13", "C18", "F9", "F11", "G5", "G7", "J8", "J11",
+}  # three seconds to fifteen: slow, but for their parts  # fmt: skip
 LONG = {"A19", "B3", "B9", "B12", "C18", "F9", "G3", "G4", "G5", "J11", "L9"}  # train a little, or read a long text
 
 
@@ -355,47 +345,23 @@ def own_prefix_is_the_right_one(patch):
 
 
 SABOTAGE = [
-    (own_prefix_is_the_right_one, ["F3", "J5"]),
-    (no_scale, ["A3", "A4", "A8", "A14", "K1", "K2", "L1"]),
-    (sees_one_ahead, ["A1", "A7", "A16", "F8", "J2", "L2"]),
-    (no_padding_mask, ["A9", "A16", "B8"]),
-    (encoder_masked, ["A6", "C6", "C8", "J1"]),
-    (no_positions, ["A13", "B1", "C4", "C6", "J4"]),
-    (position_of_the_batch, ["B1", "K3"]),
-    (padded_to_a_limit, ["D6"]),
-    (heads_mixed, ["A8", "C6", "C7", "C8"]),
-    (cosines_are_sines, ["B1", "B11", "C4"]),
-    (no_residual, ["C1", "C6", "C7"]),
-    (sample_deviation, ["C1", "C6", "C8"]),
-    (another_activation, ["C2", "C6"]),
-    (unscaled_embedding, ["C4", "C6", "C7"]),
-    (doubled_logits, ["C5", "C7", "C8"]),
-    (first_token_lost, ["D1", "D2", "D3", "L3"]),
-    (any_tokenizer, ["D5"]),
-    (smoothed, ["E8"]),
-    (not_shifted, ["C7", "F1", "L5"]),
-    (saved_in_half_precision, ["F5"]),
-    (eos_kept, ["H1"]),
-    (beam_of_one, ["H6", "H7", "L4"]),
-    (no_length_penalty, ["H6", "H8", "H9"]),
-    (cache_forgets, ["H9", "H11", "H12"]),
-    (not_clipped, ["I1", "K5"]),
-    (first_position, ["K4"]),
-    (untranslated, ["G6", "L7"]),
-    (perceptron_without_tanh, ["A5", "A10"]),
-    (source_mask_ignored, ["A5"]),
-    (another_head, ["A15"]),
-    (one_link_more, ["A17"]),
-    (mask_of_the_call_ignored, ["A16", "A18", "C10"]),
-    (strips_are_squares, ["A19", "B10", "L9"]),
-    (rows_from_the_end, ["B2", "B3"]),
-    (row_by_length, ["B4", "B5", "B6", "B7", "J4", "K3"]),
-    (t5_bias_scaled, ["B4", "B7", "B13"]),
-    (distances_unheard, ["B5", "B6", "B9"]),
-    (a_vector_for_every_pair, ["B10"]),
-    (a_part_forgotten, ["B13"]),
+    (own_prefix_is_the_right_one, ["F3", "J5"]), (no_scale, ["A3", "A4", "A8", "A14", "K1", "K2", "L1"]),
+    (sees_one_ahead, ["A1", "A7", "A16", "F8", "J2", "L2"]), (no_padding_mask, ["A9", "A16", "B8"]),
+    (encoder_masked, ["A6", "C6", "C8", "J1"]), (no_positions, ["A13", "B1", "C4", "C6", "J4"]),
+    (position_of_the_batch, ["B1", "K3"]), (padded_to_a_limit, ["D6"]), (heads_mixed, ["A8", "C6", "C7", "C8"]),
+    (cosines_are_sines, ["B1", "B11", "C4"]), (no_residual, ["C1", "C6", "C7"]), (sample_deviation, ["C1", "C6", "C8"]),
+    (another_activation, ["C2", "C6"]), (unscaled_embedding, ["C4", "C6", "C7"]), (doubled_logits, ["C5", "C7", "C8"]),
+    (first_token_lost, ["D1", "D2", "D3", "L3"]), (any_tokenizer, ["D5"]), (smoothed, ["E8"]),
+    (not_shifted, ["C7", "F1", "L5"]), (saved_in_half_precision, ["F5"]), (eos_kept, ["H1"]),
+    (beam_of_one, ["H6", "H7", "L4"]), (no_length_penalty, ["H6", "H8", "H9"]), (cache_forgets, ["H9", "H11", "H12"]),
+    (not_clipped, ["I1", "K5"]), (first_position, ["K4"]), (untranslated, ["G6", "L7"]),
+    (perceptron_without_tanh, ["A5", "A10"]), (source_mask_ignored, ["A5"]), (another_head, ["A15"]),
+    (one_link_more, ["A17"]), (mask_of_the_call_ignored, ["A16", "A18", "C10"]),
+    (strips_are_squares, ["A19", "B10", "L9"]), (rows_from_the_end, ["B2", "B3"]),
+    (row_by_length, ["B4", "B5", "B6", "B7", "J4", "K3"]), (t5_bias_scaled, ["B4", "B7", "B13"]),
+    (distances_unheard, ["B5", "B6", "B9"]), (a_vector_for_every_pair, ["B10"]), (a_part_forgotten, ["B13"]),
     (fewer_lines, ["J1"]),
-]
+]  # fmt: skip
 
 
 CASES = [
