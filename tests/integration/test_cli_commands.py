@@ -154,16 +154,13 @@ print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 @pytest.mark.parametrize(
     ("argv", "allowed"),
     [
-        (["--help"], []),
-        (["--version"], []),
-        (["train", "--help"], []),
-        (["recipes", "list"], []),
+        (["--help"], []), (["--version"], []), (["train", "--help"], []), (["recipes", "list"], []),
         (["config", "show", "micro-world-en-pt"], []),
         (["score", "chrf", "hyp", "ref", "--interval"], ["numpy", "sacrebleu"]),
         (["tokenizer", "train", "hyp", "--out", "tok", "--kind", "word"], ["tokenizers"]),
     ],
     ids=lambda value: " ".join(value),
-)
+)  # fmt: skip
 def test_torch_is_loaded_only_to_run_a_network(tmp_path: Path, argv: list[str], allowed: list[str]) -> None:
     for name in ("hyp", "ref"):
         (tmp_path / name).write_text("a b c\n", encoding="utf-8")
@@ -251,14 +248,12 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
         *(  # each starts a Python of its own that imports torch
             pytest.param(*rest, marks=pytest.mark.slow)
             for rest in (
-                ("<&- >&- 2>&-", False, 0),
-                ("<&-", False, 0),
-                ("< line.txt 2>&-", True, 0),
+                ("<&- >&- 2>&-", False, 0), ("<&-", False, 0), ("< line.txt 2>&-", True, 0),
                 ("< line.txt >&- 2>&-", False, 1),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_standard_streams_that_were_closed_before_the_start(
     here: Path, streams: str, answered: bool, status: int
 ) -> None:

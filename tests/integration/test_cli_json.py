@@ -13,11 +13,8 @@ from conftest import ForkServer
 pytestmark = pytest.mark.integration
 
 WITHOUT = {
-    "config schema",
-    "launch",
-    "serve",
-    "studio",
-}  # JSON in any case, a file for another program, and answers over HTTP
+    "config schema", "launch", "serve", "studio",
+}  # JSON in any case, a file for another program, and answers over HTTP  # fmt: skip
 
 
 def commands(group: Any, words: str = "") -> dict[str, Any]:

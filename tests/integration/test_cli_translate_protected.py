@@ -34,11 +34,8 @@ def test_words_are_linked_with_those_that_they_come_from(model: Model) -> None:
     assert [
         pair for pair in pairs if pair[0].lower() not in ("o", "a")
     ] == [  # an article reads its noun and its verb too
-        ("menina", "girl"),
-        ("vê", "sees"),
-        ("gato", "cat"),
-        ("grande", "big"),
-    ]
+        ("menina", "girl"), ("vê", "sees"), ("gato", "cat"), ("grande", "big"),
+    ]  # fmt: skip
     assert word_links(model, "", "x") == word_links(model, "the cat", "") == []
 
 

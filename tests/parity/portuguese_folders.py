@@ -139,13 +139,11 @@ def _e5(folder: Path) -> Any:
     kinds = ("Transformer", "Pooling", "Normalize")
     modules = [
         {
-            "idx": number,
-            "name": str(number),
-            "path": f"{number}_{kind}" if number else "",
+            "idx": number, "name": str(number), "path": f"{number}_{kind}" if number else "",
             "type": f"sentence_transformers.models.{kind}",
         }
         for number, kind in enumerate(kinds)
-    ]
+    ]  # fmt: skip
     _put(folder, "modules.json", modules)
     _put(folder, "sentence_bert_config.json", {"max_seq_length": 512, "do_lower_case": False})
     _put(folder, "1_Pooling/config.json", {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True})

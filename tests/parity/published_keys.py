@@ -271,10 +271,7 @@ PUBLISHED: dict[str, Files] = {
         | {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None, "eos_token_id": 2}
         | {"bos_token_id": 1, "vocab_size": 32000, "rope_theta": 1000000.0, "max_position_embeddings": 32768},
         GENERATION: {
-            "_from_model_config": True,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "transformers_version": "4.36.0",
+            "_from_model_config": True, "bos_token_id": 1, "eos_token_id": 2, "transformers_version": "4.36.0",
         },
         TOKENIZER: {
             "add_bos_token": True, "add_eos_token": False, "add_prefix_space": None,

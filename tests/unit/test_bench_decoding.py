@@ -208,11 +208,8 @@ def test_a_side_that_fails_stops_the_measurement(tmp_path: Path) -> None:
 def test_figures_of_turns_by_hand() -> None:
     runs = [Measurement(3.0, None, 10.2), Measurement(1.0, None, 11.7), Measurement(2.5, None, 11.7)]
     assert (best_seconds(runs), median_seconds(runs), peak_mib(runs), peak_mib([Measurement(1.0, None, None)])) == (
-        1.0,
-        2.5,
-        12,
-        None,
-    )
+        1.0, 2.5, 12, None,
+    )  # fmt: skip
 
 
 def test_shares_by_hand() -> None:

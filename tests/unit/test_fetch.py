@@ -34,11 +34,9 @@ def test_paragraphs_lose_markup_and_keep_words() -> None:
     )
     found = paragraphs(PAGE.format(title="T", body=body))
     assert [(one.id, one.kind, one.text) for one in found] == [
-        ("hd_id1", "", "T"),
-        ("par_id1", "paragraph", "Choose File & Open now — here."),
-        ("par_id2", "code", "x = 1"),
+        ("hd_id1", "", "T"), ("par_id1", "paragraph", "Choose File & Open now — here."), ("par_id2", "code", "x = 1"),
         ("bm_module", "", ""),
-    ]
+    ]  # fmt: skip
 
 
 def test_text_for_one_system_is_left_out() -> None:
@@ -61,11 +59,9 @@ def test_pages_pair_by_page_and_id(tmp_path: Path) -> None:
     left_out: Counter[str] = Counter()
     found = list(page_pairs(tmp_path / "en-US" / "text", tmp_path / "pt-BR" / "text", left_out))
     assert [pair for pair in found if pair[1]] == [
-        ("sub/one.html", "Cells", "Células"),
-        ("sub/one.html", "Twice", "Duas vezes"),
-        ("sub/one.html", "Two", "Dois"),
+        ("sub/one.html", "Cells", "Células"), ("sub/one.html", "Twice", "Duas vezes"), ("sub/one.html", "Two", "Dois"),
         ("sub/one.html", "Once", "Uma vez"),
-    ]
+    ]  # fmt: skip
     assert left_out == {"without a partner": 3, "program code": 1}  # "Lone", and both of the page that stands alone
 
 
@@ -199,11 +195,9 @@ def test_catalogues(tmp_path: Path) -> None:
     fetched = fetch_catalogues("pt-BR", tmp_path / "out", root=tmp_path)
     rows = (tmp_path / "out" / "pt-BR.catalogues.tsv").read_text(encoding="utf-8").splitlines()
     assert rows == [
-        "No\tNão",
-        "Open\tAbrir",
-        "Cannot open %s\tNão foi possível abrir %s",
+        "No\tNão", "Open\tAbrir", "Cannot open %s\tNão foi possível abrir %s",
         "LC_ALL is unset\tLC_ALL não está definida",
-    ]
+    ]  # fmt: skip
     assert fetched.left_out == {
         "repeated": 1,  # "_Open" of the menu
         "plurals": 2,

@@ -28,17 +28,13 @@ from atento_world.sentence import adjectives_for, held_out
         ("ir", "vou vai vamos vão", "fui foi fomos foram", "indo", "ido", "vá"),
         ("sair", "saio sai saímos saem", "saí saiu saímos saíram", "saindo", "saído", "saia"),
         (
-            "construir",
-            "construo constrói construímos constroem",
-            "construí construiu construímos construíram",
-            "construindo",
-            "construído",
-            "construa",
+            "construir", "construo constrói construímos constroem", "construí construiu construímos construíram",
+            "construindo", "construído", "construa",
         ),
         ("odiar", "odeio odeia odiamos odeiam", "odiei odiou odiamos odiaram", "odiando", "odiado", "odeie"),
         ("ser", "sou é somos são", "era era éramos eram", "sendo", "sido", "seja"),
     ],
-)
+)  # fmt: skip
 def test_portuguese_verbs(infinitive: str, present: str, past: str, gerund: str, participle: str, command: str) -> None:
     verb = conjugate(infinitive)
     assert (verb.present, verb.past) == (tuple(present.split()), tuple(past.split()))
@@ -48,20 +44,14 @@ def test_portuguese_verbs(infinitive: str, present: str, past: str, gerund: str,
 @pytest.mark.parametrize(
     ("lemma", "forms"),
     [
-        ("alto", "alto alta altos altas"),
-        ("feliz", "feliz feliz felizes felizes"),
-        ("fácil", "fácil fácil fáceis fáceis"),
-        ("gentil", "gentil gentil gentis gentis"),
-        ("terrível", "terrível terrível terríveis terríveis"),
-        ("azul", "azul azul azuis azuis"),
-        ("jovem", "jovem jovem jovens jovens"),
-        ("simples", "simples simples simples simples"),
-        ("leal", "leal leal leais leais"),
-        ("francês", "francês francesa franceses francesas"),
-        ("bom/boa", "bom boa bons boas"),
-        ("alemão/alemã/alemães/alemãs", "alemão alemã alemães alemãs"),
+        ("alto", "alto alta altos altas"), ("feliz", "feliz feliz felizes felizes"),
+        ("fácil", "fácil fácil fáceis fáceis"), ("gentil", "gentil gentil gentis gentis"),
+        ("terrível", "terrível terrível terríveis terríveis"), ("azul", "azul azul azuis azuis"),
+        ("jovem", "jovem jovem jovens jovens"), ("simples", "simples simples simples simples"),
+        ("leal", "leal leal leais leais"), ("francês", "francês francesa franceses francesas"),
+        ("bom/boa", "bom boa bons boas"), ("alemão/alemã/alemães/alemãs", "alemão alemã alemães alemãs"),
     ],
-)
+)  # fmt: skip
 def test_portuguese_adjectives(lemma: str, forms: str) -> None:
     assert inflection.adjective_forms(lemma) == tuple(forms.split())
 
@@ -69,17 +59,10 @@ def test_portuguese_adjectives(lemma: str, forms: str) -> None:
 @pytest.mark.parametrize(
     ("singular", "plural"),
     [
-        ("casa", "casas"),
-        ("jardim", "jardins"),
-        ("hotel", "hotéis"),
-        ("jornal", "jornais"),
-        ("cachecol", "cachecóis"),
-        ("flor", "flores"),
-        ("ônibus", "ônibus"),
-        ("lápis", "lápis"),
-        ("chapéu", "chapéus"),
+        ("casa", "casas"), ("jardim", "jardins"), ("hotel", "hotéis"), ("jornal", "jornais"), ("cachecol", "cachecóis"),
+        ("flor", "flores"), ("ônibus", "ônibus"), ("lápis", "lápis"), ("chapéu", "chapéus"),
     ],
-)
+)  # fmt: skip
 def test_portuguese_plurals(singular: str, plural: str) -> None:
     assert inflection.portuguese_plural(singular) == plural
 
@@ -91,35 +74,13 @@ def test_every_plural_in_ao_is_given_by_hand() -> None:
 
 
 def test_english_forms() -> None:
-    assert [inflection.english_plural(w) for w in ("city", "box", "boy", "church", "cat")] == [
-        "cities",
-        "boxes",
-        "boys",
-        "churches",
-        "cats",
-    ]
-    assert [inflection.english_third(w) for w in ("go", "have", "carry", "wash", "run")] == [
-        "goes",
-        "has",
-        "carries",
-        "washes",
-        "runs",
-    ]
-    assert [inflection.english_past(w) for w in ("love", "carry", "play", "hug", "prefer")] == [
-        "loved",
-        "carried",
-        "played",
-        "hugged",
-        "preferred",
-    ]
-    assert [inflection.english_gerund(w) for w in ("write", "see", "run", "lie", "study", "open")] == [
-        "writing",
-        "seeing",
-        "running",
-        "lying",
-        "studying",
-        "opening",
-    ]
+    for form, given, expected in (
+        (inflection.english_plural, "city box boy church cat", "cities boxes boys churches cats"),
+        (inflection.english_third, "go have carry wash run", "goes has carries washes runs"),
+        (inflection.english_past, "love carry play hug prefer", "loved carried played hugged preferred"),
+        (inflection.english_gerund, "write see run lie study open", "writing seeing running lying studying opening"),
+    ):
+        assert list(map(form, given.split())) == expected.split()
     articles = {w: inflection.indefinite_article(w) for w in ("apple", "university", "honest", "useful", "ugly", "dog")}
     assert articles == {"apple": "an", "university": "a", "honest": "an", "useful": "a", "ugly": "an", "dog": "a"}
 
@@ -132,21 +93,13 @@ def _words(text: str) -> list[Word]:
 @pytest.mark.parametrize(
     ("apart", "together"),
     [
-        ("de/ADP o/DET gato/NOUN", "do gato"),
-        ("em/ADP as/DET casas/NOUN", "nas casas"),
-        ("por/ADP a/DET mãe/NOUN", "pela mãe"),
-        ("a/ADP a/DET mãe/NOUN", "à mãe"),
-        ("a/ADP o/DET rei/NOUN", "ao rei"),
-        ("a/ADP aquele/DET rei/NOUN", "àquele rei"),
-        ("em/ADP estas/DET casas/NOUN", "nestas casas"),
-        ("de/ADP ele/PRON", "dele"),
-        ("com/ADP mim/PRON", "comigo"),
-        ("de/ADP um/DET gato/NOUN", "de um gato"),
-        ("para/ADP o/DET rei/NOUN", "para o rei"),
-        ("a/ADP este/DET rei/NOUN", "a este rei"),
-        ("a/DET a/NOUN", "a a"),
+        ("de/ADP o/DET gato/NOUN", "do gato"), ("em/ADP as/DET casas/NOUN", "nas casas"),
+        ("por/ADP a/DET mãe/NOUN", "pela mãe"), ("a/ADP a/DET mãe/NOUN", "à mãe"), ("a/ADP o/DET rei/NOUN", "ao rei"),
+        ("a/ADP aquele/DET rei/NOUN", "àquele rei"), ("em/ADP estas/DET casas/NOUN", "nestas casas"),
+        ("de/ADP ele/PRON", "dele"), ("com/ADP mim/PRON", "comigo"), ("de/ADP um/DET gato/NOUN", "de um gato"),
+        ("para/ADP o/DET rei/NOUN", "para o rei"), ("a/ADP este/DET rei/NOUN", "a este rei"), ("a/DET a/NOUN", "a a"),
     ],
-)
+)  # fmt: skip
 def test_contractions(apart: str, together: str) -> None:
     assert [word.text for word in contract(_words(apart))] == together.split()
 
