@@ -99,14 +99,9 @@ def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, object]:
         else:
             examples[name] = first
     return {
-        "bench": "positions",
-        "task": job.task,
-        "scheme": job.scheme,
-        "length": job.size.length,
-        "steps": job.steps,
-        "measures": measures,
-        **examples,
-    }
+        "bench": "positions", "task": job.task, "scheme": job.scheme, "length": job.size.length, "steps": job.steps,
+        "measures": measures, **examples,
+    }  # fmt: skip
 
 
 def run(job: Job) -> dict[str, object]:

@@ -157,14 +157,9 @@ def window_scores(model: Model, question: Question, both: bool) -> Tensor:
 
 
 SCORERS: Mapping[str, Scorer] = {
-    "causal": causal_scores,
-    "prefix": prefix_scores,
-    "masked": masked_scores,
-    "span-corruption": span_scores,
-    "denoising": denoising_scores,
-    "bidirectional": bidirectional_scores,
-    "window": window_scores,
-}
+    "causal": causal_scores, "prefix": prefix_scores, "masked": masked_scores, "span-corruption": span_scores,
+    "denoising": denoising_scores, "bidirectional": bidirectional_scores, "window": window_scores,
+}  # fmt: skip
 
 
 @torch.inference_mode()

@@ -115,16 +115,9 @@ def summaries() -> Finding:
 
 
 _GLUE = {  # Wang et al. 2019, table 1
-    "CoLA": ["Matthews"],
-    "SST-2": ["accuracy"],
-    "MRPC": ["accuracy", "F1"],
-    "STS-B": ["Pearson", "Spearman"],
-    "QQP": ["accuracy", "F1"],
-    "MNLI": ["accuracy"],
-    "QNLI": ["accuracy"],
-    "RTE": ["accuracy"],
-    "WNLI": ["accuracy"],
-}
+    "CoLA": ["Matthews"], "SST-2": ["accuracy"], "MRPC": ["accuracy", "F1"], "STS-B": ["Pearson", "Spearman"],
+    "QQP": ["accuracy", "F1"], "MNLI": ["accuracy"], "QNLI": ["accuracy"], "RTE": ["accuracy"], "WNLI": ["accuracy"],
+}  # fmt: skip
 
 
 def glue_table() -> Finding:
