@@ -18,7 +18,6 @@ from atento_cli.score_gates import hold_gates, parse_gates
 
 if TYPE_CHECKING:
     from atento.metrics import Score
-    from atento.model import Model
     from atento.tasks.calibrating import Confidence
 
 
@@ -134,14 +133,16 @@ def evaluate(
     options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
         loaded = for_head(loaded, head, verb_of(task))
-        if calibrate or drawn is not None:
+        asked = calibrate or drawn is not None  # what the probabilities of a classifier are worth
+        if asked:
             loaded.classify([])  # a model of another task is refused before any work
         task = evaluation.task_of(loaded, task)
         also = [*_tables(task, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
         with show_batches("evaluate"):
             options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
-        found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
+        how: Any = {"columns": chosen, "skip_bad": skip_bad, "reading": stated}
+        found = evaluation.calibrate(loaded, data, fit=calibrate, **how) if asked else None
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
     if picture is not None:
@@ -180,15 +181,6 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     return tables
 
 
-def _confidence(
-    loaded: "Model", data: list[str], fit: bool, picture: Path | None, **options: Any
-) -> "Confidence | None":
-    """What the probabilities of a classifier are worth on DATA, where that is asked for."""
-    from atento.evaluation import calibrate
-
-    return calibrate(loaded, data, fit=fit, **options) if fit or picture is not None else None
-
-
 def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:
     """Draw what the probabilities of a classifier are worth, and keep it with the model of a folder, if given."""
     from atento.inspection.figures.classifier_figures import reliability_svg
@@ -210,13 +202,8 @@ def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     from atento.storage.whole_file import write_output
 
     matrix = confusion_of(scores["report"])
-    png = path.suffix.lower() == ".png"
-    content = (
-        confusion_png(matrix.labels, matrix.counts, title)
-        if png
-        else confusion_svg(matrix.labels, matrix.counts, title).encode()
-    )
-    write_output(path, content)
+    drawn = confusion_png if path.suffix.lower() == ".png" else confusion_svg
+    write_output(path, drawn(matrix.labels, matrix.counts, title))
     echo(f"wrote {path}", err=True)
 
 
