@@ -107,12 +107,9 @@ def _moberto(folder: Path) -> Any:
     hf.PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained(folder)
     ids = {f"{name}_token_id": files["vocab"][f"[{name.upper()}]"] for name in ("pad", "cls", "sep")}
     config = hf.ModernBertConfig(
-        vocab_size=512,
-        bos_token_id=cls,
-        eos_token_id=sep,
-        **ids,
+        vocab_size=512, bos_token_id=cls, eos_token_id=sep, **ids,
         **_SMALL | {"max_position_embeddings": 8192, "num_hidden_layers": 4},
-    )
+    )  # fmt: skip
     return hf.ModernBertForMaskedLM(config)
 
 

@@ -62,185 +62,149 @@ _DEBERTA = _BERT | {
 }  # fmt: skip
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 
-# name -> (their class, their configuration)
+
+def _case(model: Any, settings: dict[str, Any], **changes: Any) -> tuple[Callable[..., Any], Any]:
+    """Their class, and the configuration of its family."""
+    return model, model.config_class(**settings | changes)
+
+
 CASES: dict[str, tuple[Callable[..., Any], Any]] = {
-    "bert": (hf.BertModel, hf.BertConfig(**_BERT)),
+    "bert": _case(hf.BertModel, _BERT),
     "bert without pooler": (lambda c: hf.BertModel(c, add_pooling_layer=False), hf.BertConfig(**_BERT)),
-    "bert gelu_new": (hf.BertModel, hf.BertConfig(**_BERT, hidden_act="gelu_new")),
-    "bert pretraining": (hf.BertForPreTraining, hf.BertConfig(**_BERT)),
-    "bert masked": (hf.BertForMaskedLM, hf.BertConfig(**_BERT)),
-    "bert next sentence": (hf.BertForNextSentencePrediction, hf.BertConfig(**_BERT)),
-    "bert classification": (hf.BertForSequenceClassification, hf.BertConfig(**_BERT, num_labels=3)),
-    "bert regression": (hf.BertForSequenceClassification, hf.BertConfig(**_BERT, num_labels=1)),
-    "bert tagging": (hf.BertForTokenClassification, hf.BertConfig(**_BERT, **_TAGS)),
-    "bert answer": (hf.BertForQuestionAnswering, hf.BertConfig(**_BERT)),
-    "roberta": (hf.RobertaModel, hf.RobertaConfig(**_ROBERTA)),
-    "roberta masked": (hf.RobertaForMaskedLM, hf.RobertaConfig(**_ROBERTA)),
-    "roberta classification": (hf.RobertaForSequenceClassification, hf.RobertaConfig(**_ROBERTA, num_labels=4)),
-    "roberta tagging": (hf.RobertaForTokenClassification, hf.RobertaConfig(**_ROBERTA, **_TAGS)),
-    "roberta answer": (hf.RobertaForQuestionAnswering, hf.RobertaConfig(**_ROBERTA)),
-    "xlm-roberta": (hf.XLMRobertaModel, hf.XLMRobertaConfig(**_ROBERTA)),
-    "xlm-roberta masked": (hf.XLMRobertaForMaskedLM, hf.XLMRobertaConfig(**_ROBERTA)),
-    "camembert": (hf.CamembertModel, hf.CamembertConfig(**_ROBERTA)),
-    "camembert masked": (hf.CamembertForMaskedLM, hf.CamembertConfig(**_ROBERTA)),
-    "camembert classification": (hf.CamembertForSequenceClassification, hf.CamembertConfig(**_ROBERTA, num_labels=4)),
-    "camembert tagging": (hf.CamembertForTokenClassification, hf.CamembertConfig(**_ROBERTA, **_TAGS)),
-    "distilbert": (hf.DistilBertModel, hf.DistilBertConfig(**_DISTILBERT)),
-    "distilbert masked": (hf.DistilBertForMaskedLM, hf.DistilBertConfig(**_DISTILBERT)),
-    "distilbert classification": (
-        hf.DistilBertForSequenceClassification,
-        hf.DistilBertConfig(**_DISTILBERT, num_labels=3),
+    "bert gelu_new": _case(hf.BertModel, _BERT, hidden_act="gelu_new"),
+    "bert pretraining": _case(hf.BertForPreTraining, _BERT),
+    "bert masked": _case(hf.BertForMaskedLM, _BERT),
+    "bert next sentence": _case(hf.BertForNextSentencePrediction, _BERT),
+    "bert classification": _case(hf.BertForSequenceClassification, _BERT, num_labels=3),
+    "bert regression": _case(hf.BertForSequenceClassification, _BERT, num_labels=1),
+    "bert tagging": _case(hf.BertForTokenClassification, _BERT, **_TAGS),
+    "bert answer": _case(hf.BertForQuestionAnswering, _BERT),
+    "roberta": _case(hf.RobertaModel, _ROBERTA),
+    "roberta masked": _case(hf.RobertaForMaskedLM, _ROBERTA),
+    "roberta classification": _case(hf.RobertaForSequenceClassification, _ROBERTA, num_labels=4),
+    "roberta tagging": _case(hf.RobertaForTokenClassification, _ROBERTA, **_TAGS),
+    "roberta answer": _case(hf.RobertaForQuestionAnswering, _ROBERTA),
+    "xlm-roberta": _case(hf.XLMRobertaModel, _ROBERTA),
+    "xlm-roberta masked": _case(hf.XLMRobertaForMaskedLM, _ROBERTA),
+    "camembert": _case(hf.CamembertModel, _ROBERTA),
+    "camembert masked": _case(hf.CamembertForMaskedLM, _ROBERTA),
+    "camembert classification": _case(hf.CamembertForSequenceClassification, _ROBERTA, num_labels=4),
+    "camembert tagging": _case(hf.CamembertForTokenClassification, _ROBERTA, **_TAGS),
+    "distilbert": _case(hf.DistilBertModel, _DISTILBERT),
+    "distilbert masked": _case(hf.DistilBertForMaskedLM, _DISTILBERT),
+    "distilbert classification": _case(hf.DistilBertForSequenceClassification, _DISTILBERT, num_labels=3),
+    "distilbert, several labels": _case(
+        hf.DistilBertForSequenceClassification, _DISTILBERT, num_labels=3, problem_type="multi_label_classification"
     ),
-    "distilbert, several labels": (
-        hf.DistilBertForSequenceClassification,
-        hf.DistilBertConfig(**_DISTILBERT, num_labels=3, problem_type="multi_label_classification"),
+    "distilbert tagging": _case(hf.DistilBertForTokenClassification, _DISTILBERT, **_TAGS),
+    "distilbert answer": _case(hf.DistilBertForQuestionAnswering, _DISTILBERT),
+    "electra": _case(hf.ElectraModel, _ELECTRA),
+    "electra discriminator": _case(hf.ElectraForPreTraining, _BERT, embedding_size=16),
+    "electra generator": _case(hf.ElectraForMaskedLM, _ELECTRA),
+    "electra classification": _case(hf.ElectraForSequenceClassification, _ELECTRA, num_labels=3),
+    "electra regression": _case(hf.ElectraForSequenceClassification, _ELECTRA, num_labels=1),
+    "electra tagging": _case(hf.ElectraForTokenClassification, _ELECTRA, **_TAGS),
+    "electra answer": _case(hf.ElectraForQuestionAnswering, _ELECTRA),
+    "mpnet": _case(hf.MPNetModel, _MPNET),
+    "mpnet masked": _case(hf.MPNetForMaskedLM, _MPNET),
+    "mpnet classification": _case(hf.MPNetForSequenceClassification, _MPNET, num_labels=3),
+    "mpnet tagging": _case(hf.MPNetForTokenClassification, _MPNET, **_TAGS),
+    "mpnet answer": _case(hf.MPNetForQuestionAnswering, _MPNET),
+    "albert": _case(hf.AlbertModel, _ALBERT),
+    "albert pretraining": _case(hf.AlbertForPreTraining, _ALBERT),
+    "albert masked": _case(hf.AlbertForMaskedLM, _ALBERT),
+    "albert classification": _case(hf.AlbertForSequenceClassification, _ALBERT, num_labels=3),
+    "albert tagging": _case(hf.AlbertForTokenClassification, _ALBERT, **_TAGS),
+    "albert answer": _case(hf.AlbertForQuestionAnswering, _ALBERT),
+    "modernbert": _case(hf.ModernBertModel, _MODERNBERT),
+    "modernbert, biases": _case(hf.ModernBertModel, _MODERNBERT, norm_bias=True, attention_bias=True, mlp_bias=True),
+    "modernbert masked": _case(hf.ModernBertForMaskedLM, _MODERNBERT),
+    "modernbert classification": _case(
+        hf.ModernBertForSequenceClassification, _MODERNBERT, num_labels=3, classifier_pooling="mean"
     ),
-    "distilbert tagging": (hf.DistilBertForTokenClassification, hf.DistilBertConfig(**_DISTILBERT, **_TAGS)),
-    "distilbert answer": (hf.DistilBertForQuestionAnswering, hf.DistilBertConfig(**_DISTILBERT)),
-    "electra": (hf.ElectraModel, hf.ElectraConfig(**_ELECTRA)),
-    "electra discriminator": (hf.ElectraForPreTraining, hf.ElectraConfig(**_BERT, embedding_size=16)),
-    "electra generator": (hf.ElectraForMaskedLM, hf.ElectraConfig(**_ELECTRA)),
-    "electra classification": (hf.ElectraForSequenceClassification, hf.ElectraConfig(**_ELECTRA, num_labels=3)),
-    "electra regression": (hf.ElectraForSequenceClassification, hf.ElectraConfig(**_ELECTRA, num_labels=1)),
-    "electra tagging": (hf.ElectraForTokenClassification, hf.ElectraConfig(**_ELECTRA, **_TAGS)),
-    "electra answer": (hf.ElectraForQuestionAnswering, hf.ElectraConfig(**_ELECTRA)),
-    "mpnet": (hf.MPNetModel, hf.MPNetConfig(**_MPNET)),
-    "mpnet masked": (hf.MPNetForMaskedLM, hf.MPNetConfig(**_MPNET)),
-    "mpnet classification": (hf.MPNetForSequenceClassification, hf.MPNetConfig(**_MPNET, num_labels=3)),
-    "mpnet tagging": (hf.MPNetForTokenClassification, hf.MPNetConfig(**_MPNET, **_TAGS)),
-    "mpnet answer": (hf.MPNetForQuestionAnswering, hf.MPNetConfig(**_MPNET)),
-    "albert": (hf.AlbertModel, hf.AlbertConfig(**_ALBERT)),
-    "albert pretraining": (hf.AlbertForPreTraining, hf.AlbertConfig(**_ALBERT)),
-    "albert masked": (hf.AlbertForMaskedLM, hf.AlbertConfig(**_ALBERT)),
-    "albert classification": (hf.AlbertForSequenceClassification, hf.AlbertConfig(**_ALBERT, num_labels=3)),
-    "albert tagging": (hf.AlbertForTokenClassification, hf.AlbertConfig(**_ALBERT, **_TAGS)),
-    "albert answer": (hf.AlbertForQuestionAnswering, hf.AlbertConfig(**_ALBERT)),
-    "modernbert": (hf.ModernBertModel, hf.ModernBertConfig(**_MODERNBERT)),
-    "modernbert, biases": (
-        hf.ModernBertModel,
-        hf.ModernBertConfig(**_MODERNBERT, norm_bias=True, attention_bias=True, mlp_bias=True),
+    "modernbert tagging": _case(hf.ModernBertForTokenClassification, _MODERNBERT, **_TAGS, classifier_bias=True),
+    "modernbert answer": _case(hf.ModernBertForQuestionAnswering, _MODERNBERT),
+    "deberta-v2": _case(hf.DebertaV2Model, _DEBERTA),
+    "deberta-v2, distances, learned positions, segments": _case(
+        hf.DebertaV2Model, _DEBERTA, position_buckets=-1, max_relative_positions=5, position_biased_input=True,
+        norm_rel_ebd="none", type_vocab_size=2, pos_att_type="p2c|c2p",
     ),
-    "modernbert masked": (hf.ModernBertForMaskedLM, hf.ModernBertConfig(**_MODERNBERT)),
-    "modernbert classification": (
-        hf.ModernBertForSequenceClassification,
-        hf.ModernBertConfig(**_MODERNBERT, num_labels=3, classifier_pooling="mean"),
+    "deberta-v2, absolute positions": _case(
+        hf.DebertaV2Model, _DEBERTA, relative_attention=False, position_biased_input=True
     ),
-    "modernbert tagging": (
-        hf.ModernBertForTokenClassification,
-        hf.ModernBertConfig(**_MODERNBERT, **_TAGS, classifier_bias=True),
+    "deberta-v2, convolution": _case(hf.DebertaV2Model, _DEBERTA, conv_kernel_size=3, conv_act="gelu", conv_groups=2),
+    "deberta-v2 masked": _case(hf.DebertaV2ForMaskedLM, _DEBERTA),
+    "deberta-v2 masked, not legacy": _case(hf.DebertaV2ForMaskedLM, _DEBERTA, legacy=False),
+    "deberta-v2 classification": _case(
+        hf.DebertaV2ForSequenceClassification, _DEBERTA, num_labels=3, pooler_hidden_act="tanh"
     ),
-    "modernbert answer": (hf.ModernBertForQuestionAnswering, hf.ModernBertConfig(**_MODERNBERT)),
-    "deberta-v2": (hf.DebertaV2Model, hf.DebertaV2Config(**_DEBERTA)),
-    "deberta-v2, distances, learned positions, segments": (
-        hf.DebertaV2Model,
-        hf.DebertaV2Config(
-            **_DEBERTA
-            | {
-                "position_buckets": -1, "max_relative_positions": 5, "position_biased_input": True,
-                "norm_rel_ebd": "none", "type_vocab_size": 2, "pos_att_type": "p2c|c2p",
-            }
-        ),
+    "deberta-v2 regression": _case(hf.DebertaV2ForSequenceClassification, _DEBERTA, num_labels=1),
+    "deberta-v2 tagging": _case(hf.DebertaV2ForTokenClassification, _DEBERTA, **_TAGS),
+    "deberta-v2 answer": _case(hf.DebertaV2ForQuestionAnswering, _DEBERTA),
+    "gpt1": _case(hf.OpenAIGPTLMHeadModel, _GPT),
+    "gpt2": _case(hf.GPT2LMHeadModel, _GPT),
+    "gpt2 base": _case(hf.GPT2Model, _GPT, n_inner=20),
+    "llama": _case(hf.LlamaForCausalLM, _LLAMA),
+    "llama base": _case(hf.LlamaModel, _LLAMA),
+    "llama stretched": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_LINEAR),
+    "llama 3.1": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_LLAMA31),
+    # so that both numbers of turns that it leaves out divide the six pairs
+    "llama yarn": _case(
+        hf.LlamaForCausalLM, _LLAMA, head_dim=12, rope_parameters=_YARN | {"original_max_position_embeddings": 400}
     ),
-    "deberta-v2, absolute positions": (
-        hf.DebertaV2Model,
-        hf.DebertaV2Config(**_DEBERTA | {"relative_attention": False, "position_biased_input": True}),
-    ),
-    "deberta-v2, convolution": (
-        hf.DebertaV2Model,
-        hf.DebertaV2Config(**_DEBERTA, conv_kernel_size=3, conv_act="gelu", conv_groups=2),
-    ),
-    "deberta-v2 masked": (hf.DebertaV2ForMaskedLM, hf.DebertaV2Config(**_DEBERTA)),
-    "deberta-v2 masked, not legacy": (hf.DebertaV2ForMaskedLM, hf.DebertaV2Config(**_DEBERTA, legacy=False)),
-    "deberta-v2 classification": (
-        hf.DebertaV2ForSequenceClassification,
-        hf.DebertaV2Config(**_DEBERTA, num_labels=3, pooler_hidden_act="tanh"),
-    ),
-    "deberta-v2 regression": (hf.DebertaV2ForSequenceClassification, hf.DebertaV2Config(**_DEBERTA, num_labels=1)),
-    "deberta-v2 tagging": (hf.DebertaV2ForTokenClassification, hf.DebertaV2Config(**_DEBERTA, **_TAGS)),
-    "deberta-v2 answer": (hf.DebertaV2ForQuestionAnswering, hf.DebertaV2Config(**_DEBERTA)),
-    "gpt1": (hf.OpenAIGPTLMHeadModel, hf.OpenAIGPTConfig(**_GPT)),
-    "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
-    "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),
-    "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA)),
-    "llama base": (hf.LlamaModel, hf.LlamaConfig(**_LLAMA)),
-    "llama stretched": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LINEAR)),
-    "llama 3.1": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LLAMA31)),
-    "llama yarn": (  # so that both numbers of turns that it leaves out divide the six pairs
+    "llama dynamic": _case(hf.LlamaForCausalLM, _LLAMA, max_position_embeddings=6, rope_parameters=_DYNAMIC),
+    "llama longrope": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_LONGROPE),
+    "llama longrope, short texts": _case(
         hf.LlamaForCausalLM,
-        hf.LlamaConfig(**_LLAMA | {"head_dim": 12}, rope_parameters=_YARN | {"original_max_position_embeddings": 400}),
+        _LLAMA,
+        rope_parameters=_LONGROPE | {"original_max_position_embeddings": 20, "attention_factor": 1.3},
     ),
-    "llama dynamic": (
-        hf.LlamaForCausalLM,
-        hf.LlamaConfig(**_LLAMA | {"max_position_embeddings": 6}, rope_parameters=_DYNAMIC),
+    "llama tied, wide heads": _case(hf.LlamaForCausalLM, _LLAMA, head_dim=6, tie_word_embeddings=True),
+    "llama with biases": _case(hf.LlamaForCausalLM, _LLAMA, attention_bias=True, mlp_bias=True),
+    "mistral": _case(hf.MistralForCausalLM, _LLAMA, sliding_window=3),
+    "mistral, all tokens": _case(hf.MistralForCausalLM, _LLAMA, sliding_window=None),
+    "qwen2": _case(hf.Qwen2ForCausalLM, _LLAMA),
+    "qwen2, windows from layer 1": _case(
+        hf.Qwen2ForCausalLM, _LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1
     ),
-    "llama longrope": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LONGROPE)),
-    "llama longrope, short texts": (
-        hf.LlamaForCausalLM,
-        hf.LlamaConfig(
-            **_LLAMA, rope_parameters=_LONGROPE | {"original_max_position_embeddings": 20, "attention_factor": 1.3}
-        ),
+    "qwen3": _case(hf.Qwen3ForCausalLM, _LLAMA, head_dim=6),
+    "qwen3 yarn": _case(
+        hf.Qwen3ForCausalLM, _LLAMA, head_dim=8,
+        rope_parameters=_YARN | {"beta_fast": 2.0, "mscale": 1.0, "mscale_all_dim": 0.4},
     ),
-    "llama tied, wide heads": (
-        hf.LlamaForCausalLM,
-        hf.LlamaConfig(**_LLAMA | {"head_dim": 6, "tie_word_embeddings": True}),
+    "gemma": _case(hf.GemmaForCausalLM, _LLAMA, head_dim=6),
+    "gpt1 classification": _case(hf.OpenAIGPTForSequenceClassification, _GPT, num_labels=3),
+    "gpt2 classification": _case(hf.GPT2ForSequenceClassification, _GPT, num_labels=3),
+    "gpt2 tagging": _case(hf.GPT2ForTokenClassification, _GPT, **_TAGS),
+    "gpt2 answer": _case(hf.GPT2ForQuestionAnswering, _GPT),
+    "llama classification": _case(hf.LlamaForSequenceClassification, _PADDED, num_labels=3),
+    "llama tagging": _case(hf.LlamaForTokenClassification, _PADDED, **_TAGS, classifier_dropout=0.2),
+    "llama answer": _case(hf.LlamaForQuestionAnswering, _PADDED),
+    "mistral regression": _case(hf.MistralForSequenceClassification, _PADDED, num_labels=1),
+    "mistral answer": _case(hf.MistralForQuestionAnswering, _PADDED),
+    "qwen2, several labels": _case(
+        hf.Qwen2ForSequenceClassification, _PADDED, num_labels=3, problem_type="multi_label_classification"
     ),
-    "llama with biases": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, attention_bias=True, mlp_bias=True)),
-    "mistral": (hf.MistralForCausalLM, hf.MistralConfig(**_LLAMA, sliding_window=3)),
-    "mistral, all tokens": (hf.MistralForCausalLM, hf.MistralConfig(**_LLAMA, sliding_window=None)),
-    "qwen2": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**_LLAMA)),
-    "qwen2, windows from layer 1": (
-        hf.Qwen2ForCausalLM,
-        hf.Qwen2Config(**_LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1),
+    "qwen3 answer": _case(hf.Qwen3ForQuestionAnswering, _PADDED),
+    "gemma tagging": _case(hf.GemmaForTokenClassification, _PADDED, **_TAGS),
+    "t5": _case(hf.T5ForConditionalGeneration, _T5),
+    "t5 gated": _case(hf.T5ForConditionalGeneration, _T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "t5 encoder": _case(hf.T5EncoderModel, _T5),
+    "t5 tagging": _case(hf.T5ForTokenClassification, _T5, **_TAGS, classifier_dropout=0.2),
+    "mt5 tagging": _case(hf.MT5ForTokenClassification, _T5, **_TAGS),
+    "mt5": _case(hf.MT5ForConditionalGeneration, _T5),
+    "mbart": _case(hf.MBartForConditionalGeneration, _BART),
+    "m2m_100": _case(hf.M2M100ForConditionalGeneration, _BART),
+    "pegasus": _case(hf.PegasusForConditionalGeneration, _BART, pad_token_id=0),
+    "bart": _case(hf.BartForConditionalGeneration, _BART),
+    "marian": _case(hf.MarianMTModel, _MARIAN),
+    "marian, two vocabularies of two sizes": _case(
+        hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False, decoder_vocab_size=43
     ),
-    "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**_LLAMA, head_dim=6)),
-    "qwen3 yarn": (
-        hf.Qwen3ForCausalLM,
-        hf.Qwen3Config(
-            **_LLAMA, head_dim=8, rope_parameters=_YARN | {"beta_fast": 2.0, "mscale": 1.0, "mscale_all_dim": 0.4}
-        ),
+    "marian, more to read than to write": _case(
+        hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False, decoder_vocab_size=36
     ),
-    "gemma": (hf.GemmaForCausalLM, hf.GemmaConfig(**_LLAMA, head_dim=6)),
-    "gpt1 classification": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig(**_GPT, num_labels=3)),
-    "gpt2 classification": (hf.GPT2ForSequenceClassification, hf.GPT2Config(**_GPT, num_labels=3)),
-    "gpt2 tagging": (hf.GPT2ForTokenClassification, hf.GPT2Config(**_GPT, **_TAGS)),
-    "gpt2 answer": (hf.GPT2ForQuestionAnswering, hf.GPT2Config(**_GPT)),
-    "llama classification": (hf.LlamaForSequenceClassification, hf.LlamaConfig(**_PADDED, num_labels=3)),
-    "llama tagging": (hf.LlamaForTokenClassification, hf.LlamaConfig(**_PADDED, **_TAGS, classifier_dropout=0.2)),
-    "llama answer": (hf.LlamaForQuestionAnswering, hf.LlamaConfig(**_PADDED)),
-    "mistral regression": (hf.MistralForSequenceClassification, hf.MistralConfig(**_PADDED, num_labels=1)),
-    "mistral answer": (hf.MistralForQuestionAnswering, hf.MistralConfig(**_PADDED)),
-    "qwen2, several labels": (
-        hf.Qwen2ForSequenceClassification,
-        hf.Qwen2Config(**_PADDED, num_labels=3, problem_type="multi_label_classification"),
-    ),
-    "qwen3 answer": (hf.Qwen3ForQuestionAnswering, hf.Qwen3Config(**_PADDED)),
-    "gemma tagging": (hf.GemmaForTokenClassification, hf.GemmaConfig(**_PADDED, **_TAGS)),
-    "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**_T5)),
-    "t5 gated": (
-        hf.T5ForConditionalGeneration,
-        hf.T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
-    ),
-    "t5 encoder": (hf.T5EncoderModel, hf.T5Config(**_T5)),
-    "t5 tagging": (hf.T5ForTokenClassification, hf.T5Config(**_T5, **_TAGS, classifier_dropout=0.2)),
-    "mt5 tagging": (hf.MT5ForTokenClassification, hf.MT5Config(**_T5, **_TAGS)),
-    "mt5": (hf.MT5ForConditionalGeneration, hf.MT5Config(**_T5)),
-    "mbart": (hf.MBartForConditionalGeneration, hf.MBartConfig(**_BART)),
-    "m2m_100": (hf.M2M100ForConditionalGeneration, hf.M2M100Config(**_BART)),
-    "pegasus": (hf.PegasusForConditionalGeneration, hf.PegasusConfig(**_BART | {"pad_token_id": 0})),
-    "bart": (hf.BartForConditionalGeneration, hf.BartConfig(**_BART)),
-    "marian": (hf.MarianMTModel, hf.MarianConfig(**_MARIAN)),
-    "marian, two vocabularies of two sizes": (
-        hf.MarianMTModel,
-        hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43}),
-    ),
-    "marian, more to read than to write": (
-        hf.MarianMTModel,
-        hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 36}),
-    ),
-    "marian, two vocabularies": (
-        hf.MarianMTModel,
-        hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False}),
-    ),
+    "marian, two vocabularies": _case(hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False),
 }  # fmt: skip
 
 

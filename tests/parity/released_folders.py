@@ -54,14 +54,9 @@ def _byte_level(front: list[str]) -> dict[str, Any]:
 def _spm(folder: Path, name: str, **settings: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_prefix=str(folder / name),
-        vocab_size=500,
-        hard_vocab_limit=False,
-        num_threads=1,
-        minloglevel=2,
-        **settings,
-    )
+        sentence_iterator=iter(TEXTS), model_prefix=str(folder / name), vocab_size=500, hard_vocab_limit=False,
+        num_threads=1, minloglevel=2, **settings,
+    )  # fmt: skip
     (folder / f"{name}.vocab").unlink()
     return folder / f"{name}.model"
 
