@@ -149,9 +149,7 @@ def test_relative_positional_encoding_messages():
     module, x = RelativePositionalEncoding(8, max_len=4, n_heads=2), torch.zeros(1, 2, 3, 4)
     with pytest.raises(UsageError, match="`n_heads` must divide `d_model`: got 3 and 8"):
         RelativePositionalEncoding(8, n_heads=3)
-    with pytest.raises(
-        UsageError, match="`max_len` must be at least 1 and `max_distance` not negative: got 0 and None"
-    ):
+    with pytest.raises(UsageError, match=r"`max_len` must be at least 1 and `max_distance` not .*: got 0 and None"):
         RelativePositionalEncoding(8, 0)
     with pytest.raises(UsageError, match="must not be longer than `max_len` 4: got 5 positions; `max_distance` would"):
         module(*[torch.zeros(5, 4)] * 3, 5)
