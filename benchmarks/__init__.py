@@ -27,11 +27,28 @@ from benchmarks.training import measure_training
 from benchmarks.words import measure_words
 
 BENCHES: dict[str, Callable[..., Iterator[dict[str, object]]]] = {
-    "agreement": measure_agreement, "training": measure_training, "pretraining": measure_pretraining,
-    "processes": measure_processes, "data": measure_data, "parsers": measure_parsers, "families": measure_families,
-    "finetuning": measure_finetuning, "words": measure_words, "sharing": measure_sharing, "decoding": measure_decoding,
-    "parts": measure_parts, "generation": measure_generation, "draft": measure_draft, "graphs": measure_graphs,
-    "encoding": measure_encoding, "labelling": measure_labelling, "serving": measure_serving, "sizing": measure_sizing,
-    "small": measure_small, "mbr": measure_mbr, "attention": measure_attention, "observation": measure_observation,
-}  # fmt: skip
+    "agreement": measure_agreement,
+    "training": measure_training,
+    "pretraining": measure_pretraining,
+    "processes": measure_processes,
+    "data": measure_data,
+    "parsers": measure_parsers,
+    "families": measure_families,
+    "finetuning": measure_finetuning,
+    "words": measure_words,
+    "sharing": measure_sharing,
+    "decoding": measure_decoding,
+    "parts": measure_parts,
+    "generation": measure_generation,
+    "draft": measure_draft,
+    "graphs": measure_graphs,
+    "encoding": measure_encoding,
+    "labelling": measure_labelling,
+    "serving": measure_serving,
+    "sizing": measure_sizing,
+    "small": measure_small,
+    "mbr": measure_mbr,
+    "attention": measure_attention,
+    "observation": measure_observation,
+}
 REPORTS: dict[str, Callable[..., object]] = {}  # all are read row by row

@@ -77,11 +77,15 @@ def measure_agreement(
         outputs = search(fast, rows, strategy)
         bleu_of_precision = score(outputs)
         yield common | {
-            "precision": precision, "same_top_token": round(share(along, top), 5), "goal": TOP_TOKEN,
-            "steps": sum(len(row) for row in top), "bleu": round(bleu_of_precision, 2),
-            "bleu_difference": round(bleu_of_precision - bleu, 3), "bleu_goal": BLEU,
+            "precision": precision,
+            "same_top_token": round(share(along, top), 5),
+            "goal": TOP_TOKEN,
+            "steps": sum(len(row) for row in top),
+            "bleu": round(bleu_of_precision, 2),
+            "bleu_difference": round(bleu_of_precision - bleu, 3),
+            "bleu_goal": BLEU,
             "same_outputs": round(sum(a == b for a, b in zip(outputs, expected)) / len(expected), 4),
-        }  # fmt: skip
+        }
 
 
 def search(step_function: AnyStepFunction, rows: Rows, strategy: Greedy | Beam) -> list[list[int]]:

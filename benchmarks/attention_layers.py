@@ -109,9 +109,13 @@ class Case:
     def row(self, **more: Any) -> dict[str, Any]:
         """Return a row of the table."""
         return {
-            "bench": "attention", "mask": self.setting, "length": self.length, "batch": self.batch,
-            "precision": self.precision, **more,
-        }  # fmt: skip
+            "bench": "attention",
+            "mask": self.setting,
+            "length": self.length,
+            "batch": self.batch,
+            "precision": self.precision,
+            **more,
+        }
 
 
 @dataclass(frozen=True)
@@ -264,10 +268,15 @@ def contenders(case: Case) -> list[str]:
     if options.weights is not None:
         return [*(["plain"] if case.length <= PLAIN_UP_TO else []), "blocked", DENSE]
     able = {
-        "plain": case.length <= PLAIN_UP_TO, "fused": not options.dropout, "blocked": True,
-        "flex": case.device == "cuda" and not options.dropout and not options.t5, "chosen": False, DENSE: False,
-        _TORCH: True, _X_TRANSFORMERS: importlib.util.find_spec("x_transformers") is not None,
-    }  # fmt: skip
+        "plain": case.length <= PLAIN_UP_TO,
+        "fused": not options.dropout,
+        "blocked": True,
+        "flex": case.device == "cuda" and not options.dropout and not options.t5,
+        "chosen": False,
+        DENSE: False,
+        _TORCH: True,
+        _X_TRANSFORMERS: importlib.util.find_spec("x_transformers") is not None,
+    }
     return [name for name in (*KERNELS, *PEERS) if able[name]]
 
 

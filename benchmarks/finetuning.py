@@ -86,10 +86,14 @@ def _alternate(
 def _rows(size: str, measurements: Mapping[str, list[Measurement]], texts: Texts) -> Iterator[dict[str, object]]:
     for who, runs in measurements.items():
         yield {
-            "bench": "finetuning", "size": size, "who": who,
+            "bench": "finetuning",
+            "size": size,
+            "who": who,
             "real_tokens_per_second": round(texts.tokens / best_seconds(runs)),
-            "middle_round": round(texts.tokens / median_seconds(runs)), "peak_mib": peak_mib(runs), "rounds": len(runs),
-        }  # fmt: skip
+            "middle_round": round(texts.tokens / median_seconds(runs)),
+            "peak_mib": peak_mib(runs),
+            "rounds": len(runs),
+        }
 
 
 def ratio(size: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, object]:
@@ -109,10 +113,14 @@ def _shares(
     for train in _PARTLY:
         share = operations[train] / operations["all"]
         yield {
-            "bench": "finetuning", "size": size, "who": f"atento {precision} {train}", "ratio_to": "all",
+            "bench": "finetuning",
+            "size": size,
+            "who": f"atento {precision} {train}",
+            "ratio_to": "all",
             **_ratio(measurements[f"atento {precision} all"], measurements[f"atento {precision} {train}"]),
-            "share_of_operations": round(share, 3), "ratio_in_proportion": round(1 / share, 2),
-        }  # fmt: skip
+            "share_of_operations": round(share, 3),
+            "ratio_in_proportion": round(1 / share, 2),
+        }
 
 
 def _ratio(slower: list[Measurement], faster: list[Measurement]) -> dict[str, float]:

@@ -180,10 +180,14 @@ def _rows(verb: str, count: int, measurements: dict[str, list[Measurement]]) -> 
     expected = _labels(measurements[peer][0].result)
     for who, runs in measurements.items():
         yield {
-            "bench": "labelling", "verb": verb, "who": who, "texts_per_second": round(count / best_seconds(runs), 1),
-            "same_labels": round(float(np.mean(_labels(runs[0].result) == expected)), 3), "peak_mib": peak_mib(runs),
+            "bench": "labelling",
+            "verb": verb,
+            "who": who,
+            "texts_per_second": round(count / best_seconds(runs), 1),
+            "same_labels": round(float(np.mean(_labels(runs[0].result) == expected)), 3),
+            "peak_mib": peak_mib(runs),
             "rounds": len(runs),
-        }  # fmt: skip
+        }
     for who, runs in measurements.items():
         if who != peer:
             yield {

@@ -78,11 +78,15 @@ def agreement(name: str, sets: Sequence[list[str]]) -> Iterator[dict[str, object
             lost += float(full_choice.expected[full_choice.best] - full_choice.expected[choice.best])
             compared += choice.compared
         yield {
-            "bench": "mbr", "utility": name, "candidates": len(sets[0]), "method": method,
-            "seconds": float(f"{median(durations):.3g}"), "same_choice": round(same / len(sets), 3),
+            "bench": "mbr",
+            "utility": name,
+            "candidates": len(sets[0]),
+            "method": method,
+            "seconds": float(f"{median(durations):.3g}"),
+            "same_choice": round(same / len(sets), 3),
             "utility_lost": float(f"{lost / len(sets):.2g}"),
             "pairs_compared": round(compared / sum(len(candidates) ** 2 for candidates in sets), 3),
-        }  # fmt: skip
+        }
 
 
 def noisy_candidates(count: int, seed: int) -> list[str]:

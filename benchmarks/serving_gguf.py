@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 _NAMES = {  # of a layer: theirs -> llama.cpp's
-    "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
-    "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
-}  # fmt: skip
+    "ln_1": "attn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "ln_2": "ffn_norm",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
 _OUTSIDE = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm"}
 
 

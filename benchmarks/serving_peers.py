@@ -259,10 +259,14 @@ def _texts(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
 
 
 _KINDS: dict[str, Callable[[argparse.Namespace], Answer]] = {
-    "sentence-transformers": _sentence_transformers, "classify": _classify, "translate": _translate,
-    "generate": _generate, "ctranslate2-translate": _ctranslate2_translate,
-    "ctranslate2-generate": _ctranslate2_generate, "llama": _llama,
-}  # fmt: skip
+    "sentence-transformers": _sentence_transformers,
+    "classify": _classify,
+    "translate": _translate,
+    "generate": _generate,
+    "ctranslate2-translate": _ctranslate2_translate,
+    "ctranslate2-generate": _ctranslate2_generate,
+    "llama": _llama,
+}
 
 if __name__ == "__main__":
     main()

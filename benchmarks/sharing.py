@@ -156,18 +156,27 @@ def _beside(programs: Sequence[str]) -> Iterator[None]:
 
 def _row(job: str, situation: str, who: str, units: int, runs: Sequence[Measurement]) -> dict[str, Any]:
     return {
-        "bench": "sharing", "job": job, "beside": situation, "who": who,
+        "bench": "sharing",
+        "job": job,
+        "beside": situation,
+        "who": who,
         "per_second": float(f"{units / median_seconds(list(runs)):.3g}"),
-        "per_processor_second": float(f"{units / min(run.processor_seconds for run in runs):.3g}"), "rounds": len(runs),
-    }  # fmt: skip
+        "per_processor_second": float(f"{units / min(run.processor_seconds for run in runs):.3g}"),
+        "rounds": len(runs),
+    }
 
 
 def _ratio(job: str, situation: str, rates: Mapping[str, float], goal: float) -> dict[str, object]:
     """How many times as long the default takes as the best setting, and how many times as fast as others it is."""
     best = max(SETTINGS, key=lambda name: rates[name])
     return {
-        "bench": "sharing", "job": job, "beside": situation,
-        "time_to_that_of_the_best_setting": round(rates[best] / rates["default"], 2), "best": best, "goal": goal,
+        "bench": "sharing",
+        "job": job,
+        "beside": situation,
+        "time_to_that_of_the_best_setting": round(rates[best] / rates["default"], 2),
+        "best": best,
+        "goal": goal,
         "speed_to_long_waits": round(rates["default"] / rates["long waits"], 2),
-        "speed_to_transformers": round(rates["default"] / rates["transformers"], 2), "threads": torch.get_num_threads(),
-    }  # fmt: skip
+        "speed_to_transformers": round(rates["default"] / rates["transformers"], 2),
+        "threads": torch.get_num_threads(),
+    }

@@ -21,9 +21,13 @@ from benchmarks.serving_models import texts_for, tiny, write_served
 from benchmarks.serving_sides import Server, Setting, ours
 
 SIZED = {  # workloads of `atento bench serving`, and the precisions of our server
-    "embed-minilm": ("float32", "int8"), "embed-bert": ("float32", "int8"), "classify-bert": ("float32", "int8"),
-    "translate-greedy": ("float32",), "translate-beam-4": ("float32",), "generate-gpt2": ("float32", "int8"),
-}  # fmt: skip
+    "embed-minilm": ("float32", "int8"),
+    "embed-bert": ("float32", "int8"),
+    "classify-bert": ("float32", "int8"),
+    "translate-greedy": ("float32",),
+    "translate-beam-4": ("float32",),
+    "generate-gpt2": ("float32", "int8"),
+}
 _CLIENTS = 16
 _WARM_UP_SECONDS = 2.0
 _DEADLINE = 600  # seconds of a request, because the machine may be busy

@@ -122,6 +122,10 @@ def call_of(verb: str, calls: int) -> dict[str, object]:
         getattr(model, method)("The cat sees the dog.", **({"beam": 1} if verb.endswith("greedy") else {}))
         times.append(time.perf_counter() - began)
     return {
-        "bench": "small", "verb": verb, "engine": model.engine, "threads": torch.get_num_threads(),
-        "ms": round(1e3 * float(np.median(times)), 2), "outside_passes": round(1 - inside[0] / sum(times), 3),
-    }  # fmt: skip
+        "bench": "small",
+        "verb": verb,
+        "engine": model.engine,
+        "threads": torch.get_num_threads(),
+        "ms": round(1e3 * float(np.median(times)), 2),
+        "outside_passes": round(1 - inside[0] / sum(times), 3),
+    }

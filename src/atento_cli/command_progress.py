@@ -80,8 +80,12 @@ def _bar(name: str) -> Any:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn(name), TaskProgressColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-    )  # fmt: skip
+        TextColumn(name),
+        TaskProgressColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
     bar.add_task("", total=None)
     bar.start()

@@ -23,14 +23,37 @@ from atento_cli.options import warnings_as_lines
 
 # Each command and the module that registers it, in `commands/` or of another package, in the order of the help.
 COMMANDS = {
-    "train": "train", "launch": "train", "plan": "plan", "baseline": "baseline", "augment": "augment",
-    "search": "search", **{verb: spec.module or verb for verb, spec in VERBS.items()}, "index": "index",
-    "find": "index", "suspect": "suspect", "suggest": "suspect", "evaluate": "evaluate", "glue": "glue",
-    "perplexity": "perplexity", "collect": "collect", "score": "score", "attend": "attend", "runs": "runs",
-    "average": "runs", "convert": "convert", "serve": "atento_serve.command", "studio": "atento_serve.command",
-    "notes": "atento_lab.notes.command", "doctor": "doctor", "bench": "bench", "demo": "demo", "tokenizer": "tokenizer",
-    "recipes": "recipes", "config": "config", "data": "data",
-}  # fmt: skip
+    "train": "train",
+    "launch": "train",
+    "plan": "plan",
+    "baseline": "baseline",
+    "augment": "augment",
+    "search": "search",
+    **{verb: spec.module or verb for verb, spec in VERBS.items()},
+    "index": "index",
+    "find": "index",
+    "suspect": "suspect",
+    "suggest": "suspect",
+    "evaluate": "evaluate",
+    "glue": "glue",
+    "perplexity": "perplexity",
+    "collect": "collect",
+    "score": "score",
+    "attend": "attend",
+    "runs": "runs",
+    "average": "runs",
+    "convert": "convert",
+    "serve": "atento_serve.command",
+    "studio": "atento_serve.command",
+    "notes": "atento_lab.notes.command",
+    "doctor": "doctor",
+    "bench": "bench",
+    "demo": "demo",
+    "tokenizer": "tokenizer",
+    "recipes": "recipes",
+    "config": "config",
+    "data": "data",
+}
 
 
 def command_function(command: str) -> Callable[..., None]:

@@ -26,8 +26,13 @@ _WHEREABOUTS = frozenset("BRYZx^o")
 #: *I* and *we* are twice as frequent as the others: only they have distinct verb forms.
 _SUBJECT_PRONOUNS = PRONOUNS + tuple(entry for entry in PRONOUNS if entry.english in ("I", "we"))
 NARRATIVE = (
-    "present", "past", "past", "future", "progressive", "past-progressive",
-)  # a tense is as frequent as its entries  # fmt: skip
+    "present",
+    "past",
+    "past",
+    "future",
+    "progressive",
+    "past-progressive",
+)  # a tense is as frequent as its entries
 SIMPLE = ("present", "past", "past", "future")
 _TOPICS = ("speak", "sing")  # verbs that take *about*
 

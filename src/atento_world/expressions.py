@@ -144,7 +144,12 @@ _STARTS_WITH_VOWEL += ("aquele", "aquela", "aqueles", "aquelas")
 CONTRACTIONS: dict[tuple[str, str], str] = {
     **{("de", word): "d" + word for word in (*_ARTICLES, *_STARTS_WITH_VOWEL)},
     **{("em", word): "n" + word for word in (*_ARTICLES, *_STARTS_WITH_VOWEL)},
-    **{("por", word): "pel" + word for word in _ARTICLES}, ("a", "o"): "ao", ("a", "a"): "à", ("a", "os"): "aos",
-    ("a", "as"): "às", **{("a", word): "à" + word[1:] for word in _STARTS_WITH_VOWEL if word.startswith("aque")},
-    ("com", "mim"): "comigo", ("com", "nós"): "conosco",
-}  # fmt: skip
+    **{("por", word): "pel" + word for word in _ARTICLES},
+    ("a", "o"): "ao",
+    ("a", "a"): "à",
+    ("a", "os"): "aos",
+    ("a", "as"): "às",
+    **{("a", word): "à" + word[1:] for word in _STARTS_WITH_VOWEL if word.startswith("aque")},
+    ("com", "mim"): "comigo",
+    ("com", "nós"): "conosco",
+}

@@ -26,10 +26,20 @@ _BEFORE_FRONT_VOWEL = {"c": "qu", "g": "gu", "ç": "c"}  # -car, -gar, -çar bef
 
 # Verbs that are regular except for "eu" in the present (and the command derived from it).
 _FIRST_PERSON = {
-    "dormir": "durmo", "seguir": "sigo", "preferir": "prefiro", "ouvir": "ouço", "perder": "perco",
-    "descobrir": "descubro", "proteger": "protejo", "dirigir": "dirijo", "obedecer": "obedeço", "oferecer": "ofereço",
-    "esquecer": "esqueço", "desaparecer": "desapareço", "vencer": "venço",
-}  # fmt: skip
+    "dormir": "durmo",
+    "seguir": "sigo",
+    "preferir": "prefiro",
+    "ouvir": "ouço",
+    "perder": "perco",
+    "descobrir": "descubro",
+    "proteger": "protejo",
+    "dirigir": "dirijo",
+    "obedecer": "obedeço",
+    "oferecer": "ofereço",
+    "esquecer": "esqueço",
+    "desaparecer": "desapareço",
+    "vencer": "venço",
+}
 _PRESENT: dict[str, Forms] = {
     "ser": ("sou", "é", "somos", "são"),
     "estar": ("estou", "está", "estamos", "estão"),
@@ -68,9 +78,17 @@ _PAST: dict[str, Forms] = {
     "construir": ("construí", "construiu", "construímos", "construíram"),
 }
 _PARTICIPLE = {
-    "abrir": "aberto", "escrever": "escrito", "descrever": "descrito", "descobrir": "descoberto", "fazer": "feito",
-    "dizer": "dito", "ver": "visto", "sair": "saído", "cair": "caído", "construir": "construído",
-}  # fmt: skip
+    "abrir": "aberto",
+    "escrever": "escrito",
+    "descrever": "descrito",
+    "descobrir": "descoberto",
+    "fazer": "feito",
+    "dizer": "dito",
+    "ver": "visto",
+    "sair": "saído",
+    "cair": "caído",
+    "construir": "construído",
+}
 _COMMAND = {"ir": "vá", "dar": "dê", "ser": "seja", "estar": "esteja", "saber": "saiba", "querer": "queira"}
 
 
@@ -95,9 +113,18 @@ def conjugate(infinitive: str) -> Conjugation:
 
 
 _PLURAL_ENDINGS = (  # the first ending that fits; -ão has three plurals and is always given in the lexicon
-    ("al", "ais"), ("el", "éis"), ("il", "is"), ("ol", "óis"), ("ul", "uis"), ("m", "ns"), ("r", "res"), ("z", "zes"),
-    ("ês", "eses"), ("ís", "íses"), ("s", "s"),
-)  # fmt: skip
+    ("al", "ais"),
+    ("el", "éis"),
+    ("il", "is"),
+    ("ol", "óis"),
+    ("ul", "uis"),
+    ("m", "ns"),
+    ("r", "res"),
+    ("z", "zes"),
+    ("ês", "eses"),
+    ("ís", "íses"),
+    ("s", "s"),
+)
 _ACCENTS = frozenset("áéíóúâêô")
 
 

@@ -335,11 +335,14 @@ def _span(words: list[Word], role: str) -> tuple[int, int]:
 
 
 LABELLINGS: dict[str, Labelling] = {
-    "tense": Labelling(_of_sentence(_tense), 3), "negation": Labelling(_of_sentence(_negation), 2),
-    "number": Labelling(_of_sentence(_number), 2), "question": Labelling(_of_sentence(_question), 2),
-    "similarity": Labelling(_similarity), "entailment": Labelling(_entailment, 3),
+    "tense": Labelling(_of_sentence(_tense), 3),
+    "negation": Labelling(_of_sentence(_negation), 2),
+    "number": Labelling(_of_sentence(_number), 2),
+    "question": Labelling(_of_sentence(_question), 2),
+    "similarity": Labelling(_similarity),
+    "entailment": Labelling(_entailment, 3),
     "pos": Labelling(_tagged(lambda pair, language: pair.source_tags if language == "en" else pair.target_tags)),
     "entities": Labelling(_tagged(_entities)),
     "answers": Labelling(_answers),
-}  # fmt: skip
+}
 _OF_SENTENCES = ("tense", "negation", "number", "question", "pos", "entities")

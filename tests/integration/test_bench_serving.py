@@ -72,9 +72,12 @@ def test_servers_of_a_given_model_agree(tmp_path: Path) -> None:
     train(tmp_path / "recipe.yaml", out=tmp_path / "run")
     (tmp_path / "sources.txt").write_text("\n".join(" ".join(pair) for pair in pairs) + "\n")
     _, *rows = measure_serving(
-        1.0, workloads=["translate-greedy"], clients=(1, 3), model=str(tmp_path / "run"),
+        1.0,
+        workloads=["translate-greedy"],
+        clients=(1, 3),
+        model=str(tmp_path / "run"),
         sources=tmp_path / "sources.txt",
-    )  # fmt: skip
+    )
     same = {row["who"]: row["same"] for row in rows if "same" in row}
     assert len(same) == 6 and all(share > 0.98 for who, share in same.items() if "float32" in who)
     assert all(row["failed"] == 0 for row in rows if "failed" in row)

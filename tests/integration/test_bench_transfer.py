@@ -10,9 +10,15 @@ from atento.base.errors import UsageError
 from atento_lab.studies.transfer import _differences, measure_transfer, report_transfer
 
 SIZES = {
-    "tokenizer.vocab_size": 400, "network.d_model": 16, "network.d_ff": 32, "network.n_heads": 2, "network.n_layers": 1,
-    "training.steps": 2, "training.precision": "float32", "data.train.0.count": 200,
-}  # fmt: skip
+    "tokenizer.vocab_size": 400,
+    "network.d_model": 16,
+    "network.d_ff": 32,
+    "network.n_heads": 2,
+    "network.n_layers": 1,
+    "training.steps": 2,
+    "training.precision": "float32",
+    "data.train.0.count": 200,
+}
 
 
 def test_both_starts_have_one_network_and_the_pretrained_one_the_weights_of_the_model(
@@ -59,12 +65,17 @@ def test_differences_and_their_standard_error_by_hand() -> None:
     scores = {"scratch": (0.5, 0.6, 0.4), "pretrained": (0.8, 0.8, 0.8)}
     rows = [
         {
-            "task": "tense", "start": start, "seed": seed, "metric": "accuracy", "score": score, "examples": 100,
+            "task": "tense",
+            "start": start,
+            "seed": seed,
+            "metric": "accuracy",
+            "score": score,
+            "examples": 100,
             "steps": 9,
         }
         for start, values in scores.items()
         for seed, score in enumerate(values, 1)
-    ]  # fmt: skip
+    ]
     (row,) = _differences(rows)
     assert (row["scratch"], row["pretrained"], row["difference"], row["seeds"]) == (0.5, 0.8, 0.3, 3)
     assert row["standard_error"] == pytest.approx(0.1 / 3**0.5, abs=1e-4)

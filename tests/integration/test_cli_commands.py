@@ -151,13 +151,16 @@ print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 @pytest.mark.parametrize(
     ("argv", "allowed"),
     [
-        (["--help"], []), (["--version"], []), (["train", "--help"], []), (["recipes", "list"], []),
+        (["--help"], []),
+        (["--version"], []),
+        (["train", "--help"], []),
+        (["recipes", "list"], []),
         (["config", "show", "micro-world-en-pt"], []),
         (["score", "chrf", "hyp", "ref", "--interval"], ["numpy", "sacrebleu"]),
         (["tokenizer", "train", "hyp", "--out", "tok", "--kind", "word"], ["tokenizers"]),
     ],
     ids=lambda value: " ".join(value),
-)  # fmt: skip
+)
 def test_torch_is_loaded_only_to_run_a_network(tmp_path: Path, argv: list[str], allowed: list[str]) -> None:
     for name in ("hyp", "ref"):
         (tmp_path / name).write_text("a b c\n", encoding="utf-8")
@@ -245,12 +248,14 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
         *(  # each starts a Python of its own that imports torch
             pytest.param(*rest, marks=pytest.mark.slow)
             for rest in (
-                ("<&- >&- 2>&-", False, 0), ("<&-", False, 0), ("< line.txt 2>&-", True, 0),
+                ("<&- >&- 2>&-", False, 0),
+                ("<&-", False, 0),
+                ("< line.txt 2>&-", True, 0),
                 ("< line.txt >&- 2>&-", False, 1),
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_standard_streams_that_were_closed_before_the_start(
     here: Path, streams: str, answered: bool, status: int
 ) -> None:
@@ -365,9 +370,13 @@ def test_only_the_tokenizers_own_error_speaks_of_surrogates(server: ForkServer, 
 def broken_pipe(argv: list[str], cwd: Path, first: bool) -> tuple[int, bytes]:
     """A command whose reader leaves at once, or after the first line; its status and what it complained of."""
     process = subprocess.Popen(
-        [*PLAIN, *argv], cwd=cwd, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [*PLAIN, *argv],
+        cwd=cwd,
+        env={**os.environ, **ENVIRONMENT},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert process.stdout is not None and process.stderr is not None
     if first:
         assert process.stdout.readline()
@@ -436,9 +445,13 @@ def test_a_full_disk_behind_standard_output(here: Path) -> None:
     for argv in (["recipes", "list"], ["tokenizer", "info", "run/tokenizer"]):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
-                [*PLAIN, *argv], cwd=here, env={**os.environ, **ENVIRONMENT}, stdout=full, stderr=subprocess.PIPE,
+                [*PLAIN, *argv],
+                cwd=here,
+                env={**os.environ, **ENVIRONMENT},
+                stdout=full,
+                stderr=subprocess.PIPE,
                 timeout=60,
-            )  # fmt: skip
+            )
         assert done.returncode == 1
         assert done.stderr == b"error: standard output: No space left on device\n"
 

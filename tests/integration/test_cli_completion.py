@@ -105,9 +105,13 @@ assert not heavy, heavy
 @pytest.mark.parametrize("line", ["atento train m", "atento train r network.pre", "atento notes A", "atento score b"])
 def test_nothing_heavy_is_loaded_for_it(data: Path, line: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT], cwd=data, env={**os.environ, **bash_variables(line)}, capture_output=True,
-        text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-c", LIGHT],
+        cwd=data,
+        env={**os.environ, **bash_variables(line)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0 and done.stdout.split(), done.stderr
 
 
@@ -126,9 +130,13 @@ _atento_completion atento multi show
 echo "${COMPREPLY[@]}"
 """
     done = subprocess.run(
-        ["bash", "--norc", "-c", asked], cwd=data, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        ["bash", "--norc", "-c", asked],
+        cwd=data,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     lines = done.stdout.splitlines()
     assert lines == [
         "complete -o default -F _atento_completion atento",

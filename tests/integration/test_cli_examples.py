@@ -29,9 +29,29 @@ def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(commands(typer.main.get_command(application())))
 # what takes minutes, the network, or a model that is not at hand: read by its parser alone
 READ_ONLY = {
-    "train", "augment", "plan", "serve", "studio", "notes", "demo", "bench", "data fetch", "data mine", "summarize",
-    "generate", "perplexity", "search", "suspect", "suggest", "classify", "tag", "fill", "answer", "glue", "collect",
-}  # fmt: skip
+    "train",
+    "augment",
+    "plan",
+    "serve",
+    "studio",
+    "notes",
+    "demo",
+    "bench",
+    "data fetch",
+    "data mine",
+    "summarize",
+    "generate",
+    "perplexity",
+    "search",
+    "suspect",
+    "suggest",
+    "classify",
+    "tag",
+    "fill",
+    "answer",
+    "glue",
+    "collect",
+}
 
 
 def examples(command: Any) -> list[str]:
@@ -107,8 +127,11 @@ def test_the_example_of_a_command_works(server: ForkServer, room: Path, name: st
                 continue
             done = server.run(*words[1:], cwd=room, stdin=passed)
             assert done.status in ((0, 3) if "--fail-under" in words else (0,)), (
-                line, done.status, done.stdout[:3000], done.stderr[-3000:],
-            )  # fmt: skip
+                line,
+                done.status,
+                done.stdout[:3000],
+                done.stderr[-3000:],
+            )
             passed = done.stdout
     if name == "tokenizer decode":
         assert passed == (room / "text.pt").read_text(encoding="utf-8")

@@ -13,8 +13,11 @@ from conftest import ForkServer
 pytestmark = pytest.mark.integration
 
 WITHOUT = {
-    "config schema", "launch", "serve", "studio",
-}  # JSON in any case, a file for another program, and answers over HTTP  # fmt: skip
+    "config schema",
+    "launch",
+    "serve",
+    "studio",
+}  # JSON in any case, a file for another program, and answers over HTTP
 
 
 def commands(group: Any, words: str = "") -> dict[str, Any]:

@@ -34,8 +34,11 @@ def test_words_are_linked_with_those_that_they_come_from(model: Model) -> None:
     assert [
         pair for pair in pairs if pair[0].lower() not in ("o", "a")
     ] == [  # an article reads its noun and its verb too
-        ("menina", "girl"), ("vê", "sees"), ("gato", "cat"), ("grande", "big"),
-    ]  # fmt: skip
+        ("menina", "girl"),
+        ("vê", "sees"),
+        ("gato", "cat"),
+        ("grande", "big"),
+    ]
     assert word_links(model, "", "x") == word_links(model, "the cat", "") == []
 
 
@@ -48,9 +51,16 @@ def test_terms_stand_in_the_place_of_the_usual_word(model: Model) -> None:
     assert model.translate(LINES[0], glossary=glossary, greedy=True) == kept[0]
     lines = [pair.source for pair in write("train", 16, 9)]
     terms = {
-        "cat": "bichano", "dog": "cachorro", "teacher": ["mestre", "mestra"], "big": "imenso", "zzz": "x", "of": "X",
-        "taxi": "bonde", "friend": "colega", "singer": "cantora",
-    }  # fmt: skip
+        "cat": "bichano",
+        "dog": "cachorro",
+        "teacher": ["mestre", "mestra"],
+        "big": "imenso",
+        "zzz": "x",
+        "of": "X",
+        "taxi": "bonde",
+        "friend": "colega",
+        "singer": "cantora",
+    }
     for options in ({"beam": 3}, {"greedy": True}):  # texts that are searched side by side, and each alone
         alone = [model.translate(line, glossary=terms, **options) for line in lines]
         assert model.translate(lines, glossary=terms, **options) == alone != model.translate(lines, **options)

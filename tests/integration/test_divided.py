@@ -185,11 +185,14 @@ def test_the_check_of_a_cluster_finds_a_difference(server: ForkServer, place: Pa
         details = {} if fault is None else {"rank": 1}
         running = [
             server.start(
-                *("doctor", "--cluster", "--folder", str(place)), cwd=place, fault=fault,
-                env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, **details,
+                *("doctor", "--cluster", "--folder", str(place)),
+                cwd=place,
+                fault=fault,
+                env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                **details,
             )
             for rank in range(2)
-        ]  # fmt: skip
+        ]
         done = [process.end() for process in running]
         assert [process.status for process in done] == [status] * 2, done
         assert done[1].stdout == "" and "link 0 - 1" in done[0].stdout and "folder: lock" in done[0].stdout

@@ -69,8 +69,16 @@ def test_each_score_is_that_of_scikit_learn_and_scipy(folder: Path, result: dict
         for score in task["scores"]
     }
     assert len(scores) == 13 and list(result["tasks"]) == [
-        "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI",
-    ]  # fmt: skip
+        "CoLA",
+        "SST-2",
+        "MRPC",
+        "STS-B",
+        "QQP",
+        "MNLI",
+        "QNLI",
+        "RTE",
+        "WNLI",
+    ]
     cola = [line.split("\t")[1] for line in (folder / "data/CoLA/dev.tsv").read_text("utf-8").splitlines()]
     assert scores["CoLA", "Matthews"] == pytest.approx(metrics.matthews_corrcoef(cola, written(folder, "CoLA", "CoLA")))
     for name, column, f1 in (

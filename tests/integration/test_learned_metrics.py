@@ -222,10 +222,14 @@ def test_it_validates_and_evaluates(files: Path, comet: Path) -> None:
     metrics = [f"comet:{comet / 'comet'}", f"comet-kiwi:{comet / 'comet-kiwi'}"]
     splits = {"train": "train", "valid": "valid", "test": "combinations"}
     recipe: dict[str, Any] = {
-        "task": "translation", "data": {name: [{"world": world, "count": 8}] for name, world in splits.items()},
-        "network": {"d_model": 8, "d_ff": 8, "n_heads": 1, "n_layers": 1}, "tokenizer": {"vocab_size": 300},
-        "training": {"steps": 1, "validate_every": 1}, "decoding": {"beam": 1, "max_new_tokens": 3}, "metrics": metrics,
-    }  # fmt: skip
+        "task": "translation",
+        "data": {name: [{"world": world, "count": 8}] for name, world in splits.items()},
+        "network": {"d_model": 8, "d_ff": 8, "n_heads": 1, "n_layers": 1},
+        "tokenizer": {"vocab_size": 300},
+        "training": {"steps": 1, "validate_every": 1},
+        "decoding": {"beam": 1, "max_new_tokens": 3},
+        "metrics": metrics,
+    }
     run = atento.train(recipe, out="run")
     assert run.test is not None and run.best is not None
     pairs = [(one.source, one.target) for one in write("combinations", 8)]

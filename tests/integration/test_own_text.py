@@ -12,9 +12,14 @@ from conftest import ForkServer
 pytestmark = pytest.mark.integration
 
 SMALL = [
-    "network={d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1}", "tokenizer.vocab_size=400", "training.steps=6",
-    "training.precision=float32", "training.validate_every=3", "training.batch_tokens=256", "training.warmup=2",
-]  # fmt: skip
+    "network={d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1}",
+    "tokenizer.vocab_size=400",
+    "training.steps=6",
+    "training.precision=float32",
+    "training.validate_every=3",
+    "training.batch_tokens=256",
+    "training.warmup=2",
+]
 
 
 def test_w6_readmes_line_validates_on_the_text_that_was_given(server: ForkServer, here: Path) -> None:

@@ -14,9 +14,12 @@ from released_folders import _spm
 
 WIDTH, LAYERS, POSITIONS = 16, 3, 42
 HPARAMS: dict[str, Any] = {
-    "encoder_model": "XLM-RoBERTa", "hidden_sizes": [24, 10], "activations": "Tanh", "final_activation": None,
+    "encoder_model": "XLM-RoBERTa",
+    "hidden_sizes": [24, 10],
+    "activations": "Tanh",
+    "final_activation": None,
     "dropout": 0.1,
-}  # fmt: skip
+}
 REGRESSION = HPARAMS | {"class_identifier": "regression_metric", "pool": "avg", "layer": "mix"}
 UNIFIED = HPARAMS | {"class_identifier": "unified_metric", "sent_layer": "mix", "input_segments": ["mt", "src"]}
 CASES = {

@@ -51,10 +51,16 @@ def _albertina(folder: Path) -> Any:
         {"do_lower_case": False, "vocab_type": "spm", "tokenizer_class": "DebertaV2Tokenizer", "sp_model_kwargs": {}},
     )
     settings: dict[str, Any] = {
-        "relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
-        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 3,
+        "relative_attention": True,
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+        "conv_kernel_size": 3,
         "conv_act": "gelu",
-    }  # fmt: skip
+    }
     return hf.DebertaV2ForMaskedLM(hf.DebertaV2Config(vocab_size=size + 20, **_LONG, **settings))
 
 
@@ -107,9 +113,12 @@ def _moberto(folder: Path) -> Any:
     hf.PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained(folder)
     ids = {f"{name}_token_id": files["vocab"][f"[{name.upper()}]"] for name in ("pad", "cls", "sep")}
     config = hf.ModernBertConfig(
-        vocab_size=512, bos_token_id=cls, eos_token_id=sep, **ids,
+        vocab_size=512,
+        bos_token_id=cls,
+        eos_token_id=sep,
+        **ids,
         **_SMALL | {"max_position_embeddings": 8192, "num_hidden_layers": 4},
-    )  # fmt: skip
+    )
     return hf.ModernBertForMaskedLM(config)
 
 
@@ -136,11 +145,13 @@ def _e5(folder: Path) -> Any:
     kinds = ("Transformer", "Pooling", "Normalize")
     modules = [
         {
-            "idx": number, "name": str(number), "path": f"{number}_{kind}" if number else "",
+            "idx": number,
+            "name": str(number),
+            "path": f"{number}_{kind}" if number else "",
             "type": f"sentence_transformers.models.{kind}",
         }
         for number, kind in enumerate(kinds)
-    ]  # fmt: skip
+    ]
     _put(folder, "modules.json", modules)
     _put(folder, "sentence_bert_config.json", {"max_seq_length": 512, "do_lower_case": False})
     _put(folder, "1_Pooling/config.json", {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True})
@@ -150,10 +161,14 @@ def _e5(folder: Path) -> Any:
 
 
 PORTUGUESE: dict[str, Callable[[Path], Any]] = {
-    "neuralmind/bert-base-portuguese-cased": _bertimbau, "PORTULAN/albertina-900m-portuguese-ptbr-encoder": _albertina,
-    "unicamp-dl/ptt5-base-portuguese-vocab": _ptt5, "unicamp-dl/ptt5-v2-base": lambda folder: _ptt5(folder, version=2),
-    "TucanoBR/Tucano-160m": _tucano, "Tropic-AI/moBERTo": _moberto, "intfloat/multilingual-e5-small": _e5,
-}  # fmt: skip
+    "neuralmind/bert-base-portuguese-cased": _bertimbau,
+    "PORTULAN/albertina-900m-portuguese-ptbr-encoder": _albertina,
+    "unicamp-dl/ptt5-base-portuguese-vocab": _ptt5,
+    "unicamp-dl/ptt5-v2-base": lambda folder: _ptt5(folder, version=2),
+    "TucanoBR/Tucano-160m": _tucano,
+    "Tropic-AI/moBERTo": _moberto,
+    "intfloat/multilingual-e5-small": _e5,
+}
 """Hub name -> what writes the tokenizer of a folder like it and returns its network."""
 
 

@@ -119,11 +119,27 @@ def _same(tensors: Tensors) -> Tensors:
 
 
 NAMES: dict[str, Callable[[Tensors], Tensors]] = {  # model_type -> their tensors by the names of published files
-    "bert": _bert, "roberta": _roberta, "xlm-roberta": _roberta, "camembert": _roberta, "electra": _bert,
-    "distilbert": _distilbert, "albert": _albert, "mpnet": _roberta, "deberta-v2": _deberta, "modernbert": _same,
-    "openai-gpt": _gpt, "gpt2": _gpt, **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), _llama),
-    "t5": _t5, "mt5": _t5, "bart": _bart, "mbart": _bart, "marian": _marian, "pegasus": _marian, "m2m_100": _m2m_100,
-}  # fmt: skip
+    "bert": _bert,
+    "roberta": _roberta,
+    "xlm-roberta": _roberta,
+    "camembert": _roberta,
+    "electra": _bert,
+    "distilbert": _distilbert,
+    "albert": _albert,
+    "mpnet": _roberta,
+    "deberta-v2": _deberta,
+    "modernbert": _same,
+    "openai-gpt": _gpt,
+    "gpt2": _gpt,
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), _llama),
+    "t5": _t5,
+    "mt5": _t5,
+    "bart": _bart,
+    "mbart": _bart,
+    "marian": _marian,
+    "pegasus": _marian,
+    "m2m_100": _m2m_100,
+}
 
 
 def _single(folder: Path, tensors: Tensors) -> None:
@@ -158,9 +174,12 @@ def _older(folder: Path, tensors: Tensors) -> None:
 
 
 FORMS: dict[str, Callable[[Path, Tensors], None]] = {  # how the tensors lie in the folder
-    "one file": _single, "shards": _shards, "fp16 alone": _variant, "fp16 shards alone": _sharded_variant,
+    "one file": _single,
+    "shards": _shards,
+    "fp16 alone": _variant,
+    "fp16 shards alone": _sharded_variant,
     "pickled": _older,
-}  # fmt: skip
+}
 
 
 def published(folder: Path, model_type: str, form: str) -> Path:

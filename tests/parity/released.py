@@ -10,56 +10,115 @@ import transformers as hf
 from torch import Tensor, nn
 
 _SMALL = {
-    "vocab_size": 37, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24,
-}  # fmt: skip
+    "vocab_size": 37,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+}
 _QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _BERT = _SMALL | _QUIET | {"max_position_embeddings": 20, "bos_token_id": 3, "eos_token_id": 4}
 _ROBERTA = _BERT | {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 _GPT = {
-    "vocab_size": 37, "n_positions": 20, "n_embd": 16, "n_layer": 3, "n_head": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0, "bos_token_id": 3, "eos_token_id": 4, "pad_token_id": 0,
-}  # fmt: skip
+    "vocab_size": 37,
+    "n_positions": 20,
+    "n_embd": 16,
+    "n_layer": 3,
+    "n_head": 4,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "bos_token_id": 3,
+    "eos_token_id": 4,
+    "pad_token_id": 0,
+}
 _LLAMA = _SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 32, "bos_token_id": 3, "eos_token_id": 4}
 _PADDED = _LLAMA | {"pad_token_id": 0}
 _T5 = {
-    "vocab_size": 37, "d_model": 16, "d_kv": 5, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
-    "dropout_rate": 0.0, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16,
+    "vocab_size": 37,
+    "d_model": 16,
+    "d_kv": 5,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "dropout_rate": 0.0,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 16,
     "decoder_start_token_id": 0,
-}  # fmt: skip
+}
 _LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}
 _LLAMA31 = {  # of a head's rates some are kept, some slowed in part, some wholly
-    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
-}  # fmt: skip
+}
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 _DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 _LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1], "long_factor": [1.5, 4.0],
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1],
+    "long_factor": [1.5, 4.0],
     "original_max_position_embeddings": 6,
-}  # fmt: skip
+}
 _BART = {
-    "vocab_size": 37, "d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 20,
-    "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "pad_token_id": 1, "bos_token_id": 0,
-    "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2,
-}  # fmt: skip
+    "vocab_size": 37,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 20,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
+}
 _MARIAN = _BART | {"scale_embedding": True, "activation_function": "swish", "decoder_start_token_id": 1}
 _DISTILBERT = {
-    "vocab_size": 37, "dim": 16, "hidden_dim": 24, "n_heads": 4, "n_layers": 3, "max_position_embeddings": 20,
-    "bos_token_id": 3, "eos_token_id": 4,
-} | dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)  # fmt: skip
+    "vocab_size": 37,
+    "dim": 16,
+    "hidden_dim": 24,
+    "n_heads": 4,
+    "n_layers": 3,
+    "max_position_embeddings": 20,
+    "bos_token_id": 3,
+    "eos_token_id": 4,
+} | dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
 _ELECTRA = _BERT | {"embedding_size": 8}
 _MPNET = _SMALL | _QUIET | {"max_position_embeddings": 20}
 _ALBERT = _BERT | {"embedding_size": 8, "classifier_dropout_prob": 0.0}
 _MODERNBERT = _SMALL | {
-    "num_hidden_layers": 4, "local_attention": 4, "max_position_embeddings": 20, "pad_token_id": 0, "bos_token_id": 3,
-    "eos_token_id": 4, "cls_token_id": 3, "sep_token_id": 4,
-}  # fmt: skip
+    "num_hidden_layers": 4,
+    "local_attention": 4,
+    "max_position_embeddings": 20,
+    "pad_token_id": 0,
+    "bos_token_id": 3,
+    "eos_token_id": 4,
+    "cls_token_id": 3,
+    "sep_token_id": 4,
+}
 _DEBERTA = _BERT | {
-    "type_vocab_size": 0, "relative_attention": True, "max_relative_positions": -1, "position_buckets": 4,
-    "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "max_relative_positions": -1,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
     "pooler_hidden_size": 16,
-}  # fmt: skip
+}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 
 
@@ -126,8 +185,14 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "modernbert answer": _case(hf.ModernBertForQuestionAnswering, _MODERNBERT),
     "deberta-v2": _case(hf.DebertaV2Model, _DEBERTA),
     "deberta-v2, distances, learned positions, segments": _case(
-        hf.DebertaV2Model, _DEBERTA, position_buckets=-1, max_relative_positions=5, position_biased_input=True,
-        norm_rel_ebd="none", type_vocab_size=2, pos_att_type="p2c|c2p",
+        hf.DebertaV2Model,
+        _DEBERTA,
+        position_buckets=-1,
+        max_relative_positions=5,
+        position_biased_input=True,
+        norm_rel_ebd="none",
+        type_vocab_size=2,
+        pos_att_type="p2c|c2p",
     ),
     "deberta-v2, absolute positions": _case(
         hf.DebertaV2Model, _DEBERTA, relative_attention=False, position_biased_input=True
@@ -169,7 +234,9 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     ),
     "qwen3": _case(hf.Qwen3ForCausalLM, _LLAMA, head_dim=6),
     "qwen3 yarn": _case(
-        hf.Qwen3ForCausalLM, _LLAMA, head_dim=8,
+        hf.Qwen3ForCausalLM,
+        _LLAMA,
+        head_dim=8,
         rope_parameters=_YARN | {"beta_fast": 2.0, "mscale": 1.0, "mscale_all_dim": 0.4},
     ),
     "gemma": _case(hf.GemmaForCausalLM, _LLAMA, head_dim=6),
@@ -205,7 +272,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False, decoder_vocab_size=36
     ),
     "marian, two vocabularies": _case(hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False),
-}  # fmt: skip
+}
 
 
 @dataclass

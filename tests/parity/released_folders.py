@@ -16,13 +16,23 @@ from atento_world import write
 TEXTS = [text for pair in write("train", 120) for text in (pair.source, pair.target)]
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _SMALL = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
     "max_position_embeddings": 50,
-}  # fmt: skip
+}
 _SEQ2SEQ = {
-    "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 48, "forced_eos_token_id": None,
-}  # fmt: skip
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 48,
+    "forced_eos_token_id": None,
+}
 _T5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 _GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48}
 
@@ -54,9 +64,14 @@ def _byte_level(front: list[str]) -> dict[str, Any]:
 def _spm(folder: Path, name: str, **settings: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS), model_prefix=str(folder / name), vocab_size=500, hard_vocab_limit=False,
-        num_threads=1, minloglevel=2, **settings,
-    )  # fmt: skip
+        sentence_iterator=iter(TEXTS),
+        model_prefix=str(folder / name),
+        vocab_size=500,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        **settings,
+    )
     (folder / f"{name}.vocab").unlink()
     return folder / f"{name}.model"
 
@@ -115,8 +130,14 @@ def _marian(folder: Path) -> Any:
 
 
 RELEASED: dict[str, Callable[..., Any]] = {
-    "bert": _bert, "roberta": _roberta, "gpt2": _gpt2, "llama": _llama, "t5": _t5, "bart": _bart, "marian": _marian,
-}  # fmt: skip
+    "bert": _bert,
+    "roberta": _roberta,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "t5": _t5,
+    "bart": _bart,
+    "marian": _marian,
+}
 
 
 @torch.no_grad()

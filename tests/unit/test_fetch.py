@@ -35,9 +35,11 @@ def test_paragraphs_lose_markup_and_keep_words() -> None:
     )
     found = paragraphs(PAGE.format(title="T", body=body))
     assert [(one.id, one.kind, one.text) for one in found] == [
-        ("hd_id1", "", "T"), ("par_id1", "paragraph", "Choose File & Open now — here."), ("par_id2", "code", "x = 1"),
+        ("hd_id1", "", "T"),
+        ("par_id1", "paragraph", "Choose File & Open now — here."),
+        ("par_id2", "code", "x = 1"),
         ("bm_module", "", ""),
-    ]  # fmt: skip
+    ]
 
 
 def test_text_for_one_system_is_left_out() -> None:
@@ -60,9 +62,11 @@ def test_pages_pair_by_page_and_id(tmp_path: Path) -> None:
     left_out: Counter[str] = Counter()
     found = list(page_pairs(tmp_path / "en-US" / "text", tmp_path / "pt-BR" / "text", left_out))
     assert [pair for pair in found if pair[1]] == [
-        ("sub/one.html", "Cells", "Células"), ("sub/one.html", "Twice", "Duas vezes"), ("sub/one.html", "Two", "Dois"),
+        ("sub/one.html", "Cells", "Células"),
+        ("sub/one.html", "Twice", "Duas vezes"),
+        ("sub/one.html", "Two", "Dois"),
         ("sub/one.html", "Once", "Uma vez"),
-    ]  # fmt: skip
+    ]
     assert left_out == {"without a partner": 3, "program code": 1}  # "Lone", and both of the page that stands alone
 
 
@@ -178,10 +182,15 @@ def put_catalogue(root: Path, name: str, raw: bytes) -> None:
 
 def test_catalogues(tmp_path: Path) -> None:
     messages = {
-        "Cannot open\n  %s": "Não foi possível abrir\n  %s", "menu\x04_Open": "_Abrir",
-        "%d file\0%d files": "%d arquivo\0%d arquivos", "%s: %s\n": "%s : %s\n", "OK": "OK",
-        "translator-credits": "Ana\nRui", "LC_ALL is unset": "LC_ALL não está definida", "empty": "",
-    }  # fmt: skip
+        "Cannot open\n  %s": "Não foi possível abrir\n  %s",
+        "menu\x04_Open": "_Abrir",
+        "%d file\0%d files": "%d arquivo\0%d arquivos",
+        "%s: %s\n": "%s : %s\n",
+        "OK": "OK",
+        "translator-credits": "Ana\nRui",
+        "LC_ALL is unset": "LC_ALL não está definida",
+        "empty": "",
+    }
     put_catalogue(tmp_path, "b.mo", catalogue(messages))
     put_catalogue(tmp_path, "a.mo", catalogue({"Open": "Abrir", "No": "Não"}))
     put_catalogue(tmp_path, "damaged.mo", catalogue(messages)[:90])
@@ -189,9 +198,11 @@ def test_catalogues(tmp_path: Path) -> None:
     fetched = fetch_catalogues("pt-BR", tmp_path / "out", root=tmp_path)
     rows = (tmp_path / "out" / "pt-BR.catalogues.tsv").read_text(encoding="utf-8").splitlines()
     assert rows == [
-        "No\tNão", "Open\tAbrir", "Cannot open %s\tNão foi possível abrir %s",
+        "No\tNão",
+        "Open\tAbrir",
+        "Cannot open %s\tNão foi possível abrir %s",
         "LC_ALL is unset\tLC_ALL não está definida",
-    ]  # fmt: skip
+    ]
     assert fetched.left_out == {
         "repeated": 1,  # "_Open" of the menu
         "plurals": 2,

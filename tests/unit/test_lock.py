@@ -20,12 +20,14 @@ ENTRY = re.compile(
 )
 MACHINES = [
     {
-        "python_full_version": f"3.{minor}.0", "python_version": f"3.{minor}", "sys_platform": system,
+        "python_full_version": f"3.{minor}.0",
+        "python_version": f"3.{minor}",
+        "sys_platform": system,
         "platform_machine": cpu,
     }
     for minor in (11, 12, 13)
     for system, cpu in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
-]  # fmt: skip
+]
 
 
 def locked(file: str, machine: dict[str, str]) -> dict[str, Version]:

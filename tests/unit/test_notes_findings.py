@@ -21,16 +21,31 @@ FIGURES = ["J1", "J2", "J4"]
 @pytest.mark.parametrize(
     ("value", "expected", "within", "right"),
     [
-        (1.0, 1.0 + 1e-7, 1e-6, True), (1.0, 1.0 + 1e-5, 1e-6, False), (1.0e-77, 1.1e-77, 1e-6, False),
-        (0.0, 0.0, 0.0, True), (1e-9, 0.0, 0.0, False), (float("nan"), 1.0, 1e9, False),
-        (float("nan"), AtMost(1.0), 0.0, False), (0.5, AtMost(0.5), 0.0, True), (0.6, AtMost(0.5), 0.0, False),
-        (0.4, AtLeast(0.5), 0.0, False), (True, AtLeast(0.5), 0.0, False), ("high", AtLeast(0.5), 0.0, False),
-        (True, 1, 0.0, False), (1, 1.0, 0.0, True), (2, 1, 5.0, False), ([1, 2], [1, 2], 0.0, True),
-        ([1, 2], [1, 2, 3], 0.0, False), (torch.tensor([1.0, 2.0]), [1.0, 2.0], 0.0, True),
-        ({"a": 1}, {"a": 1, "b": 2}, 0.0, False), ({"a": 1, "b": 2}, {"b": 2, "a": 1}, 0.0, False),
-        ({"a": [0.1]}, {"a": [AtMost(0.2)]}, 0.0, True), ("a", "b", 0.0, False), (None, None, 0.0, True),
+        (1.0, 1.0 + 1e-7, 1e-6, True),
+        (1.0, 1.0 + 1e-5, 1e-6, False),
+        (1.0e-77, 1.1e-77, 1e-6, False),
+        (0.0, 0.0, 0.0, True),
+        (1e-9, 0.0, 0.0, False),
+        (float("nan"), 1.0, 1e9, False),
+        (float("nan"), AtMost(1.0), 0.0, False),
+        (0.5, AtMost(0.5), 0.0, True),
+        (0.6, AtMost(0.5), 0.0, False),
+        (0.4, AtLeast(0.5), 0.0, False),
+        (True, AtLeast(0.5), 0.0, False),
+        ("high", AtLeast(0.5), 0.0, False),
+        (True, 1, 0.0, False),
+        (1, 1.0, 0.0, True),
+        (2, 1, 5.0, False),
+        ([1, 2], [1, 2], 0.0, True),
+        ([1, 2], [1, 2, 3], 0.0, False),
+        (torch.tensor([1.0, 2.0]), [1.0, 2.0], 0.0, True),
+        ({"a": 1}, {"a": 1, "b": 2}, 0.0, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, 0.0, False),
+        ({"a": [0.1]}, {"a": [AtMost(0.2)]}, 0.0, True),
+        ("a", "b", 0.0, False),
+        (None, None, 0.0, True),
     ],
-)  # fmt: skip
+)
 def test_agrees(value, expected, within, right):
     assert agrees(value, expected, within) is right
     assert compare(value, expected, within=within).passed is right

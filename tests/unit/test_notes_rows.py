@@ -43,8 +43,18 @@ from test_notes_wording import left_in_english
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
 TRAINED = {
-    "L9", "B12", "B14", "C13", "C18", "F9", "F11", "G5", "G7", "J8", "J11",
-}  # three seconds to fifteen: slow, but for their parts  # fmt: skip
+    "L9",
+    "B12",
+    "B14",
+    "C13",
+    "C18",
+    "F9",
+    "F11",
+    "G5",
+    "G7",
+    "J8",
+    "J11",
+}  # three seconds to fifteen: slow, but for their parts
 LONG = {"A19", "B3", "B9", "B12", "C18", "F9", "G3", "G4", "G5", "J11", "L9"}  # train a little, or read a long text
 
 

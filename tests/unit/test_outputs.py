@@ -26,13 +26,15 @@ def test_a_file_that_can_be_written_and_one_that_will_be_replaced(
     ("name", "said"),
     [
         ("none/v.npy", "--out none/v.npy cannot be written: there is no folder none"),
-        ("v.txt", "--out must end in .npy: got 'v.txt'"), ("v", "--out must end in .npy: got 'v'"),
+        ("v.txt", "--out must end in .npy: got 'v.txt'"),
+        ("v", "--out must end in .npy: got 'v'"),
         ("", "--out must name a file: got an empty name"),
         ("dir.npy", "--out dir.npy cannot be written: it is a folder, and a file is needed"),
         ("file/v.npy", "--out file/v.npy cannot be written: it is no folder: file"),
-        ("x" * 300 + ".npy", "cannot be written: File name too long"), ("nul\0.npy", "cannot be written: "),
+        ("x" * 300 + ".npy", "cannot be written: File name too long"),
+        ("nul\0.npy", "cannot be written: "),
     ],
-)  # fmt: skip
+)
 def test_files_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dir.npy").mkdir()

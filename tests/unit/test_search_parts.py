@@ -22,9 +22,11 @@ from atento_cli.search.space import read_space, size
 
 RATE = {"training.learning_rate": {"low": 1e-5, "high": 1e-2, "log": True}}
 MIXED: dict[str, Any] = {
-    **RATE, "network.dropout": [0, 0.1, 0.3], "network.n_layers": {"low": 1, "high": 4},
+    **RATE,
+    "network.dropout": [0, 0.1, 0.3],
+    "network.n_layers": {"low": 1, "high": 4},
     "training.label_smoothing": {"low": 0.0, "high": 0.3, "step": 0.1},
-}  # fmt: skip
+}
 
 
 def plain(trials: Any) -> list[dict[str, Any]]:

@@ -126,9 +126,11 @@ def task(row: Row, *by_seed: dict[int, float]) -> TaskResult:
 def test_the_average_is_that_of_glue() -> None:
     """Two scores of a task count as their mean, matched and mismatched too; WNLI is in one average of two."""
     tasks = (
-        task(ROWS["CoLA"], {1: 40.0}), task(ROWS["MRPC"], {1: 80.0}, {1: 90.0}),
-        task(ROWS["MNLI"], {1: 70.0}, {1: 72.0}), task(ROWS["WNLI"], {1: 56.0}),
-    )  # fmt: skip
+        task(ROWS["CoLA"], {1: 40.0}),
+        task(ROWS["MRPC"], {1: 80.0}, {1: 90.0}),
+        task(ROWS["MNLI"], {1: 70.0}, {1: 72.0}),
+        task(ROWS["WNLI"], {1: 56.0}),
+    )
     result = SuiteResult(GLUE, Path(), (1,), tasks, {"RTE": "RTE/train.tsv"}, ())
     assert result.average == pytest.approx((40 + 85 + 71 + 56) / 4)
     assert result.average_without == pytest.approx((40 + 85 + 71) / 3)

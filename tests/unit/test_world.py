@@ -60,11 +60,13 @@ def others() -> dict[str, list[Pair]]:
 def test_the_notes_sentences_and_their_translations() -> None:
     """Spec rows L2, L3, L6, L7."""
     assert [(pair.source, pair.target) for pair in notes_sentences()] == [
-        ("I love NLP", "Eu amo PLN"), ("The cat jumped high", "O gato pulou alto"),
+        ("I love NLP", "Eu amo PLN"),
+        ("The cat jumped high", "O gato pulou alto"),
         ("The kitten runs quickly", "O gatinho corre rapidamente"),
         ("The cat is sitting on the mat", "O gato está sentado no tapete"),
-        ("He is very comfortable", "Ele está muito confortável"), ("How are you?", "Como você está?"),
-    ]  # fmt: skip
+        ("He is very comfortable", "Ele está muito confortável"),
+        ("How are you?", "Como você está?"),
+    ]
     how = notes_sentences()[-1]
     assert how.alignment == ((0, 0), (1, 2), (2, 1), (3, 3))
     assert how.source_tags == ("ADV", "AUX", "PRON", "PUNCT")

@@ -28,13 +28,17 @@ from atento_world.sentence import adjectives_for, held_out
         ("ir", "vou vai vamos vão", "fui foi fomos foram", "indo", "ido", "vá"),
         ("sair", "saio sai saímos saem", "saí saiu saímos saíram", "saindo", "saído", "saia"),
         (
-            "construir", "construo constrói construímos constroem", "construí construiu construímos construíram",
-            "construindo", "construído", "construa",
+            "construir",
+            "construo constrói construímos constroem",
+            "construí construiu construímos construíram",
+            "construindo",
+            "construído",
+            "construa",
         ),
         ("odiar", "odeio odeia odiamos odeiam", "odiei odiou odiamos odiaram", "odiando", "odiado", "odeie"),
         ("ser", "sou é somos são", "era era éramos eram", "sendo", "sido", "seja"),
     ],
-)  # fmt: skip
+)
 def test_portuguese_verbs(infinitive: str, present: str, past: str, gerund: str, participle: str, command: str) -> None:
     verb = conjugate(infinitive)
     assert (verb.present, verb.past) == (tuple(present.split()), tuple(past.split()))
@@ -44,14 +48,20 @@ def test_portuguese_verbs(infinitive: str, present: str, past: str, gerund: str,
 @pytest.mark.parametrize(
     ("lemma", "forms"),
     [
-        ("alto", "alto alta altos altas"), ("feliz", "feliz feliz felizes felizes"),
-        ("fácil", "fácil fácil fáceis fáceis"), ("gentil", "gentil gentil gentis gentis"),
-        ("terrível", "terrível terrível terríveis terríveis"), ("azul", "azul azul azuis azuis"),
-        ("jovem", "jovem jovem jovens jovens"), ("simples", "simples simples simples simples"),
-        ("leal", "leal leal leais leais"), ("francês", "francês francesa franceses francesas"),
-        ("bom/boa", "bom boa bons boas"), ("alemão/alemã/alemães/alemãs", "alemão alemã alemães alemãs"),
+        ("alto", "alto alta altos altas"),
+        ("feliz", "feliz feliz felizes felizes"),
+        ("fácil", "fácil fácil fáceis fáceis"),
+        ("gentil", "gentil gentil gentis gentis"),
+        ("terrível", "terrível terrível terríveis terríveis"),
+        ("azul", "azul azul azuis azuis"),
+        ("jovem", "jovem jovem jovens jovens"),
+        ("simples", "simples simples simples simples"),
+        ("leal", "leal leal leais leais"),
+        ("francês", "francês francesa franceses francesas"),
+        ("bom/boa", "bom boa bons boas"),
+        ("alemão/alemã/alemães/alemãs", "alemão alemã alemães alemãs"),
     ],
-)  # fmt: skip
+)
 def test_portuguese_adjectives(lemma: str, forms: str) -> None:
     assert inflection.adjective_forms(lemma) == tuple(forms.split())
 
@@ -59,10 +69,17 @@ def test_portuguese_adjectives(lemma: str, forms: str) -> None:
 @pytest.mark.parametrize(
     ("singular", "plural"),
     [
-        ("casa", "casas"), ("jardim", "jardins"), ("hotel", "hotéis"), ("jornal", "jornais"), ("cachecol", "cachecóis"),
-        ("flor", "flores"), ("ônibus", "ônibus"), ("lápis", "lápis"), ("chapéu", "chapéus"),
+        ("casa", "casas"),
+        ("jardim", "jardins"),
+        ("hotel", "hotéis"),
+        ("jornal", "jornais"),
+        ("cachecol", "cachecóis"),
+        ("flor", "flores"),
+        ("ônibus", "ônibus"),
+        ("lápis", "lápis"),
+        ("chapéu", "chapéus"),
     ],
-)  # fmt: skip
+)
 def test_portuguese_plurals(singular: str, plural: str) -> None:
     assert inflection.portuguese_plural(singular) == plural
 
@@ -93,13 +110,21 @@ def _words(text: str) -> list[Word]:
 @pytest.mark.parametrize(
     ("apart", "together"),
     [
-        ("de/ADP o/DET gato/NOUN", "do gato"), ("em/ADP as/DET casas/NOUN", "nas casas"),
-        ("por/ADP a/DET mãe/NOUN", "pela mãe"), ("a/ADP a/DET mãe/NOUN", "à mãe"), ("a/ADP o/DET rei/NOUN", "ao rei"),
-        ("a/ADP aquele/DET rei/NOUN", "àquele rei"), ("em/ADP estas/DET casas/NOUN", "nestas casas"),
-        ("de/ADP ele/PRON", "dele"), ("com/ADP mim/PRON", "comigo"), ("de/ADP um/DET gato/NOUN", "de um gato"),
-        ("para/ADP o/DET rei/NOUN", "para o rei"), ("a/ADP este/DET rei/NOUN", "a este rei"), ("a/DET a/NOUN", "a a"),
+        ("de/ADP o/DET gato/NOUN", "do gato"),
+        ("em/ADP as/DET casas/NOUN", "nas casas"),
+        ("por/ADP a/DET mãe/NOUN", "pela mãe"),
+        ("a/ADP a/DET mãe/NOUN", "à mãe"),
+        ("a/ADP o/DET rei/NOUN", "ao rei"),
+        ("a/ADP aquele/DET rei/NOUN", "àquele rei"),
+        ("em/ADP estas/DET casas/NOUN", "nestas casas"),
+        ("de/ADP ele/PRON", "dele"),
+        ("com/ADP mim/PRON", "comigo"),
+        ("de/ADP um/DET gato/NOUN", "de um gato"),
+        ("para/ADP o/DET rei/NOUN", "para o rei"),
+        ("a/ADP este/DET rei/NOUN", "a este rei"),
+        ("a/DET a/NOUN", "a a"),
     ],
-)  # fmt: skip
+)
 def test_contractions(apart: str, together: str) -> None:
     assert [word.text for word in contract(_words(apart))] == together.split()
 

@@ -9,6 +9,15 @@ from atento.notes.listing_sampling import random_sampling_with_temperature
 from atento.notes.listing_search import beam_search, greedy_decoding
 
 __all__ = [
-    "PositionalEncoding", "RelativePositionalEncoding", "RougeScorer", "attention", "beam_search", "corpus_bleu",
-    "greedy_decoding", "minimum_bayes_risk", "random_sampling_with_temperature", "self_attention", "sentence_bleu",
-]  # fmt: skip
+    "PositionalEncoding",
+    "RelativePositionalEncoding",
+    "RougeScorer",
+    "attention",
+    "beam_search",
+    "corpus_bleu",
+    "greedy_decoding",
+    "minimum_bayes_risk",
+    "random_sampling_with_temperature",
+    "self_attention",
+    "sentence_bleu",
+]

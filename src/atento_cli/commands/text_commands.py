@@ -133,10 +133,15 @@ def translate(
         from atento_cli.translated_document import translate_document
 
         refused = {
-            "--cluster": shared.cluster, "--columns or --reading": shared.table, "--json": shared.as_json,
-            "--skip-bad": shared.skip_bad, "--explain": shared.explain or shared.explain_method or shared.explain_out,
-            "--stream": stream, "--trace": trace, "--n-best": request.options.get("n_best"),
-        }  # fmt: skip
+            "--cluster": shared.cluster,
+            "--columns or --reading": shared.table,
+            "--json": shared.as_json,
+            "--skip-bad": shared.skip_bad,
+            "--explain": shared.explain or shared.explain_method or shared.explain_out,
+            "--stream": stream,
+            "--trace": trace,
+            "--n-best": request.options.get("n_best"),
+        }
         reading = {"attributes": attributes, "mark_fuzzy": mark_fuzzy}
         translate_document(shared, model, request.options, out, refused, **reading)
         return

@@ -80,11 +80,18 @@ def _cells(case: Case, estimate: WorldPlan, ideal: float) -> list[str]:
     """The cells of a row; `ideal` is the time of an update if all GPUs did nothing but compute."""
     seconds = estimate.computation + estimate.communication
     return [
-        case.name, str(case.shards), f"{estimate.processes:,}", f"{sum(estimate.memory.values()) / 2**30:.1f}",
-        _digits(estimate.sent / 2**30), _digits(estimate.computation), _digits(estimate.communication),
-        f"{case.update / seconds:,.0f}", f"{ideal / seconds:.0%}", _digits(estimate.seconds / 86400),
+        case.name,
+        str(case.shards),
+        f"{estimate.processes:,}",
+        f"{sum(estimate.memory.values()) / 2**30:.1f}",
+        _digits(estimate.sent / 2**30),
+        _digits(estimate.computation),
+        _digits(estimate.communication),
+        f"{case.update / seconds:,.0f}",
+        f"{ideal / seconds:.0%}",
+        _digits(estimate.seconds / 86400),
         _digits(BETWEEN_FAILURES / estimate.processes),
-    ]  # fmt: skip
+    ]
 
 
 def _digits(value: float) -> str:

@@ -96,10 +96,14 @@ class OutputFolder:
         """Write the manifest of a new run, or the new version of an input with the same content."""
         (self.path / PARTS).mkdir(parents=True, exist_ok=True)
         self.body = {
-            "format": _FORMAT, "job": asdict(job), "input": {**version, "sha256": plan.sha256, "lines": plan.lines},
-            "ending": job.ending, "fields": _BLOCK,
-            "blocks": [[getattr(block, field) for field in _BLOCK] for block in plan.blocks], "parts": [],
-        }  # fmt: skip
+            "format": _FORMAT,
+            "job": asdict(job),
+            "input": {**version, "sha256": plan.sha256, "lines": plan.lines},
+            "ending": job.ending,
+            "fields": _BLOCK,
+            "blocks": [[getattr(block, field) for field in _BLOCK] for block in plan.blocks],
+            "parts": [],
+        }
         self.save()
 
     def part_path(self, number: int) -> Path:

@@ -106,10 +106,14 @@ class SearchResult:
         """Return the result as plain data, as printed by `--json`."""
         best, recipe = self.best, self.recipe
         return {
-            "folder": str(self.folder), "strategy": self.strategy, "metric": self.metric,
-            "best": None if best is None else best.to_dict(), "recipe": None if recipe is None else str(recipe),
-            "importance": dict(self.importance), "trials": [trial.to_dict() for trial in self.trials],
-        }  # fmt: skip
+            "folder": str(self.folder),
+            "strategy": self.strategy,
+            "metric": self.metric,
+            "best": None if best is None else best.to_dict(),
+            "recipe": None if recipe is None else str(recipe),
+            "importance": dict(self.importance),
+            "trials": [trial.to_dict() for trial in self.trials],
+        }
 
     def rows(self) -> list[list[str]]:
         """Return the table: the heading, then a row for each trial, best first."""

@@ -108,10 +108,14 @@ class SuiteResult:
             }
         averages = {name: value for name, value in self.values.items() if name.startswith("average")}
         return {
-            "table": self.suite.name, "seeds": list(self.seeds), "tasks": tasks, "missing": dict(self.missing),
-            **{name.replace("-", "_"): value for name, value in averages.items()}, "average_of": len(self.tasks),
+            "table": self.suite.name,
+            "seeds": list(self.seeds),
+            "tasks": tasks,
+            "missing": dict(self.missing),
+            **{name.replace("-", "_"): value for name, value in averages.items()},
+            "average_of": len(self.tasks),
             "submission": [str(path) for path in self.submission],
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         """A table with one line for each score, then the averages."""

@@ -8,10 +8,19 @@ from atento_lab.notes.table import ROWS
 from atento_lab.notes.wording import CREDIT, ENGLISH, Wording
 
 SECTIONS = {
-    "A": "Attention", "B": "Positions", "C": "Blocks and models", "D": "Tokens", "E": "Objectives", "F": "Training",
-    "G": "Tasks", "H": "Decoding", "I": "Metrics", "J": "Figures", "K": "Listings",
+    "A": "Attention",
+    "B": "Positions",
+    "C": "Blocks and models",
+    "D": "Tokens",
+    "E": "Objectives",
+    "F": "Training",
+    "G": "Tasks",
+    "H": "Decoding",
+    "I": "Metrics",
+    "J": "Figures",
+    "K": "Listings",
     "L": "Worked examples and questions",
-}  # fmt: skip
+}
 _HEAD = (
     "The lecture notes, row by row",
     "What five Portuguese lecture notes state, and in bold numbers their errors. The check of a row compares a value "

@@ -224,9 +224,13 @@ class Result:
             "drawing": finding.drawing if finding.answers else words.drawing(finding.drawing),
         }
         return {
-            "row": self.row.id, "title": self.row.titled(words), "passed": finding.passed, "value": finding.value,
-            "expected": finding.expected, "seconds": round(self.seconds, 3),
-        } | {key: text for key, text in optional.items() if text not in (None, "")}  # fmt: skip
+            "row": self.row.id,
+            "title": self.row.titled(words),
+            "passed": finding.passed,
+            "value": finding.value,
+            "expected": finding.expected,
+            "seconds": round(self.seconds, 3),
+        } | {key: text for key, text in optional.items() if text not in (None, "")}
 
     def save_figures(self, folder: Path, words: Wording = ENGLISH) -> list[Path]:
         """Write the figure into a folder as `ROW.svg`, and those of its answers as `ROW-1.svg`; return the paths."""

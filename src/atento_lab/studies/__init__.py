@@ -13,9 +13,13 @@ from atento_lab.studies.report import Report, report_positions
 from atento_lab.studies.transfer import measure_transfer, report_transfer
 
 BENCHES: dict[str, Callable[..., Iterator[dict[str, object]]]] = {
-    "recurrence": measure_recurrence, "positions": measure_positions, "exposure": measure_exposure,
-    "transfer": measure_transfer, "race": measure_race, "ladder": measure_ladder,
-}  # fmt: skip
+    "recurrence": measure_recurrence,
+    "positions": measure_positions,
+    "exposure": measure_exposure,
+    "transfer": measure_transfer,
+    "race": measure_race,
+    "ladder": measure_ladder,
+}
 REPORTS: dict[str, Callable[[Sequence[dict[str, object]]], Report]] = {  # whose rows are better read as a page
     "positions": report_positions,
     "exposure": report_exposure,

@@ -98,9 +98,14 @@ def _row(job: Job, results: list[Row]) -> dict[str, object]:
         else:
             examples[name] = first
     return {
-        "bench": "positions", "task": job.task, "scheme": job.scheme, "length": job.size.length, "steps": job.steps,
-        "measures": measures, **examples,
-    }  # fmt: skip
+        "bench": "positions",
+        "task": job.task,
+        "scheme": job.scheme,
+        "length": job.size.length,
+        "steps": job.steps,
+        "measures": measures,
+        **examples,
+    }
 
 
 def run(job: Job) -> dict[str, object]:

@@ -9,10 +9,17 @@ from atento_lab.studies.seeds import Row, interval
 LEARNED = 0.9  # a task with at least this accuracy counts as learned
 TOLERATED_LOSS = 0.05  # accuracy that longer texts may lose
 _PORTUGUESE = {
-    "none": "sem posições", "sinusoidal": "senoidal", "learned": "aprendida", "rotary": "rotatória", "shaw": "Shaw",
-    "t5": "T5", "alibi": "ALiBi", "matrix": "matriz R", "sinusoidal+shaw": "senoidal + Shaw",
+    "none": "sem posições",
+    "sinusoidal": "senoidal",
+    "learned": "aprendida",
+    "rotary": "rotatória",
+    "shaw": "Shaw",
+    "t5": "T5",
+    "alibi": "ALiBi",
+    "matrix": "matriz R",
+    "sinusoidal+shaw": "senoidal + Shaw",
     "gated sinusoidal+shaw": "senoidal + Shaw com portas",
-}  # fmt: skip
+}
 
 
 class Numbers:

@@ -178,10 +178,15 @@ def _counted(entrant: str, recipe: Mapping[str, object], race: Race, texts: Sequ
     counted = ngram_scores(train["text"], tokenizer, race.ngrams[entrant], asked)
     parameters = counted.pop("parameters")
     return {
-        "bench": "race", "entrant": entrant, "step": 1, "seconds": round(time.perf_counter() - start, 1),
-        "parameters": parameters, "without_word_vectors": parameters, "questions": len(asked),
+        "bench": "race",
+        "entrant": entrant,
+        "step": 1,
+        "seconds": round(time.perf_counter() - start, 1),
+        "parameters": parameters,
+        "without_word_vectors": parameters,
+        "questions": len(asked),
         "scores": {name: round(score, 4) for name, score in counted.items()},
-    }  # fmt: skip
+    }
 
 
 def _texts(source: SourceConfig, race: Race) -> list[str]:
@@ -249,11 +254,15 @@ def _row(
         "translate": None if pairs is None else translation_score(model, pairs),
     }
     return {
-        "bench": "race", "entrant": entrant, "step": state["step"], "seconds": round(state["seconds"], 1),
-        "parameters": parameter_count(model.network), "without_word_vectors": parameter_count(model.network) - vectors,
+        "bench": "race",
+        "entrant": entrant,
+        "step": state["step"],
+        "seconds": round(state["seconds"], 1),
+        "parameters": parameter_count(model.network),
+        "without_word_vectors": parameter_count(model.network) - vectors,
         "questions": len(asked),
         "scores": {name: None if score is None else round(score, 4) for name, score in scores.items()},
-    }  # fmt: skip
+    }
 
 
 def _classes(model: Model, race: Race) -> dict[str, float | None]:

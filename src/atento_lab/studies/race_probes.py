@@ -157,9 +157,14 @@ def window_scores(model: Model, question: Question, both: bool) -> Tensor:
 
 
 SCORERS: Mapping[str, Scorer] = {
-    "causal": causal_scores, "prefix": prefix_scores, "masked": masked_scores, "span-corruption": span_scores,
-    "denoising": denoising_scores, "bidirectional": bidirectional_scores, "window": window_scores,
-}  # fmt: skip
+    "causal": causal_scores,
+    "prefix": prefix_scores,
+    "masked": masked_scores,
+    "span-corruption": span_scores,
+    "denoising": denoising_scores,
+    "bidirectional": bidirectional_scores,
+    "window": window_scores,
+}
 
 
 @torch.inference_mode()

@@ -23,11 +23,15 @@ def report_race(rows: Sequence[Row]) -> Report:
     head = ["family", "parameters", "without word vectors", "updates", "seconds", *(_HEADINGS.get(n, n) for n in names)]
     cells = [
         [
-            entrant, f"{row['parameters']:,}", f"{row['without_word_vectors']:,}", f"{row['step']:,}",
-            f"{row['seconds']:.0f}", *(_score(row["scores"].get(name), name) for name in names),
+            entrant,
+            f"{row['parameters']:,}",
+            f"{row['without_word_vectors']:,}",
+            f"{row['step']:,}",
+            f"{row['seconds']:.0f}",
+            *(_score(row["scores"].get(name), name) for name in names),
         ]
         for entrant, row in final.items()
-    ]  # fmt: skip
+    ]
     lines = [head, ["---"] * len(head), *cells]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{_ABOUT}\n"
     files = {"race.md": text}

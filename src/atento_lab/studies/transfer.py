@@ -77,17 +77,30 @@ def _row(
 ) -> dict[str, object]:
     """Train a task once and return its score."""
     overrides = [
-        f"data.train.0.count={EXAMPLES}", f"data.train.0.seed={_seed_with_all_labels(label, seed, tested)}",
-        f"data.test.0.count={tested}", "data.max_len=64", "~data.valid", f"training.steps={steps}",
-        f"training.warmup={steps // 10}", f"training.checkpoint_every={steps}", f"training.seed={seed}",
-        "training.learning_rate=5e-4", *given,
-    ]  # fmt: skip
+        f"data.train.0.count={EXAMPLES}",
+        f"data.train.0.seed={_seed_with_all_labels(label, seed, tested)}",
+        f"data.test.0.count={tested}",
+        "data.max_len=64",
+        "~data.valid",
+        f"training.steps={steps}",
+        f"training.warmup={steps // 10}",
+        f"training.checkpoint_every={steps}",
+        f"training.seed={seed}",
+        "training.learning_rate=5e-4",
+        *given,
+    ]
     scores = _train(f"micro-world-{label}", overrides, folder / f"{label}-{start}-{seed}")
     metric, score = next((name, value) for name, value in scores.items() if name not in ("loss", "nll"))
     return {
-        "bench": "transfer", "task": label, "start": start, "seed": seed, "examples": EXAMPLES, "steps": steps,
-        "metric": metric, "score": round(score, 4),
-    }  # fmt: skip
+        "bench": "transfer",
+        "task": label,
+        "start": start,
+        "seed": seed,
+        "examples": EXAMPLES,
+        "steps": steps,
+        "metric": metric,
+        "score": round(score, 4),
+    }
 
 
 def _seed_with_all_labels(label: str, seed: int, tested: int) -> int:
@@ -118,10 +131,15 @@ def _differences(rows: Sequence[Row]) -> Iterator[dict[str, object]]:
         mean = sum(gains) / len(gains)
         error = math.sqrt(sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1) / len(gains)) if gains[1:] else 0
         yield {
-            "bench": "transfer", "task": label, "metric": of_task[0]["metric"],
-            "scratch": round(sum(scratch) / len(scratch), 4), "pretrained": round(sum(pretrained) / len(pretrained), 4),
-            "difference": round(mean, 4), "standard_error": round(error, 4), "seeds": len(gains),
-        }  # fmt: skip
+            "bench": "transfer",
+            "task": label,
+            "metric": of_task[0]["metric"],
+            "scratch": round(sum(scratch) / len(scratch), 4),
+            "pretrained": round(sum(pretrained) / len(pretrained), 4),
+            "difference": round(mean, 4),
+            "standard_error": round(error, 4),
+            "seeds": len(gains),
+        }
 
 
 def report_transfer(rows: Sequence[dict[str, object]]) -> Report:

@@ -113,9 +113,14 @@ def added_parameters() -> dict[str, int]:
 def counted_by_table() -> dict[str, int]:
     """Return the same from the sizes of the tables: 512 positions, width 12, 3 heads of 4, 4 layers in 2 stacks."""
     return {
-        "sinusoidal": 0, "learned": 2 * 512 * 12, "rotary": 0, "shaw": 4 * 2 * (2 * 16 + 1) * 4, "t5": 2 * 32 * 3,
-        "alibi": 0, "matrix": 4 * (2 * 128 + 1) * 3,
-    }  # fmt: skip
+        "sinusoidal": 0,
+        "learned": 2 * 512 * 12,
+        "rotary": 0,
+        "shaw": 4 * 2 * (2 * 16 + 1) * 4,
+        "t5": 2 * 32 * 3,
+        "alibi": 0,
+        "matrix": 4 * (2 * 128 + 1) * 3,
+    }
 
 
 def measured(run: Callable[[], object]) -> tuple[int, int, float]:

@@ -21,9 +21,15 @@ from atento_lab.notes.checks.tiny import Adam, derivatives, some_ids
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 COUNTS = {  # published numbers of parameters
-    "bert_base": 109_482_240, "bert_large": 335_141_888, "roberta_base": 124_645_632, "spanbert_base": 108_310_272,
-    "xlm_roberta_large": 559_890_432, "gpt1": 116_534_784, "gpt2": 124_439_808, "t5_small": 60_506_624,
-}  # fmt: skip
+    "bert_base": 109_482_240,
+    "bert_large": 335_141_888,
+    "roberta_base": 124_645_632,
+    "spanbert_base": 108_310_272,
+    "xlm_roberta_large": 559_890_432,
+    "gpt1": 116_534_784,
+    "gpt2": 124_439_808,
+    "t5_small": 60_506_624,
+}
 _WIDTH, _TEXTS = 64, (16, 64, 256)  # of a layer; tokens
 _DISTANCE = 40  # positions between a token and the output that depends on it
 

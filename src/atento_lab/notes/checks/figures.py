@@ -81,12 +81,16 @@ def all_to_all() -> Finding:
                 heat(record.inputs[0][0], "X, the input of the layer", NAMES, cell=16),
             ],
             [
-                heat(q, "Q = X·W^Q + b", NAMES), heat(k, "K = X·W^K + b", NAMES), arrow(),
-                heat(weights, "weights = softmax(QKᵀ/√K)", NAMES, NAMES), heat(v, "V = X·W^V + b", NAMES), arrow(),
+                heat(q, "Q = X·W^Q + b", NAMES),
+                heat(k, "K = X·W^K + b", NAMES),
+                arrow(),
+                heat(weights, "weights = softmax(QKᵀ/√K)", NAMES, NAMES),
+                heat(v, "V = X·W^V + b", NAMES),
+                arrow(),
                 heat(weights @ v, "output = weights·V", NAMES),
             ],
         ],
-    )  # fmt: skip
+    )
     text = {"Q": q, "K": k, "V": v, "output = weights·V": weights @ v}
     lines = ["rows attend to columns", labelled(weights, NAMES, NAMES)]
     for name, matrix in text.items():
@@ -152,11 +156,15 @@ def causal_output() -> Finding:
     figure = _causal_sheet(masked, weights, (q, k, v), steps, y_3)
     drawing = "\n".join(
         [
-            labelled(masked, NAMES, NAMES), "the third output", labelled(q[2:3], ["q_3"]),
-            labelled(k[:3], ["k_1", "k_2", "k_3"]), labelled(torch.stack(list(steps.values())), list(steps)),
-            labelled(v[:3], ["v_1", "v_2", "v_3"]), labelled(y_3[None], ["y_3"]),
+            labelled(masked, NAMES, NAMES),
+            "the third output",
+            labelled(q[2:3], ["q_3"]),
+            labelled(k[:3], ["k_1", "k_2", "k_3"]),
+            labelled(torch.stack(list(steps.values())), list(steps)),
+            labelled(v[:3], ["v_1", "v_2", "v_3"]),
+            labelled(y_3[None], ["y_3"]),
         ]
-    )  # fmt: skip
+    )
     return compare(
         {
             "inputs y_3 reads": figure.count('class="link"'),

@@ -86,16 +86,20 @@ def bleu_score() -> Finding:
             "30 random corpora away from counts by hand": bleu_away(),
         },
         {
-            "copies": 100.0, "NLTK, sentence 1": 1.0, "NLTK, sentence 2": 1.2213386697554703e-77,
-            "NLTK, corpus": 0.8408964152537145, "the × 7": [2, 7, 100 * 2 / 7],
-            "no tapete": {"BLEU": by_hand, "BP": math.exp(-0.2)}, "weights 1 0 0 0": 2 / 3,
+            "copies": 100.0,
+            "NLTK, sentence 1": 1.0,
+            "NLTK, sentence 2": 1.2213386697554703e-77,
+            "NLTK, corpus": 0.8408964152537145,
+            "the × 7": [2, 7, 100 * 2 / 7],
+            "no tapete": {"BLEU": by_hand, "BP": math.exp(-0.2)},
+            "weights 1 0 0 0": 2 / 3,
             "30 random corpora away from counts by hand": ALMOST,
         },
         within=1e-9,
         notes={"NLTK, sentence 2": 1.0, "NLTK, corpus": 1.0},
         remark="the notes show no output and imply that perfect copies score 1; a sentence of three words has no "
         "4-gram, which NLTK counts as one wrong 4-gram; sacrebleu gives 100 (error 4)",
-    )  # fmt: skip
+    )
 
 
 # ROUGE ---------------------------------------------------------------------------------------------------------------
@@ -207,13 +211,17 @@ def f1_of_both() -> Finding:
             "token F1 of the same": words.value,
         },
         {
-            "F1 (BLEU, ROUGE)": 2 * b * r / (b + r), "of 40 and 60": 48.0, "nothing in common": 0.0, "a copy": 100.0,
-            "name": "F1 (BLEU, ROUGE)", "token F1 of the same": 100 * (2 * 5 / 11 + 2 * 4 / 9) / 2,
+            "F1 (BLEU, ROUGE)": 2 * b * r / (b + r),
+            "of 40 and 60": 48.0,
+            "nothing in common": 0.0,
+            "a copy": 100.0,
+            "name": "F1 (BLEU, ROUGE)",
+            "token F1 of the same": 100 * (2 * 5 / 11 + 2 * 4 / 9) / 2,
         },
         within=1e-9,
         remark="the notes combine BLEU as if it were a precision; it is a geometric mean with a brevity penalty, so "
         "the name says what is combined (error 43)",
-    )  # fmt: skip
+    )
 
 
 def combined_scores_drawn() -> Finding:

@@ -99,12 +99,16 @@ def prefix_mask() -> Finding:
             "loss away from the target's log-probability": error,
         },
         {
-            "mask": rows, "pairs against it": 0, "no prefix is causal": True, "all of it is both ways": True,
-            "batch away from one by one": EXACT, "places learned at": [0, 0, 1, 1, 1, 0],
+            "mask": rows,
+            "pairs against it": 0,
+            "no prefix is causal": True,
+            "all of it is both ways": True,
+            "batch away from one by one": EXACT,
+            "places learned at": [0, 0, 1, 1, 1, 0],
             "loss away from the target's log-probability": EXACT,
         },
         drawing=mask_text(mask),
-    )  # fmt: skip
+    )
 
 
 def loss_of_the_target() -> tuple[list[int], float]:

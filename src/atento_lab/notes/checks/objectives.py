@@ -97,12 +97,16 @@ def masking_rates() -> Finding:
             "another epoch, another choice": not torch.equal(next_epoch.labels["vocabulary"], labels),
         },
         {
-            "deviations from the rate": dict.fromkeys(deviations, AtMost(3.0)), "labels that are not the token": 0,
-            "changed where nothing is asked": 0, "marks chosen": 0, "ids that are no word, mask apart": 0,
-            "the same epoch again": True, "another epoch, another choice": True,
+            "deviations from the rate": dict.fromkeys(deviations, AtMost(3.0)),
+            "labels that are not the token": 0,
+            "changed where nothing is asked": 0,
+            "marks chosen": 0,
+            "ids that are no word, mask apart": 0,
+            "the same epoch again": True,
+            "another epoch, another choice": True,
         },
         remark=f"{inside:,} tokens, {count:,} of them chosen",
-    )  # fmt: skip
+    )
 
 
 def masked_network() -> Encoder:

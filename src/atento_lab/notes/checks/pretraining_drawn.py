@@ -210,8 +210,13 @@ def heads_spans_and_masks_drawn() -> Finding:
     flows.append(_flow("T5, a fourth task", {"source": [NEW + pair], "before": [before], "fine-tuned": [after]}))
     return compare(
         {
-            "outputs of the heads": shapes, "source": corrupted, "target": spans, "seen": seen, "by prefix": outputs,
-            "a new task, fine-tuned": after, "it was new": before != after,
+            "outputs of the heads": shapes,
+            "source": corrupted,
+            "target": spans,
+            "seen": seen,
+            "by prefix": outputs,
+            "a new task, fine-tuned": after,
+            "it was new": before != after,
         },
         {
             "outputs of the heads": {of_text: [1, 2], of_words: [1, 5, 2], of_answers: [1, 5, 2]},
@@ -237,4 +242,4 @@ def heads_spans_and_masks_drawn() -> Finding:
                 *flows,
             ],
         ),
-    )  # fmt: skip
+    )

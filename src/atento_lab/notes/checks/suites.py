@@ -115,9 +115,16 @@ def summaries() -> Finding:
 
 
 _GLUE = {  # Wang et al. 2019, table 1
-    "CoLA": ["Matthews"], "SST-2": ["accuracy"], "MRPC": ["accuracy", "F1"], "STS-B": ["Pearson", "Spearman"],
-    "QQP": ["accuracy", "F1"], "MNLI": ["accuracy"], "QNLI": ["accuracy"], "RTE": ["accuracy"], "WNLI": ["accuracy"],
-}  # fmt: skip
+    "CoLA": ["Matthews"],
+    "SST-2": ["accuracy"],
+    "MRPC": ["accuracy", "F1"],
+    "STS-B": ["Pearson", "Spearman"],
+    "QQP": ["accuracy", "F1"],
+    "MNLI": ["accuracy"],
+    "QNLI": ["accuracy"],
+    "RTE": ["accuracy"],
+    "WNLI": ["accuracy"],
+}
 
 
 def glue_table() -> Finding:

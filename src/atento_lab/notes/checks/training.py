@@ -24,11 +24,16 @@ from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 # The notes' argument names; batch sizes count tokens here and sentences there.
 ARGUMENTS = {
-    "output_dir": "--out", "num_train_epochs": "training.epochs",
-    "per_device_train_batch_size": "training.batch_tokens", "per_device_eval_batch_size": "decoding.batch_tokens",
-    "warmup_steps": "training.warmup", "weight_decay": "training.weight_decay",
-    "logging_dir": "metrics.jsonl and train.log in --out", "train_dataset": "data.train", "eval_dataset": "data.valid",
-}  # fmt: skip
+    "output_dir": "--out",
+    "num_train_epochs": "training.epochs",
+    "per_device_train_batch_size": "training.batch_tokens",
+    "per_device_eval_batch_size": "decoding.batch_tokens",
+    "warmup_steps": "training.warmup",
+    "weight_decay": "training.weight_decay",
+    "logging_dir": "metrics.jsonl and train.log in --out",
+    "train_dataset": "data.train",
+    "eval_dataset": "data.valid",
+}
 
 
 def maximum_likelihood() -> Finding:

@@ -228,8 +228,12 @@ def questions_answered() -> Finding:
     articles = squad(["the cat", "the cat", "The"], ["A cat", "a grey cat", "an"], language="en")
     return compare(
         {
-            "answer": near.text, "in a long context": far.text, "its place": context[far.start : far.end],
-            "exact match": score.parts["exact_match"], "F1": score.parts["f1"], "articles do not count": articles.parts,
+            "answer": near.text,
+            "in a long context": far.text,
+            "its place": context[far.start : far.end],
+            "exact match": score.parts["exact_match"],
+            "F1": score.parts["f1"],
+            "articles do not count": articles.parts,
         },
         {
             "answer": "Ana",
@@ -239,7 +243,7 @@ def questions_answered() -> Finding:
             "F1": 100 * (1 + 2 / 3) / 2,  # one of two words is right, and all of the one expected
             "articles do not count": {"exact_match": 200 / 3, "f1": 100 * (1 + 2 / 3 + 1) / 3},
         },
-    )  # fmt: skip
+    )
 
 
 def words_tagged() -> Finding:
