@@ -18,16 +18,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.inference.packed_linear import Precision
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.devices import device_of, peers_of, precisions_of
-from benchmarks.processes import (
-    Contender,
-    Measurement,
-    Side,
-    about,
-    alternate,
-    best_seconds,
-    median_seconds,
-    peak_mib,
-)
+from benchmarks.processes import Contender, Measurement, Side, about, alternate, best_seconds, median_seconds, peak_mib
 
 _IDS: dict[str, object] = {"ids": {"pad": 0, "unk": 1, "bos": 2, "start": 2, "eos": 3}}
 _KIND: dict[str, object] = {"feed_forward": {"activation": "relu"}, "initializer": "xavier", **_IDS}

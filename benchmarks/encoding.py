@@ -34,16 +34,7 @@ from benchmarks.encoding_sides import (
     vocabulary,
     write_encoder,
 )
-from benchmarks.processes import (
-    Contender,
-    Measurement,
-    Side,
-    about,
-    alternate,
-    best_seconds,
-    median_seconds,
-    peak_mib,
-)
+from benchmarks.processes import Contender, Measurement, Side, about, alternate, best_seconds, median_seconds, peak_mib
 
 SIZES: dict[str, NetworkConfig] = {
     "bert-base": presets.bert_base(),

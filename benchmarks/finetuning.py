@@ -10,24 +10,8 @@ from pathlib import Path
 
 from atento.base.errors import CapabilityError
 from benchmarks.devices import device_of, peers_of, precisions_of
-from benchmarks.finetuning_sides import (
-    Operations,
-    OurTuning,
-    Texts,
-    TransformersLoop,
-    natural_texts,
-    write_classifier,
-)
-from benchmarks.processes import (
-    Contender,
-    Measurement,
-    Side,
-    about,
-    alternate,
-    best_seconds,
-    median_seconds,
-    peak_mib,
-)
+from benchmarks.finetuning_sides import Operations, OurTuning, Texts, TransformersLoop, natural_texts, write_classifier
+from benchmarks.processes import Contender, Measurement, Side, about, alternate, best_seconds, median_seconds, peak_mib
 
 _PARTLY = ("last-2", "lora")  # values of `init.train`
 _SHOWN = ("bert-base", "minilm")

@@ -146,10 +146,7 @@ def _mbrs_choosers(name: str) -> dict[str, Chooser]:
     """Return the peer's own decoder: by default, with one worker per processor, and with its compiled chrF."""
     if importlib.util.find_spec("mbrs") is None:
         return {}
-    settings: dict[str, dict[str, object]] = {
-        "mbrs": {},
-        "mbrs, a worker a processor": {"num_workers": os.cpu_count()},
-    }
+    settings: dict[str, dict[str, object]] = {"mbrs": {}, "mbrs, a worker a processor": {"num_workers": os.cpu_count()}}
     if name == "chrf":
         settings["mbrs, compiled"] = {"fastchrf": True}
     return {who: _mbrs_chooser(name, options) for who, options in settings.items()}

@@ -31,11 +31,7 @@ _PEER_ROWS = 8  # documents of a forward pass of the plain loop, padded to the l
 _HEAD = (HeadConfig("masked-language-model"),)
 _SMALL: dict[str, object] = {"vocab_size": 500, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2}
 SIZES: dict[str, dict[str, NetworkConfig]] = {
-    "base": {
-        "bert": presets.bert_base(pooler=False, heads=_HEAD),
-        "gpt2": presets.gpt2(),
-        "t5": presets.t5_small(),
-    },
+    "base": {"bert": presets.bert_base(pooler=False, heads=_HEAD), "gpt2": presets.gpt2(), "t5": presets.t5_small()},
     "tiny": {
         "bert": presets.bert_base(pooler=False, heads=_HEAD, **_SMALL),
         "gpt2": presets.gpt2(**_SMALL, ids={"bos": 499, "eos": 499, "start": 499}),

@@ -64,11 +64,7 @@ class Job:
 
 
 def measure_sharing(
-    seconds: float,
-    *,
-    jobs: Sequence[str] = (),
-    situations: Sequence[str] = tuple(SITUATIONS),
-    rounds: int = 2,
+    seconds: float, *, jobs: Sequence[str] = (), situations: Sequence[str] = tuple(SITUATIONS), rounds: int = 2
 ) -> Iterator[dict[str, object]]:
     """Yield rows of the units of each job per second and per second of processor time; the last rows are the ratios.
 

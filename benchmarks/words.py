@@ -44,12 +44,7 @@ class OurVectors:
         cbow = CBOWConfig(_WINDOW, mode, _NEGATIVES, _SUBSAMPLE, shared_negatives=_SHARED)
         self.windows = Windows.from_words(sentences, cbow, seed=1)
         self.config = NetworkConfig(
-            architecture="cbow",
-            vocab_size=len(self.windows.words),
-            d_model=_WIDTH,
-            n_heads=1,
-            dropout=0.0,
-            cbow=cbow,
+            architecture="cbow", vocab_size=len(self.windows.words), d_model=_WIDTH, n_heads=1, dropout=0.0, cbow=cbow
         )
 
     def run(self, epochs: int) -> Trained:

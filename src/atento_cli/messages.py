@@ -43,21 +43,17 @@ def sentence(error: Exception) -> str:
 
 
 def _unknown_option(name: str, context: typer.Context | None, command: str) -> str:
-    known = [] if context is None else [option for param in context.command.params for option in param.opts]
+    params = [] if context is None else context.command.params
+    known = [option for param in params for option in param.opts]
     theirs = FLAGS.get(name)
     bare = {option.lstrip("-"): option for option in known}  # dashes make any two options alike
     close = get_close_matches(name.lstrip("-"), bare, n=1, cutoff=0.6)
     close = [theirs] if theirs in known else [bare[option] for option in close]
     key = our_key(name) or elsewhere_key(name)
-    if key is not None and takes_overrides(context) and theirs not in known:
+    if key is not None and any(param.name == "overrides" for param in params) and theirs not in known:
         return f"`{command}` has no option {name}; it is a key of the recipe: {key}=VALUE"
     hint = f"; did you mean {close[0]}?" if close else f"; see: {command} --help"
     return f"`{command}` has no option {name}{hint}"
-
-
-def takes_overrides(context: typer.Context | None) -> bool:
-    """Whether a command takes keys of a recipe."""
-    return context is not None and any(param.name == "overrides" for param in context.command.params)
 
 
 def elsewhere_key(name: str) -> str | None:

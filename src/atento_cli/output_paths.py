@@ -24,7 +24,8 @@ def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--
     if not str(path):
         raise UsageError(f"{option} must name a file: got an empty name")
     if endings and target.suffix.lower() not in endings:
-        raise UsageError(f"{option} must end in {_either(endings)}: got {str(path)!r}")
+        either = endings[0] if len(endings) == 1 else f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise UsageError(f"{option} must end in {either}: got {str(path)!r}")
     if target.suffix.lower() == ".png" and ".png" in endings and not _has_matplotlib():
         raise MissingPartError(f"{name}: a PNG picture needs matplotlib: {install_hint('plot')}; .svg needs nothing")
     if _kind(target, name) == "folder":
@@ -81,7 +82,3 @@ def _has_matplotlib() -> bool:
         return find_spec("matplotlib.backends.backend_agg") is not None
     except ImportError:
         return False
-
-
-def _either(endings: Sequence[str]) -> str:
-    return endings[0] if len(endings) == 1 else f"{', '.join(endings[:-1])} or {endings[-1]}"

@@ -153,10 +153,6 @@ def _tagged(tags: Callable[[Pair, str], tuple[str, ...]]) -> Callable[..., tuple
     return draw
 
 
-def _parts_of_speech(pair: Pair, language: str) -> tuple[str, ...]:
-    return pair.source_tags if language == "en" else pair.target_tags
-
-
 def _entities(pair: Pair, language: str) -> tuple[str, ...]:
     """Return the tags of the names in the scheme IOB2."""
     tags = ["O"] * len(_words(pair, language))
@@ -345,7 +341,7 @@ LABELLINGS: dict[str, Labelling] = {
     "question": Labelling(_of_sentence(_question), 2),
     "similarity": Labelling(_similarity),
     "entailment": Labelling(_entailment, 3),
-    "pos": Labelling(_tagged(_parts_of_speech)),
+    "pos": Labelling(_tagged(lambda pair, language: pair.source_tags if language == "en" else pair.target_tags)),
     "entities": Labelling(_tagged(_entities)),
     "answers": Labelling(_answers),
 }

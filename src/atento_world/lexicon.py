@@ -136,12 +136,8 @@ def _noun(line: str) -> Noun:
     base, _, plural = english.partition("/")
     word, _, feminine = portuguese.partition(":")
     lemma, _, lemma_plural = word.partition("/")
-    plurals = plural or english_plural(base), lemma_plural or _noun_plural(lemma)
-    return Noun(base, plurals[0], lemma, plurals[1], feminine, gender, kinds)
-
-
-def _noun_plural(word: str) -> str:
-    return "guarda-chuvas" if word == "guarda-chuva" else portuguese_plural(word)
+    lemma_plural = lemma_plural or ("guarda-chuvas" if lemma == "guarda-chuva" else portuguese_plural(lemma))
+    return Noun(base, plural or english_plural(base), lemma, lemma_plural, feminine, gender, kinds)
 
 
 def _adjective(line: str) -> Adjective:

@@ -39,17 +39,13 @@ def _he_is_comfortable(d: Draft) -> Phrase:
     return statement(doer, copular(d, doer, copula, "present", quality(d, adjective, doer, very=True)))
 
 
-def _how_are_you(d: Draft) -> Phrase:
-    return greeting(d, "how", pronoun_phrase(d, _PRONOUN["you"]), "present")
-
-
 _SENTENCES: tuple[tuple[str, Callable[[Draft], Phrase], str], ...] = (
     ("field", _i_love_nlp, ""),
     ("movement", lambda d: _moves(d, "cat", "jump", "past", "high"), ""),
     ("movement", lambda d: _moves(d, "kitten", "run", "present", "quickly"), ""),
     ("posture", _cat_on_the_mat, ""),
     ("quality", _he_is_comfortable, ""),
-    ("whereabouts", _how_are_you, "?"),
+    ("whereabouts", lambda d: greeting(d, "how", pronoun_phrase(d, _PRONOUN["you"]), "present"), "?"),
 )
 
 

@@ -130,12 +130,7 @@ def finished(link: int, source: list[Word], target: list[Word], punctuation: str
 
 
 def finish(
-    link: int,
-    source: list[Word],
-    target: list[Word],
-    punctuation: str,
-    structure: str,
-    derived: Sequence[Derived] = (),
+    link: int, source: list[Word], target: list[Word], punctuation: str, structure: str, derived: Sequence[Derived] = ()
 ) -> Pair:
     """Make a pair of two rows of words (see `finished`), with its main clauses."""
     clauses = main_clauses(derived, target)

@@ -1,17 +1,7 @@
 """The questions of the ordinary splits: yes or no, who, what, where, when, why, how."""
 
 from atento_world.clauses import copular, predicate, question, statement
-from atento_world.events import (
-    SIMPLE,
-    Sentence,
-    anything,
-    direct_verbs,
-    event,
-    someone,
-    state,
-    subject,
-)
-from atento_world.lexicon import Verb
+from atento_world.events import SIMPLE, Sentence, anything, direct_verbs, event, someone, state, subject
 from atento_world.phrases import Phrase, common, fixed, place
 from atento_world.sentence import Draft
 
@@ -46,15 +36,11 @@ def who(d: Draft) -> Sentence:
 def what(d: Draft) -> Sentence:
     """*What did the girl buy?* → *O que a menina comprou?*"""
     question_word = fixed(d, "what")
-    verb = d.pick([verb for verb in direct_verbs() if _has_things(verb)])
+    verb = d.pick([v for v in direct_verbs() if "P" in v.subjects and set(v.objects) & set("FDCOIMStk")])
     doer = someone(d) if "P" in verb.subjects else subject(d, verb.subjects)
     tense = d.pick(SIMPLE if verb.state else _QUESTION_TENSES)
     clause = question(doer, predicate(d, doer, verb, tense, inverted=True))
     return Phrase(question_word.source + clause.source, question_word.target + clause.target), "?"
-
-
-def _has_things(verb: Verb) -> bool:
-    return "P" in verb.subjects and bool(set(verb.objects) & set("FDCOIMStk"))
 
 
 def adverb_question(d: Draft) -> Sentence:

@@ -1,22 +1,15 @@
 """Relative clauses: *the man who bought the car*, *the cake that Maria made*."""
 
-from functools import cache
-
 from atento_world.clauses import Predicate, predicate, statement
-from atento_world.events import (
-    SIMPLE,
-    Sentence,
-    direct_verbs,
-    event,
-    someone,
-    state,
-)
+from atento_world.events import SIMPLE, Sentence, direct_verbs, event, someone, state
 from atento_world.lexicon import Verb
 from atento_world.phrases import Phrase, common
 from atento_world.sentence import Draft
 
 _ALL_TENSES = ("present", "past", "past", "future")
 _BE_TENSES = ("present", "present", "past", "future")
+# direct verbs whose object can be a common noun
+_OF_THINGS = [verb for verb in direct_verbs() if "P" in verb.subjects and set(verb.objects) - set("HYZGS")]
 
 
 def _head(d: Draft) -> str:
@@ -48,24 +41,13 @@ def doer_with_clause(d: Draft, kinds: str = "PA", adjective: float = 0.25) -> Ph
 def thing_with_clause(d: Draft, verb: Verb, adjective: float = 0.25) -> Phrase:
     """*the cake that Maria bought*: the noun is the object of its clause."""
     kinds = "".join(kind for kind in verb.objects if kind not in "HYZGS")
-    head = common(
-        d,
-        kinds,
-        adjective=adjective,
-        determiner=_head(d) if "D" not in kinds and "F" not in kinds else "the",
-        owner=0.0,
-    )
+    determiner = _head(d) if "D" not in kinds and "F" not in kinds else "the"
+    head = common(d, kinds, adjective=adjective, determiner=determiner, owner=0.0)
     left, right = d.tie("that", "que", "PRON")
     doer = someone(d, 0.15)
     tense = d.pick(("present", "past", "past")) if verb.state else d.pick(("present", "past", "past", "progressive"))
     inner = statement(doer, predicate(d, doer, verb, tense))
     return followed(d, head, Phrase([left, *inner.source], [right, *inner.target]))
-
-
-@cache
-def objects_of() -> tuple[Verb, ...]:
-    """Return the direct verbs whose object can be a common noun."""
-    return tuple(verb for verb in direct_verbs() if "P" in verb.subjects and set(verb.objects) - set("HYZGS"))
 
 
 def subject_relative(d: Draft) -> Sentence:
@@ -85,7 +67,7 @@ def subject_relative(d: Draft) -> Sentence:
 def object_relative(d: Draft) -> Sentence:
     """*The cake that Maria bought is good*; *Pedro ate the cake that Maria bought*."""
     if d.chance(0.5):
-        object_phrase = thing_with_clause(d, d.pick(objects_of()))
+        object_phrase = thing_with_clause(d, d.pick(_OF_THINGS))
         return statement(object_phrase, state(d, object_phrase, d.pick(_BE_TENSES))), "."
     speaker = someone(d, 0.15)
     return statement(speaker, acts_on_relative_object(d, speaker, d.pick(SIMPLE))), "."
@@ -93,8 +75,8 @@ def object_relative(d: Draft) -> Sentence:
 
 def acts_on_relative_object(d: Draft, doer: Phrase, tense: str) -> Predicate:
     """*ate the cake that Maria bought*: the verb and the verb of the relative clause differ."""
-    verb = d.pick(objects_of())
+    verb = d.pick(_OF_THINGS)
     object_phrase = thing_with_clause(d, verb)
     kinds = set(object_phrase.head.kinds) if object_phrase.head is not None else set()
-    fitting = [candidate for candidate in objects_of() if candidate is not verb and kinds & set(candidate.objects)]
+    fitting = [candidate for candidate in _OF_THINGS if candidate is not verb and kinds & set(candidate.objects)]
     return predicate(d, doer, d.pick(fitting or [verb]), tense, object_phrase)

@@ -56,14 +56,7 @@ class Draft:
         self.clauses: list[Derived] = []
 
     def record(
-        self,
-        verb: Word,
-        parts: list[Word],
-        form: str,
-        *,
-        negative: bool,
-        plural: bool | None,
-        ambiguous: bool = False,
+        self, verb: Word, parts: list[Word], form: str, *, negative: bool, plural: bool | None, ambiguous: bool = False
     ) -> None:
         """Remember a clause by its Portuguese main verb; see `pairs.Derived`."""
         self.clauses.append(Derived(Clause(form, negative, plural, ambiguous), verb, parts))

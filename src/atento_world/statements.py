@@ -1,6 +1,6 @@
 """The statements of the ordinary splits, and commands and exclamations: each pattern a short function."""
 
-from functools import cache
+from collections.abc import Callable
 
 from atento_world.clauses import copula_of, copular, participle_form, predicate, quality, statement
 from atento_world.events import (
@@ -29,8 +29,6 @@ from atento_world.lexicon import (
     WITH_CLAUSE,
     WITH_INFINITIVE,
     Adjective,
-    Noun,
-    Verb,
     noun,
     nouns_of,
     verb,
@@ -57,36 +55,12 @@ _BE_TENSES = ("present", "present", "past", "future")
 _YOU = next(entry for entry in PRONOUNS if entry.english == "you")
 _WORK = verb("work", INTRANSITIVE)
 _POSTURES = {"sitting": "sentado", "lying": "deitado", "kneeling": "ajoelhado", "standing": ""}  # standing: em pé
-
-
-@cache
-def _human_qualities() -> tuple[Adjective, ...]:
-    return adjectives_for(noun("child"), "predicate", False)
-
-
-@cache
-def _passive_verbs() -> tuple[Verb, ...]:
-    return tuple(v for v in direct_verbs() if "P" in v.subjects and not v.state and set(v.objects) != {"S"})
-
-
-@cache
-def _field_verbs() -> tuple[Verb, ...]:
-    return tuple(v for v in TRANSITIVE if "S" in v.objects)
-
-
-@cache
-def _movers() -> tuple[Verb, ...]:
-    return tuple(v for v in INTRANSITIVE if "m" in v.flags)
-
-
-@cache
-def _commands() -> tuple[Verb, ...]:
-    return tuple(v for v in TRANSITIVE if "c" in v.flags and "P" in v.subjects)
-
-
-@cache
-def _praised() -> tuple[Noun, ...]:
-    return tuple(n for n in nouns_of("PACOFUBRVNI") if n.countable)
+_HUMAN_QUALITIES = adjectives_for(noun("child"), "predicate", False)
+_PASSIVE_VERBS = [v for v in direct_verbs() if "P" in v.subjects and not v.state and set(v.objects) != {"S"}]
+_FIELD_VERBS = [v for v in TRANSITIVE if "S" in v.objects]
+_MOVERS = [v for v in INTRANSITIVE if "m" in v.flags]
+_COMMANDS = [v for v in TRANSITIVE if "c" in v.flags and "P" in v.subjects]
+_PRAISED = tuple(n for n in nouns_of("PACOFUBRVNI") if n.countable)
 
 
 def posture(d: Draft, doer: Phrase, english: str, tense: str, where: Phrase) -> Phrase:
@@ -109,35 +83,29 @@ def simple(d: Draft) -> Sentence:
 
 def fields(d: Draft) -> Sentence:
     """*I love NLP* → *Eu amo PLN*: a field of study, bare in both languages."""
-    doer, action = someone(d), d.pick(_field_verbs())
+    doer, action = someone(d), d.pick(_FIELD_VERBS)
     tense = d.pick(SIMPLE)
     return statement(doer, predicate(d, doer, action, tense, common(d, "S"), negative=d.chance(0.2))), "."
 
 
 def movements(d: Draft) -> Sentence:
     """*The cat jumped high.*: a subject, a movement and its manner."""
-    action = d.pick(_movers())
+    action = d.pick(_MOVERS)
     doer, manners = subject(d, action.subjects), manners_of(action)
-    high_manners = tuple(
-        manner for manner in manners if "h" in manner.use
-    )  # few verbs take these; without this they would be too rare to learn
+    # few verbs take these; without this they would be too rare to learn
+    high_manners = tuple(manner for manner in manners if "h" in manner.use)
     how = expression(d, d.pick(high_manners if high_manners and d.chance(0.5) else manners))
     return statement(doer, predicate(d, doer, action, d.pick(SIMPLE), None, how)), "."
 
 
-def with_manner(d: Draft) -> Sentence:
-    """*The boy painted the wall carefully.*"""
-    return statement(*event(d, d.pick(NARRATIVE), "manner", negative=d.chance(0.1))), "."
+def _with(adverbial: str, negative: float) -> Callable[[Draft], Sentence]:
+    """The statements of an event with an adverbial of a kind, of which a share is negative."""
+    return lambda d: (statement(*event(d, d.pick(NARRATIVE), adverbial, negative=d.chance(negative))), ".")
 
 
-def with_place(d: Draft) -> Sentence:
-    """*Maria sleeps in the garden.*"""
-    return statement(*event(d, d.pick(NARRATIVE), "place", negative=d.chance(0.15))), "."
-
-
-def with_company(d: Draft) -> Sentence:
-    """*Pedro is dancing with me.*"""
-    return statement(*event(d, d.pick(NARRATIVE), "company", negative=d.chance(0.15))), "."
+with_manner = _with("manner", 0.1)  # *The boy painted the wall carefully.*
+with_place = _with("place", 0.15)  # *Maria sleeps in the garden.*
+with_company = _with("company", 0.15)  # *Pedro is dancing with me.*
 
 
 def with_time(d: Draft) -> Sentence:
@@ -218,7 +186,7 @@ def datives(d: Draft) -> Sentence:
 
 def passives(d: Draft) -> Sentence:
     """*The letter was written by the poet* → *A carta foi escrita pelo poeta*."""
-    action = d.pick(_passive_verbs())
+    action = d.pick(_PASSIVE_VERBS)
     kinds = "".join(kind for kind in action.objects if kind not in "HYZGS")
     patient = common(d, kinds)
     participle = participle_form(action, patient.gender, patient.plural)
@@ -293,7 +261,7 @@ def joined_subjects(d: Draft) -> Sentence:
     first, second = (a_person(d) if named else common(d, kinds, adjective=0.25, owner=0.0) for _ in range(2))
     both = joined(d, first, second)
     if named and d.chance(0.4):
-        adjective = d.pick(_human_qualities())
+        adjective = d.pick(_HUMAN_QUALITIES)
         tense = d.pick(_BE_TENSES)
         return statement(both, copular(d, both, copula_of(adjective, both), tense, quality(d, adjective, both))), "."
     return statement(*event(d, d.pick(NARRATIVE), doer=both, doers="P" if named else kinds, adjective=0.3)), "."
@@ -331,7 +299,7 @@ def organisations(d: Draft) -> Sentence:
 
 def commands(d: Draft) -> Sentence:
     """*Please open the door.* → *Por favor, abra a porta.*; *Do not touch the glass!*"""
-    action = d.pick(_commands())
+    action = d.pick(_COMMANDS)
     listener = pronoun_phrase(d, _YOU)
     verb_group = predicate(d, listener, action, "present", thing(d, action, listener), negative=d.chance(0.3))
     forms = action.portuguese
@@ -349,7 +317,7 @@ def commands(d: Draft) -> Sentence:
 def exclamations(d: Draft) -> Sentence:
     """*What a beautiful house!* → *Que casa bonita!*"""
     while True:
-        kind = d.pick_noun(_praised())
+        kind = d.pick_noun(_PRAISED)
         adjective = d.pick_adjective(kind, "indefinite")
         if adjective is not None:
             break

@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -306,6 +307,12 @@ def refused(done: Done, *said: str, status: int = 2) -> None:
     assert done.stderr.splitlines()[-1].startswith("error: ") and done.stderr.count("error: ") == 1
     for text in said:
         assert text in done.stderr, done.stderr
+
+
+def each_refused(server: ForkServer, cwd: Path, refusals: Mapping[str, str], **options: Any) -> None:
+    """Each of these command lines is refused with what stands behind it."""
+    for line, said in refusals.items():
+        refused(server.run(*shlex.split(line), cwd=cwd, **options), said)
 
 
 class Chromium:

@@ -16,9 +16,7 @@ MODELS = {"embed-minilm": ("float32",), "generate-gpt2": ("int8",)}
 
 
 @pytest.mark.slow
-def test_tokens_memory_and_processor_time_of_a_service(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tokens_memory_and_processor_time_of_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(sizing, "SIZED", MODELS)
     about, *rows = measure_sizing(1.5, size="tiny", clients=3)

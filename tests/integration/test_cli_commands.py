@@ -15,7 +15,7 @@ import typer
 
 import atento
 from atento_cli.main import application
-from conftest import ENVIRONMENT, ForkServer, refused
+from conftest import ENVIRONMENT, ForkServer, each_refused, lines_of, refused
 
 pytestmark = pytest.mark.integration
 
@@ -31,10 +31,6 @@ def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 COMMANDS = sorted(commands(typer.main.get_command(application())))
 GROUPS = {("tokenizer",), ("recipes",), ("config",), ("data",)}
-
-
-def lines(path: Path, side: int) -> list[str]:
-    return [line.split("\t")[side] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # Help and versions --------------------------------------------------------------------------------------------------
@@ -128,14 +124,15 @@ def test_help_shows_no_range_of_a_seed(server: ForkServer, data: Path) -> None:
 def test_swapped_arguments(server: ForkServer, here: Path) -> None:
     """`translate three.txt RUN` was taken for a model of word vectors."""
     (here / "three.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    lines = [f"{command} three.txt run" for command in ("translate", "generate", "embed", "similarity", "evaluate")]
     said = "the first argument must be the model, followed by its input: got three.txt before run"
-    for command in ("translate", "generate", "embed", "similarity", "evaluate"):
-        refused(server.run(command, "three.txt", "run", cwd=here), said)
+    each_refused(server, here, dict.fromkeys(lines, said))
 
 
 def test_an_empty_name_of_a_file(server: ForkServer, here: Path) -> None:
-    refused(server.run("translate", "run", "", cwd=here), "a file name must not be empty: got ''")
-    refused(server.run("score", "bleu", "", "tiny.yaml", cwd=here), "a file name must not be empty: got ''")
+    each_refused(
+        server, here, dict.fromkeys(("translate run ''", "score bleu '' tiny.yaml"), "must not be empty: got ''")
+    )
 
 
 LIGHT = """
@@ -191,7 +188,7 @@ def test_import_atento_loads_nothing_heavy() -> None:
 
 
 def test_one_line_in_one_line_out(server: ForkServer, here: Path) -> None:
-    source = lines(here / "valid.tsv", 0)
+    source = lines_of(here / "valid.tsv", 0)
     text = "\n".join([source[0], "", source[1], "   ", *source[2:]]) + "\n"
     (here / "in.txt").write_text(text, encoding="utf-8", newline="\n")
     from_file = server.run("translate", "run", "in.txt", cwd=here)
@@ -222,7 +219,7 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
     model = atento.load(here / "bytes")
     assert model.tokenizer is not None
     marks = [model.tokenizer.token_id(name) for name in ("<0x0A>", "<0x0D>", "<0x09>")]
-    source, seen = lines(here / "train.tsv", 0)[:20], ""
+    source, seen = lines_of(here / "train.tsv", 0)[:20], ""
     for seed in range(100):
         g = torch.Generator().manual_seed(seed)
         weights = {name: torch.randn(value.shape, generator=g) for name, value in model.network.state_dict().items()}
@@ -265,15 +262,8 @@ def test_standard_streams_that_were_closed_before_the_start(
     """Nothing to read is no failure; an output that cannot be handed over is."""
     (here / "line.txt").write_text("A cat.\n", encoding="utf-8")
     command = " ".join(f"'{word}'" for word in PLAIN)
-    done = subprocess.run(
-        f"{command} translate run {streams}",
-        shell=True,
-        cwd=here,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    typed = f"{command} translate run {streams}"
+    done = subprocess.run(typed, shell=True, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     said = "error: standard output: Bad file descriptor\n" if streams == "< line.txt >&-" else ""
     assert (done.returncode, done.stderr) == (status, said)
     assert done.stdout == (f"{atento.load(here / 'run').translate('A cat.')}\n" if answered else "")
@@ -288,7 +278,7 @@ def test_all_streams_may_be_closed_before_a_command_that_needs_no_torch(here: Pa
 
 
 def test_decoding_flags(server: ForkServer, here: Path) -> None:
-    source = lines(here / "valid.tsv", 0)
+    source = lines_of(here / "valid.tsv", 0)
     stdin, model = "\n".join(source) + "\n", atento.load(here / "run")
     for flags, options in (
         (["--greedy"], {"beam": 1}),
@@ -301,27 +291,22 @@ def test_decoding_flags(server: ForkServer, here: Path) -> None:
         assert done.status == 0 and done.stdout.split("\n")[:-1] == model.translate(source, **options), flags
     many = server.run("translate", "run", "--beam", "3", "--n-best", "2", cwd=here, stdin=stdin)
     assert [line.split("\t") for line in many.stdout.split("\n")[:-1]] == model.translate(source, beam=3, n_best=2)
-    refused(server.run("translate", "run", "--greedy", "--beam", "2", cwd=here), "--greedy and --beam 2 exclude each")
-    refused(server.run("translate", "run", "--mbr", "f1", "--beam", "2", cwd=here), "--beam has no effect with --mbr")
-    refused(server.run("translate", "run", "--beam", "2000", cwd=here), "error: --beam must be at most 1024: got 2000")
-    refused(
-        server.run("translate", "run", "--min-new-tokens", "9", "--max-new-tokens", "3", cwd=here, stdin="a\n"),
-        "error: --min-new-tokens must not exceed --max-new-tokens: got 9 and 3",
-    )
-    refused(server.run("translate", "run", "--mbr", "blue", cwd=here, stdin="a\n"), "unknown utility 'blue'; did you")
-    refused(server.run("translate", "run", "--beam", "2", "--n-best", "3", cwd=here, stdin="a\n"), "must not exceed")
-    refused(
-        server.run("translate", "run", "--n-best", "2", "--split-sentences", cwd=here),
-        "--n-best and --split-sentences exclude each other",
-    )
-    refused(
-        server.run("translate", "run", "--precision", "int4", cwd=here), "must be one of float32, bfloat16, float64"
-    )
-    refused(server.run("translate", "run", "--device", "toaster", cwd=here), "got 'toaster'")
+    refusals = {
+        "--greedy --beam 2": "--greedy and --beam 2 exclude each",
+        "--mbr f1 --beam 2": "--beam has no effect with --mbr",
+        "--beam 2000": "error: --beam must be at most 1024: got 2000",
+        "--min-new-tokens 9 --max-new-tokens 3": "--min-new-tokens must not exceed --max-new-tokens: got 9 and 3",
+        "--mbr blue": "unknown utility 'blue'; did you",
+        "--beam 2 --n-best 3": "must not exceed",
+        "--n-best 2 --split-sentences": "--n-best and --split-sentences exclude each other",
+        "--precision int4": "must be one of float32, bfloat16, float64",
+        "--device toaster": "got 'toaster'",
+    }
+    each_refused(server, here, {f"translate run {flags}": said for flags, said in refusals.items()}, stdin="a\n")
 
 
 def test_json_holds_every_hypothesis(server: ForkServer, here: Path) -> None:
-    source = lines(here / "valid.tsv", 0)[:3]
+    source = lines_of(here / "valid.tsv", 0)[:3]
     stdin = "\n".join([source[0], "", *source[1:]]) + "\n"
     done = server.run("translate", "run", "--json", "--beam", "3", "--n-best", "2", cwd=here, stdin=stdin)
     records = [json.loads(line) for line in done.stdout.splitlines()]
@@ -337,7 +322,7 @@ def test_json_holds_every_hypothesis(server: ForkServer, here: Path) -> None:
 
 
 def test_split_sentences(server: ForkServer, here: Path) -> None:
-    one, two = lines(here / "valid.tsv", 0)[:2]
+    one, two = lines_of(here / "valid.tsv", 0)[:2]
     model = atento.load(here / "run")
     done = server.run("translate", "run", "--split-sentences", cwd=here, stdin=f"{one} {two}\n\n{two}\n")
     assert done.stdout == f"{model.translate(one)} {model.translate(two)}\n\n{model.translate(two)}\n"
@@ -346,10 +331,7 @@ def test_split_sentences(server: ForkServer, here: Path) -> None:
 def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here: Path) -> None:
     (here / "latin.txt").write_bytes("good\na\xe7\x81o\nfine\n".encode("latin-1"))
     done = server.run("translate", "run", "latin.txt", cwd=here)
-    refused(
-        done,
-        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file",
-    )
+    refused(done, "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file")
     refused(server.run("translate", "run", cwd=here, stdin=b"\xff\nok\n"), "standard input:1: not UTF-8: byte 0xff")
     for argv, stdin in ((["latin.txt"], b""), (["-"], (here / "latin.txt").read_bytes())):
         done = server.run("translate", "run", *argv, "--skip-bad", cwd=here, stdin=stdin)
@@ -365,14 +347,16 @@ def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here
 
 def test_models_that_are_not_there(server: ForkServer, here: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(here)}
-    refused(server.run("translate", "no-model", cwd=here, stdin="a\n"), "no model at no-model: give a run folder")
     (here / "runs").mkdir(exist_ok=True)
-    done = server.run("translate", "runs/none", cwd=here, stdin="a\n", env=offline)
-    refused(done, "no model at runs/none: the folder runs has no none")
-    done = server.run("translate", "nobody/a--b", cwd=here, stdin="a\n", env=offline)
-    refused(done, "nobody/a--b is no local folder, and")
-    refused(server.run("translate", "tiny.yaml", cwd=here, stdin="a\n"), "tiny.yaml is a file; a model is a folder")
-    refused(server.run("translate", ".", cwd=here, stdin="a\n"), "is neither a run (no checkpoints) nor a model folder")
+    refusals = {
+        "no-model": "no model at no-model: give a run folder",
+        "runs/none": "no model at runs/none: the folder runs has no none",
+        "nobody/a--b": "nobody/a--b is no local folder, and",
+        "tiny.yaml": "tiny.yaml is a file; a model is a folder",
+        ".": "is neither a run (no checkpoints) nor a model folder",
+    }
+    lines = {f"translate {name}": said for name, said in refusals.items()}
+    each_refused(server, here, lines, stdin="a\n", env=offline)
 
 
 def test_only_the_tokenizers_own_error_speaks_of_surrogates(server: ForkServer, here: Path) -> None:

@@ -18,7 +18,7 @@ from atento_cli.measurements import MEASUREMENTS
 from atento_lab.notes.table import ROWS
 from atento_lab.studies import BENCHES as STUDIES
 from benchmarks import BENCHES
-from conftest import ForkServer
+from conftest import ForkServer, each_refused
 
 pytestmark = pytest.mark.integration
 
@@ -46,11 +46,8 @@ def test_recipes_metrics_measurements_rows_and_presets_are_offered(server: ForkS
     assert offers(server, data, "atento score ") == [*METRICS, *LEARNED]
     assert offers(server, data, "atento evaluate m d --metrics bleu,ch") == ["bleu,chrf"]
     assert offers(server, data, "atento evaluate m d --fail-under bl") == ["bleu="]
-    assert offers(server, data, "atento translate m --mbr ") == [
-        *UTILITIES,
-        "embeddings:",
-        *(f"{name}:" for name in LEARNED),
-    ]
+    learned = [f"{name}:" for name in LEARNED]
+    assert offers(server, data, "atento translate m --mbr ") == [*UTILITIES, "embeddings:", *learned]
     assert offers(server, data, "atento bench de") == ["decoding"]
     assert offers(server, data, "atento notes ") == list(ROWS)
     assert offers(server, data, "atento translate m --precision ") == ["float32", "bfloat16", "int8", "float64"]
@@ -155,9 +152,9 @@ def test_bench_without_a_name_lists_the_measurements(server: ForkServer, data: P
         assert done.stderr.startswith("run one: atento bench NAME; run all, about ")
     done = server.run("bench", "--list", "--json", cwd=data)
     assert len(done.stdout.splitlines()) == len(MEASUREMENTS) and '"minutes": ' in done.stdout
-    done = server.run("bench", "trainig", cwd=data)
-    assert done.status == 2 and "unknown measurement 'trainig'; did you mean 'training'?" in done.stderr
-    done = server.run("bench", "mbr", "--all", cwd=data)
-    assert done.status == 2 and "--all runs every measurement: got the name 'mbr' as well" in done.stderr
-    done = server.run("bench", "agreement", cwd=data)
-    assert done.status == 2 and "give --model, --sources, --references" in done.stderr
+    refusals = {
+        "bench trainig": "unknown measurement 'trainig'; did you mean 'training'?",
+        "bench mbr --all": "--all runs every measurement: got the name 'mbr' as well",
+        "bench agreement": "give --model, --sources, --references",
+    }
+    each_refused(server, data, refusals)

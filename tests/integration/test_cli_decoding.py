@@ -9,7 +9,7 @@ import pytest
 
 import atento
 from atento.inspection.decoding_page import decoding_page
-from conftest import ForkServer, refused
+from conftest import ForkServer, each_refused, refused
 
 pytestmark = pytest.mark.integration
 
@@ -60,30 +60,22 @@ def test_translate_trace_writes_a_page_of_each_line(server: ForkServer, here: Pa
 
 
 def test_translate_trace_refuses(server: ForkServer, here: Path) -> None:
-    base = ["translate", "run", "--trace"]
-    refused(
-        server.run(*base, "no/page.html", cwd=here, stdin="a\n"), "--trace no/page.html cannot be written: there is"
-    )
-    refused(server.run(*base, "page.png", cwd=here, stdin="a\n"), "--trace must end in .html: got 'page.png'")
-    refused(server.run(*base, "p.html", "--stream", cwd=here), "--trace and --stream exclude each other")
-    refused(server.run(*base, "p.html", "--split-sentences", cwd=here), "--trace and --split-sentences exclude each")
-    refused(server.run(*base, "p.html", cwd=here, stdin="a\n" * 17), "--trace takes at most 16 lines, one page")
+    refusals = {
+        "no/page.html": "--trace no/page.html cannot be written: there is",
+        "page.png": "--trace must end in .html: got 'page.png'",
+        "p.html --stream": "--trace and --stream exclude each other",
+        "p.html --split-sentences": "--trace and --split-sentences exclude each",
+        "p.html": "--trace takes at most 16 lines, one page",
+    }
+    lines = {f"translate run --trace {rest}": said for rest, said in refusals.items()}
+    each_refused(server, here, lines, stdin="a\n" * 17)
     assert not list(here.glob("p*.html"))
 
 
 def test_flags_without_effect_are_refused(server: ForkServer, here: Path) -> None:
-    run = ["translate", "run"]
-    refused(
-        server.run(*run, "--greedy", "--length-penalty", "2", cwd=here),
-        "--length-penalty has no effect: a beam of 1 compares no lengths",
-    )
-    refused(  # the recipe's own beam is 1
-        server.run(*run, "--length-penalty", "2", cwd=here, stdin="a\n"), "--length-penalty has no effect: a beam of 1"
-    )
-    refused(
-        server.run("evaluate", "run", "valid.tsv", "--greedy", "--length-penalty", "2", cwd=here),
-        "--length-penalty has no effect: a beam of 1",
-    )
+    said = "--length-penalty has no effect: a beam of 1 compares no lengths"
+    commands = ("translate run --greedy", "translate run", "evaluate run valid.tsv --greedy")  # the recipe's beam is 1
+    each_refused(server, here, {f"{command} --length-penalty 2": said for command in commands}, stdin="a\n")
 
 
 def test_w16_attend_reads_standard_input_and_heeds_or_refuses_what_is_chosen(server: ForkServer, here: Path) -> None:
@@ -95,9 +87,7 @@ def test_w16_attend_reads_standard_input_and_heeds_or_refuses_what_is_chosen(ser
     wanted = atento.load(here / "run").attend("A cat.", "um gato")
     assert record["source_tokens"] == wanted.source_tokens and len(record["source_tokens"]) > 2
     np.testing.assert_allclose(record["kinds"]["cross"][0], wanted.kinds["cross"][0], atol=1e-6)
-    refused(
-        server.run("attend", "run", "-", "--out", "x.html", cwd=here), "must have one text on one line: got 0 lines"
-    )
+    each_refused(server, here, {"attend run - --out x.html": "must have one text on one line: got 0 lines"})
     refused(server.run("attend", "run", "-", "--out", "x.svg", cwd=here, stdin="a\nb\n"), "got 2 lines with text")
     several = server.run("attend", "run", "-", "--out", "two.html", cwd=here, stdin="A cat.\nA dog.\n")
     assert several.status == 0, several.stderr

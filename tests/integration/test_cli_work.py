@@ -15,15 +15,11 @@ import atento
 from atento.config.tables import tasks
 from atento.metrics import chrf
 from atento.text import Tokenizer
-from conftest import ENVIRONMENT, ForkServer, refused
+from conftest import ENVIRONMENT, ForkServer, each_refused, lines_of, refused
 
 pytestmark = pytest.mark.integration
 
 PLAIN = [sys.executable, "-c", "from atento_cli.start import main; main()"]
-
-
-def lines(path: Path, side: int) -> list[str]:
-    return [line.split("\t")[side] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # Recipes, data, configuration ---------------------------------------------------------------------------------------
@@ -32,20 +28,22 @@ def lines(path: Path, side: int) -> list[str]:
 def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     (here / "bad.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
     (here / "text.yaml").write_text("task: language-modeling\ndata: {train: {world: train}}\n", encoding="utf-8")
-    for command in (["train"], ["config", "check"], ["data", "peek"], ["data", "stats"]):
-        refused(
-            server.run(*command, "bad.yaml", cwd=here), "bad.yaml:3:1: unknown key 'traning'; did you mean 'training'"
-        )
-        refused(server.run(*command, "none.yaml", cwd=here), "none.yaml")
-        refused(server.run(*command, "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
-        refused(server.run(*command, "tiny.yaml", "training.steps=x", cwd=here), "training.steps must be an integer")
-        refused(server.run(*command, "tiny.yaml", "training.step=1", cwd=here), "did you mean 'steps'")
-    lone = server.run("config", "check", "text.yaml", "tokenizer.shared=false", cwd=here)
-    refused(lone, "command line: tokenizer.shared needs sources and targets")
-    refused(
-        server.run("train", "tiny.yaml", "network.vocab_size=7", cwd=here), "`network.vocab_size` must be the token"
-    )
-    refused(server.run("train", "tiny.yaml", "data.max_len=1", cwd=here), "no training pair is left: all are longer")
+    refusals = {
+        "bad.yaml": "bad.yaml:3:1: unknown key 'traning'; did you mean 'training'",
+        "none.yaml": "none.yaml",
+        "tiny.yaml training.steps=x": "training.steps must be an integer",
+        "tiny.yaml training.step=1": "did you mean 'steps'",
+    }
+    for command in ("train", "config check", "data peek", "data stats"):
+        each_refused(server, here, {f"{command} {rest}": said for rest, said in refusals.items()})
+        done = server.run(*command.split(), "tiny.yaml", "training.steps", cwd=here)
+        refused(done, "key=value", "'training.steps'")
+    alone = {
+        "config check text.yaml tokenizer.shared=false": "command line: tokenizer.shared needs sources and targets",
+        "train tiny.yaml network.vocab_size=7": "`network.vocab_size` must be the token",
+        "train tiny.yaml data.max_len=1": "no training pair is left: all are longer",
+    }
+    each_refused(server, here, alone)
     assert not (here / "runs" / "tiny" / "checkpoints").exists()
 
 
@@ -58,21 +56,21 @@ def test_unequal_parallel_files(server: ForkServer, here: Path) -> None:
     refused(server.run("train", "tiny.yaml", *parallel, cwd=here), said)
     refused(server.run("data", "stats", "tiny.yaml", *parallel, "data.skip_bad=true", cwd=here), said)
     refused(server.run("evaluate", "run", "a.en", "a.pt", cwd=here), said)
-    refused(
-        server.run("score", "bleu", "a.en", "a.pt", cwd=here), "must correspond to line N of a.pt: got 3 and 2 lines"
-    )
+    each_refused(server, here, {"score bleu a.en a.pt": "must correspond to line N of a.pt: got 3 and 2 lines"})
 
 
 def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
     done = server.run("data", "stats", "tiny.yaml", "--json", cwd=here)
     records = {record["split"]: record for record in json.loads(done.stdout)}
-    train = lines(here / "train.tsv", 0)
+    train = lines_of(here / "train.tsv", 0)
     assert set(records) == {"train", "valid"} and records["train"]["pairs"] == 60
     assert records["train"]["source_words"] == sum(len(text.split()) for text in train)
     assert records["train"]["source_longest"] == max(len(text.split()) for text in train)
     assert records["train"]["repeated"] == 0
     tokenizer = Tokenizer.load(here / "run" / "tokenizer")
-    counts = [max(len(tokenizer.encode(lines(here / "train.tsv", side)[row])) for side in (0, 1)) for row in range(60)]
+    counts = [
+        max(len(tokenizer.encode(lines_of(here / "train.tsv", side)[row])) for side in (0, 1)) for row in range(60)
+    ]
     short = ["data.max_len=14", "tokenizer=run/tokenizer"]
     over = json.loads(server.run("data", "stats", "tiny.yaml", *short, "--json", cwd=here).stdout)[0]["over_max_len"]
     assert over == {"max_len": 14, "records": sum(count + 1 > 14 for count in counts), "cut": "none"}
@@ -81,9 +79,8 @@ def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
     assert f"{over['records']} of 60 training pairs left out: longer than 14 tokens" in short_run.stderr
     shown = server.run("data", "stats", "tiny.yaml", *short, cwd=here).stdout
     assert shown.startswith("train: 60 pairs\n  train.tsv: the first line, read as data, ")
-    assert (
-        f"longer than data.max_len 14: {over['records']} pairs" in shown and "which are left out of training" in shown
-    )
+    said = f"longer than data.max_len 14: {over['records']} pairs"
+    assert said in shown and "which are left out of training" in shown
     cut = server.run("data", "stats", "tiny.yaml", *short, "data.truncate=source", cwd=here).stdout
     assert "lose the end of a long source (data.truncate source)" in cut
     plain = json.loads(server.run("data", "stats", "tiny.yaml", "--json", "--no-tokens", cwd=here).stdout)
@@ -141,10 +138,9 @@ def test_config_and_recipes_and_training_from_a_copy(server: ForkServer, here: P
 
 
 def test_runs_refuses_what_is_none(server: ForkServer, here: Path) -> None:
-    refused(server.run("runs", cwd=here), "runs is not a folder of runs")
-    refused(server.run("runs", "show", cwd=here), "`atento runs show` takes one run folder")
-    refused(server.run("runs", "show", "none", cwd=here), "none is not a run")
-    refused(server.run("runs", "a", "b", cwd=here), "a b is not a folder of runs")
+    refusals = {"runs show": "`atento runs show` takes one run folder", "runs show none": "none is not a run"}
+    refusals |= {"runs": "runs is not a folder of runs", "runs a b": "a b is not a folder of runs"}
+    each_refused(server, here, refusals)
     (here / "empty").mkdir()
     done = server.run("runs", "empty", cwd=here)
     assert (done.status, done.stdout) == (0, "")
@@ -157,8 +153,8 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     done = server.run("evaluate", "run", "valid.tsv", "--json", "--greedy", cwd=here)
     assert done.status == 0 and done.stderr == ""
     records = json.loads(done.stdout)
-    outputs = atento.load(here / "run").translate(lines(here / "valid.tsv", 0), beam=1)
-    right = chrf(outputs, lines(here / "valid.tsv", 1))
+    outputs = atento.load(here / "run").translate(lines_of(here / "valid.tsv", 0), beam=1)
+    right = chrf(outputs, lines_of(here / "valid.tsv", 1))
     assert records["chrf"]["value"] == right.value and records["chrf"]["interval"] == list(right.interval())
     assert set(records) == {"bleu", "chrf", "exact-match"}
     text = server.run("evaluate", "run", "valid.tsv", "--metrics", "chrf", "--greedy", cwd=here).stdout
@@ -171,23 +167,23 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     assert "TER" in missed.stdout  # a gate's metric is scored too
     for gate in ("bleu", "bleu=", "bleu=x", "bleu=nan"):
         refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", gate, cwd=here), "takes METRIC=VALUE", gate)
-    refused(server.run("evaluate", "run", "valid.tsv", "--fail-under", "blue=2", cwd=here), "unknown metric 'blue'")
-    refused(server.run("evaluate", "run", "valid.tsv", "--metrics", "bleu,x", cwd=here), "unknown metric 'x'")
-    refused(
-        server.run("evaluate", "run", "valid.tsv", "--task", "cbow", cwd=here),
-        f"evaluates {', '.join(tasks.scored())}: got",
-    )
-    refused(server.run("evaluate", "run", "a", "b", "c", cwd=here), "a: no such file")  # a third file has references
-    refused(server.run("evaluate", "run", "none.tsv", cwd=here), "none.tsv: no such file")
     (here / "bad.tsv").write_text("a\tb\nbroken\n", encoding="utf-8")
-    refused(server.run("evaluate", "run", "bad.tsv", cwd=here), "bad.tsv:2: 1 column separated by a tab")
+    refusals = {
+        "valid.tsv --fail-under blue=2": "unknown metric 'blue'",
+        "valid.tsv --metrics bleu,x": "unknown metric 'x'",
+        "valid.tsv --task cbow": f"evaluates {', '.join(tasks.scored())}: got",
+        "a b c": "a: no such file",  # a third file has references
+        "none.tsv": "none.tsv: no such file",
+        "bad.tsv": "bad.tsv:2: 1 column separated by a tab",
+    }
+    each_refused(server, here, {f"evaluate run {rest}": said for rest, said in refusals.items()})
     skipped = server.run("evaluate", "run", "bad.tsv", "--skip-bad", cwd=here)
     assert skipped.status == 0 and skipped.stderr.startswith("warning: bad.tsv: 1 bad record left out, first bad.tsv:2")
 
 
 def test_score_of_translations_from_a_pipe(server: ForkServer, here: Path) -> None:
-    (here / "ref.pt").write_text("".join(f"{line}\n" for line in lines(here / "valid.tsv", 1)), encoding="utf-8")
-    stdin = "".join(f"{line}\n" for line in lines(here / "valid.tsv", 0))
+    (here / "ref.pt").write_text("".join(f"{line}\n" for line in lines_of(here / "valid.tsv", 1)), encoding="utf-8")
+    stdin = "".join(f"{line}\n" for line in lines_of(here / "valid.tsv", 0))
     out = server.run("translate", "run", cwd=here, stdin=stdin).stdout
     scored = json.loads(server.run("score", "chrf", "-", "ref.pt", "--json", cwd=here, stdin=out).stdout)
     direct = json.loads(server.run("evaluate", "run", "valid.tsv", "--json", cwd=here).stdout)
@@ -195,7 +191,7 @@ def test_score_of_translations_from_a_pipe(server: ForkServer, here: Path) -> No
 
 
 def test_attend_to_html_svg_json_and_png(server: ForkServer, here: Path) -> None:
-    text, target = lines(here / "valid.tsv", 0)[0], lines(here / "valid.tsv", 1)[0]
+    text, target = lines_of(here / "valid.tsv", 0)[0], lines_of(here / "valid.tsv", 1)[0]
     for name in ("page.html", "map.svg", "all.json"):
         done = server.run("attend", "run", text, "--target", target, "--out", name, cwd=here)
         assert (done.status, done.stdout, done.stderr) == (0, "", f"wrote {name}\n")
@@ -204,28 +200,21 @@ def test_attend_to_html_svg_json_and_png(server: ForkServer, here: Path) -> None
     assert (here / "map.svg").read_text(encoding="utf-8").startswith("<svg")
     assert "<script" in (here / "page.html").read_text(encoding="utf-8")
     pytest.importorskip("matplotlib")
-    assert (
-        server.run("attend", "run", text, "--out", "map.png", "--head", "1", "--kind", "encoder", cwd=here).status == 0
-    )
+    drawn = server.run("attend", "run", text, "--out", "map.png", "--head", "1", "--kind", "encoder", cwd=here)
+    assert drawn.status == 0
     assert (here / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_attend_refuses(server: ForkServer, here: Path) -> None:
-    refused(server.run("attend", "run", "", "--out", "x.html", cwd=here), "give a text to look at: got an empty one")
-    refused(
-        server.run("attend", "run", "a", "--out", "x.pdf", cwd=here), "--out must end in .html, .svg, .png or .json"
-    )
-    refused(server.run("attend", "run", "a", "--out", "x.svg", "--layer", "5", cwd=here), "`layer` must be from 0 to 0")
-    refused(server.run("attend", "run", "a", "--out", "x.svg", "--head", "2", cwd=here), "`head` must be from 0 to 1")
-    for head in ("max3", "²", "--1"):
-        refused(
-            server.run("attend", "run", "a", "--out", "x.svg", f"--head={head}", cwd=here), "`head` must be from 0 to 1"
-        )
-    refused(server.run("attend", "run", "a", "--out", "x.svg", "--kind", "corss", cwd=here), "did you mean 'cross'")
-    refused(
-        server.run("attend", "run", "a", "--out", "no/x.svg", cwd=here),
-        "--out no/x.svg cannot be written: there is no folder",
-    )
+    refusals = {
+        "'' --out x.html": "give a text to look at: got an empty one",
+        "a --out x.pdf": "--out must end in .html, .svg, .png or .json",
+        "a --out x.svg --layer 5": "`layer` must be from 0 to 0",
+        **{f"a --out x.svg --head={head}": "`head` must be from 0 to 1" for head in ("2", "max3", "²", "--1")},
+        "a --out x.svg --kind corss": "did you mean 'cross'",
+        "a --out no/x.svg": "--out no/x.svg cannot be written: there is no folder",
+    }
+    each_refused(server, here, {f"attend run {rest}": said for rest, said in refusals.items()})
     assert server.run("attend", "run", "a", cwd=here).status == 2
     assert not list(here.glob("x.*"))
 
@@ -275,7 +264,7 @@ def test_a_models_text_is_escaped_in_a_page(server: ForkServer, here: Path) -> N
 
 
 def test_the_four_options_win(server: ForkServer, here: Path) -> None:
-    stdin = "\n".join(lines(here / "valid.tsv", 0)) + "\n"
+    stdin = "\n".join(lines_of(here / "valid.tsv", 0)) + "\n"
     outputs = {
         precision: server.run("translate", "run", "--precision", precision, cwd=here, stdin=stdin)
         for precision in ("float32", "float64", "bfloat16")
@@ -293,9 +282,8 @@ def test_tokenizer_commands_on_a_runs_own_tokenizer(server: ForkServer, here: Pa
     assert server.run("tokenizer", "decode", "run/tokenizer", cwd=here, stdin=encoded.stdout).stdout == text
     info = json.loads(server.run("tokenizer", "info", "run/tokenizer", "--json", cwd=here).stdout)
     assert info["kind"] == "bpe" and info["vocab_size"] == 360
-    assert info["fingerprint"] == json.loads((here / "run" / "run.json").read_text("utf-8")).get(
-        "tokenizer", info["fingerprint"]
-    )
+    run = json.loads((here / "run" / "run.json").read_text("utf-8"))
+    assert info["fingerprint"] == run.get("tokenizer", info["fingerprint"])
 
 
 def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, here: Path) -> None:
@@ -333,14 +321,10 @@ def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None
     encoded = server.run("tokenizer", "encode", "run", cwd=here, stdin="O gato pulou.\n")
     assert encoded.status == 0
     assert server.run("tokenizer", "decode", "run", cwd=here, stdin=encoded.stdout).stdout == "O gato pulou.\n"
-    for name, said in {
-        "nowhere": "no tokenizer at nowhere",
-        "no/where": "no/where",
-        "data": "no tokenizer in data",
-    }.items():
-        (here / "data").mkdir(exist_ok=True)
-        env = {"HF_HUB_OFFLINE": "1"}
-        refused(server.run("tokenizer", "info", name, cwd=here, env=env), said)
+    (here / "data").mkdir(exist_ok=True)
+    refusals = {"nowhere": "no tokenizer at nowhere", "no/where": "no/where", "data": "no tokenizer in data"}
+    lines = {f"tokenizer info {name}": said for name, said in refusals.items()}
+    each_refused(server, here, lines, env={"HF_HUB_OFFLINE": "1"})
 
 
 @pytest.mark.parametrize(
@@ -348,11 +332,7 @@ def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None
     [
         (["tokenizer", "decode", "run/tokenizer"], "um\n", "standard input:1: a line must be ids"),
         (["tokenizer", "encode", "run/tokenizer"], b"ok\n\xff\n", "standard input:2: not UTF-8"),
-        (
-            ["score", "bleu", "-", "valid.tsv"],
-            "um\n",
-            "line N of standard input must correspond to line N of valid.tsv",
-        ),
+        (["score", "bleu", "-", "valid.tsv"], "um\n", "standard input must correspond to line N of valid.tsv"),
         (["config", "check", "-"], "task: translation\ntask: cbow\n", "standard input:2:1: "),
         (["config", "check", "-"], b"task: \xff\n", "standard input:1: not UTF-8 at byte 6"),
         (["config", "check", "-"], b"#" * (2 << 20), "standard input: a recipe may hold at most"),
@@ -363,8 +343,7 @@ def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None
 def test_standard_input_has_one_name(
     server: ForkServer, here: Path, command: list[str], stdin: str | bytes, said: str
 ) -> None:
-    done = server.run(*command, cwd=here, stdin=stdin)
-    refused(done, said)
+    refused(done := server.run(*command, cwd=here, stdin=stdin), said)
     assert "-:" not in done.stderr
 
 
@@ -390,12 +369,13 @@ def test_a_language_that_is_not_packaged_is_told_before_apt_is_asked(server: For
     """No program can be found: whoever asks for one says so."""
     env = {"PATH": str(here)}
     said = "LibreOffice's help is not packaged in 'xx'. Known: ca, cs, da"
-    refused(server.run("data", "fetch", "--to", "pt-BR", "--to", "xx", "--out", "text", cwd=here, env=env), said)
-    refused(server.run("data", "fetch", "--to", "pt-BT", cwd=here, env=env), "did you mean 'pt-BR'?")
-    refused(server.run("data", "fetch", "--to", "pt-BR", cwd=here, env=env), "apt-get is not on this machine")
-    refused(
-        server.run("data", "fetch", "catalogues", "--to", "xx", "--out", "text", cwd=here), "no translation catalogue"
-    )
+    refusals = {
+        "data fetch --to pt-BR --to xx --out text": said,
+        "data fetch --to pt-BT": "did you mean 'pt-BR'?",
+        "data fetch --to pt-BR": "apt-get is not on this machine",
+    }
+    each_refused(server, here, refusals, env=env)
+    each_refused(server, here, {"data fetch catalogues --to xx --out text": "no translation catalogue"})
     assert not (here / "text").exists()
 
 

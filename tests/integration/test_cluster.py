@@ -25,7 +25,7 @@ from atento_cli.scale.inputs import Input
 from atento_cli.scale.line_blocks import Block, Plan, Reading
 from atento_cli.scale.workers import Answer
 from atento_world import write
-from conftest import ForkServer, refused
+from conftest import ForkServer, each_refused
 
 pytestmark = pytest.mark.integration
 
@@ -69,20 +69,15 @@ def models(scratch: Path, trained: Path, texts: Path) -> Mapping[str, str]:
     (folder / "labelled.tsv").write_text(labelled, encoding="utf-8")
     tagged = "".join("".join(f"{word}\t{'OX'[word < 'm']}\n" for word in line.split()) + "\n" for line in lines)
     (folder / "tagged.conll").write_text(tagged, encoding="utf-8")
-    asked = [
-        {"question": "who ?", "context": line, "answers": [{"text": line[:3], "answer_start": 0}]} for line in lines
-    ]
+    answers = [(line, [{"text": line[:3], "answer_start": 0}]) for line in lines]
+    asked = [{"question": "who ?", "context": line, "answers": answer} for line, answer in answers]
     (folder / "asked.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in asked), encoding="utf-8")
     encoder = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}, "embedding": {"segments": 2}}
-    decoder = {"architecture": "decoder", **TINY}
+    decoder, labels = {"architecture": "decoder", **TINY}, {"file": "labelled.tsv", "text": 0, "label": 1}
     recipes: dict[str, Any] = {
         "language": {"task": "language-modeling", "data": {"train": "texts.txt"}, "network": decoder},
         "masked": {"task": "masked-language-modeling", "data": {"train": "texts.txt"}, "network": encoder},
-        "labels": {
-            "task": "classification",
-            "data": {"train": {"file": "labelled.tsv", "text": 0, "label": 1}},
-            "network": encoder,
-        },
+        "labels": {"task": "classification", "data": {"train": labels}, "network": encoder},
         "tags": {"task": "tagging", "data": {"train": "tagged.conll"}, "network": encoder},
         "answers": {"task": "question-answering", "data": {"train": "asked.jsonl"}, "network": encoder},
     }
@@ -128,10 +123,7 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any], bad: list[st
     plan = Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None))
     feed = Feed(plan)
     defaults = {"device": "cpu", "precision": "float32", "seed": 1, "threads": 1}
-    about = {
-        "options": {**defaults, **options},
-        "input": {"path": str(file), "columns": [], "name": str(file)},
-    }
+    about = {"options": {**defaults, **options}, "input": {"path": str(file), "columns": [], "name": str(file)}}
     function(file=str(file), cluster=BlockServer(feed, about), **options)  # type: ignore[arg-type]
     if bad is not None:
         bad += [message for answer in feed.answers for message in answer.bad]
@@ -229,22 +221,25 @@ def test_a_line_that_the_model_cannot_read_is_named_by_its_number_in_the_file(
 
 
 def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, texts: Path) -> None:
-    out = ("--cluster", "local", "--out", "parts")
-    for arguments, said in (
-        (("--workers", "2"), "--workers has no effect without --cluster"),
-        (("--cluster", "local"), "--cluster needs --out DIR"),
-        (("--cluster", "here", "--out", "parts"), "--cluster must be local, ray or ray://HOST:PORT: got 'here'"),
-        ((*out, "--stream"), "--stream and --cluster exclude each other"),
-        ((*out, "--columns", "a"), "--columns is for .jsonl, .tsv and .parquet files"),
-    ):
-        refused(server.run("translate", "run", texts, *arguments, *RUN, cwd=here), said)
-    refused(server.run("translate", "run", "-", *out, cwd=here), "--cluster needs a FILE")
-    refused(server.run("translate", "run", "none.txt", *out, cwd=here), "none.txt: no such file")
-    refused(server.run("perplexity", "run", texts, *out, cwd=here), "it needs --per-text, or --json")
-    refused(server.run("translate", "run", texts, "--cluster", "local", "--out", ".", cwd=here), "new or empty folder")
     (here / "bad.txt").write_bytes(b"good\nb\xffd\n")
-    refused(server.run("translate", "run", "bad.txt", *out, cwd=here), "bad.txt:2: not UTF-8")
-    refused(server.run("collect", "parts", cwd=here), "parts has no manifest.json")
+    out = "--cluster local --out parts"
+    refusals = {
+        f"{texts} --workers 2": "--workers has no effect without --cluster",
+        f"{texts} --cluster local": "--cluster needs --out DIR",
+        f"{texts} --cluster here --out parts": "--cluster must be local, ray or ray://HOST:PORT: got 'here'",
+        f"{texts} {out} --stream": "--stream and --cluster exclude each other",
+        f"{texts} {out} --columns a": "--columns is for .jsonl, .tsv and .parquet files",
+        f"- {out}": "--cluster needs a FILE",
+        f"none.txt {out}": "none.txt: no such file",
+        f"{texts} --cluster local --out .": "new or empty folder",
+        f"bad.txt {out}": "bad.txt:2: not UTF-8",
+    }
+    each_refused(server, here, {f"translate run {rest}": said for rest, said in refusals.items()})
+    others = {
+        f"perplexity run {texts} {out}": "needs --per-text, or --json",
+        "collect parts": "parts has no manifest.json",
+    }
+    each_refused(server, here, others)
 
 
 def descendants(pid: int) -> list[tuple[int, str]]:
@@ -346,9 +341,8 @@ def test_many_lines_in_flat_memory(server: ForkServer, here: Path) -> None:
         with suppress(OSError, StopIteration):
             status = Path(f"/proc/{running.pid}/status").read_text(encoding="ascii").splitlines()
             peaks.append(int(next(line for line in status if line.startswith("RssAnon:")).split()[1]))
-        return (here / "parts" / "manifest.json").exists() and '"parts": [\n' in (
-            here / "parts" / "manifest.json"
-        ).read_text(encoding="utf-8")
+        manifest = here / "parts" / "manifest.json"
+        return manifest.exists() and '"parts": [\n' in manifest.read_text(encoding="utf-8")
 
     wait_for(ended, 600)
     assert running.end().status == 0

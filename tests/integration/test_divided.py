@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import atento
-from conftest import ForkServer, refused
+from conftest import ForkServer, each_refused, refused
 from runs import differences, events, last
 from test_replicas import SMALL, TINY, finished, free_port, start, train
 
@@ -164,15 +164,13 @@ def test_a_run_of_shards_that_was_killed_has_the_bits_of_one_that_was_not(server
 
 def test_what_cannot_be_divided_is_refused_with_the_reason(server: ForkServer, place: Path) -> None:
     shard = "training.parallel.shard=2"
-    for setting, message in (
-        ("training.optimizer=muon", "it computes with whole matrices"),
-        ("training.parallel.exact=true", "summed where each shard is"),
-        ("training.log_update_ratios=true", "some rows of each weight"),
-    ):
-        refused(server.run("train", "tiny.yaml", shard, setting, cwd=place), message)
-    refused(
-        server.run("train", "tiny.yaml", shard, cwd=place), "shard` is 2, and 1 process was started: give --nproc 2"
-    )
+    refusals = {
+        "training.optimizer=muon": "it computes with whole matrices",
+        "training.parallel.exact=true": "summed where each shard is",
+        "training.log_update_ratios=true": "some rows of each weight",
+        "": "shard` is 2, and 1 process was started: give --nproc 2",
+    }
+    each_refused(server, place, {f"train tiny.yaml {shard} {rest}": said for rest, said in refusals.items()})
     three = train(server, 3, "--out", "run", shard, cwd=place)
     refused(three[0], "shard` is 2, and 3 processes were started: give --nproc 2 or a multiple of it")
     assert [(process.status, process.stderr) for process in three[1:]] == [(2, "")] * 2

@@ -93,23 +93,19 @@ def test_bertscore_with_interval_gate_and_another_system(files: Path, encoder: s
 
 
 def test_bad_inputs_are_one_sentence(files: Path, encoder: str) -> None:
-    assert refused("bertscore", "out", "ref") == "bertscore is computed by a model: give its folder, --model FOLDER"
-    assert refused("bertscore", "out", "--model", encoder) == "bertscore compares outputs with references: got none"
-    assert refused("bertscore", "out", "ref", "--source", "ref", "--model", encoder) == (
-        "bertscore does not read sources: got them"
-    )
-    assert refused("bertscore", "out", "short", "--model", encoder) == (
-        "line N of out must correspond to line N of short: got 3 and 1 lines"
-    )
-    assert refused("bertscore", "out", "ref", "--model", encoder, "--language", "pt") == (
-        "--language has no effect on bertscore"
-    )
-    assert refused("bertscore", "out", "ref", "--model", encoder, "--layer", "9") == (
-        "`layer` must lie between -3 and 2: got 9"
-    )
+    model = f"--model {encoder}"
+    for line, said in {
+        "bertscore out ref": "bertscore is computed by a model: give its folder, --model FOLDER",
+        f"bertscore out {model}": "bertscore compares outputs with references: got none",
+        f"bertscore out ref --source ref {model}": "bertscore does not read sources: got them",
+        f"bertscore out short {model}": "line N of out must correspond to line N of short: got 3 and 1 lines",
+        f"bertscore out ref {model} --language pt": "--language has no effect on bertscore",
+        f"bertscore out ref {model} --layer 9": "`layer` must lie between -3 and 2: got 9",
+        f"bleu out ref {model}": "--model has no effect on bleu",
+        "bleu out": "bleu needs references: give their file behind that of the outputs",
+    }.items():
+        assert refused(*line.split()) == said
     assert refused("bertscore", "out", "ref", "--model", "nowhere").startswith("no model at nowhere")
-    assert refused("bleu", "out", "ref", "--model", encoder) == "--model has no effect on bleu"
-    assert refused("bleu", "out") == "bleu needs references: give their file behind that of the outputs"
     assert refused("bertscor", "out", "ref").startswith("unknown metric 'bertscor'; did you mean 'bertscore'?")
 
 
@@ -124,26 +120,30 @@ def test_comet_reads_sources_and_kiwi_no_references(files: Path, comet: Path) ->
 
 
 def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encoder: str) -> None:
-    ours, kiwi, sources = str(comet / "comet"), str(comet / "comet-kiwi"), ("--source", "ref")
-    assert refused("comet", "out", "ref", "--model", ours) == (
-        "comet reads the source of each output: got none (`sources`, or --source FILE)"
-    )
-    assert refused("comet-kiwi", "out", "ref", *sources, "--model", kiwi) == (
-        "comet-kiwi compares outputs with their sources alone, without references: got references"
-    )
-    assert refused("comet", "out", "ref", "ref", *sources, "--model", ours) == (
-        "comet takes one reference for each output: got 2 sets of references"
-    )
-    assert refused("comet", "out", "ref", *sources) == "comet is computed by a model: give its folder, --model FOLDER"
-    assert refused("comet", "out", "ref", "--source", "short", "--model", ours) == (
-        "line N of short must correspond to line N of ref: got 1 and 3 lines"
-    )
-    assert refused("comet", "out", "ref", *sources, "--model", encoder) == (
-        f"{encoder} has no head of comet: metric.json is missing, which `atento convert` writes"
-    )
-    assert refused("comet", "out", "ref", *sources, "--model", kiwi) == (
-        f"{kiwi} has the head of comet-kiwi, not of comet"
-    )
+    ours, kiwi, theirs = (str(comet / name) for name in ("comet", "comet-kiwi", "theirs-comet"))
+    sources, read = ("--source", "ref"), "comet out ref --source ref"
+    for line, said in {
+        f"comet out ref --model {ours}": (
+            "comet reads the source of each output: got none (`sources`, or --source FILE)"
+        ),
+        f"comet-kiwi out ref --source ref --model {kiwi}": (
+            "comet-kiwi compares outputs with their sources alone, without references: got references"
+        ),
+        f"{read} --model {ours} ref": "comet takes one reference for each output: got 2 sets of references",
+        read: "comet is computed by a model: give its folder, --model FOLDER",
+        f"comet out ref --source short --model {ours}": (
+            "line N of short must correspond to line N of ref: got 1 and 3 lines"
+        ),
+        f"{read} --model {encoder}": (
+            f"{encoder} has no head of comet: metric.json is missing, which `atento convert` writes"
+        ),
+        f"{read} --model {kiwi}": f"{kiwi} has the head of comet-kiwi, not of comet",
+        f"{read} --model {theirs}": (
+            f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
+        ),
+        f"{read} --model {ours} --idf": "--idf has no effect on comet",
+    }.items():
+        assert refused(*line.split()) == said
     settings, lacking = json.loads((comet / "comet" / "metric.json").read_text("utf-8")), files / "lacking"
     lacking.mkdir()
     for key in settings:
@@ -151,11 +151,6 @@ def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encod
         assert refused("comet", "out", "ref", *sources, "--model", str(lacking)) == (
             f"{lacking}/metric.json is damaged: it lacks the key {key!r}"
         )
-    theirs = str(comet / "theirs-comet")
-    assert refused("comet", "out", "ref", *sources, "--model", theirs) == (
-        f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
-    )
-    assert refused("comet", "out", "ref", *sources, "--model", ours, "--idf") == "--idf has no effect on comet"
 
 
 class Evil:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Done, ForkServer, Running, refused
+from conftest import Done, ForkServer, Running, each_refused, refused
 from runs import differences, events
 
 # five pieces an update, so that two or three processes have unequal shares
@@ -29,27 +29,13 @@ def free_port() -> int:
 
 
 def start(
-    server: ForkServer,
-    size: int,
-    *argv: object,
-    cwd: Path,
-    recipe: str = "tiny.yaml",
-    fault: str | None = None,
-    **details: object,
+    server: ForkServer, size: int, *argv: object, cwd: Path, recipe: str = "tiny.yaml", **details: object
 ) -> list[Running]:
     """`atento train ARGUMENTS` in several processes, as torchrun would start them."""
     world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
-        server.start(
-            "train",
-            recipe,
-            *argv,
-            cwd=cwd,
-            fault=fault,
-            env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            **details,
-        )
-        for rank in range(size)
+        server.start("train", recipe, *argv, cwd=cwd, env=world | ranks, **details)
+        for ranks in [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
     ]
 
 
@@ -120,8 +106,7 @@ def test_exact_mode_has_the_bits_of_one_process_for_any_objective(
 
 
 def test_fast_mode_agrees_with_one_process(server: ForkServer, place: Path, alone: dict[str, Path]) -> None:
-    done = train(server, 2, "--out", "run", *SETTINGS, cwd=place)
-    finished(done)
+    finished(done := train(server, 2, "--out", "run", *SETTINGS, cwd=place))
     assert "1 thread in each of 2 processes" in done[0].stderr and "nothing to do" not in done[0].stderr
     assert 0 <= furthest(alone["fast"], place / "run") < 5e-5
     ours, theirs = (events(run, "valid") for run in (place / "run", alone["fast"]))
@@ -151,12 +136,10 @@ def test_a_signal_to_one_process_stops_all_and_any_number_continues(
     """Stopped on 2, continued on 3, stopped again, continued on 1: as never stopped."""
     for size, step in ((2, 3), (3, 7)):
         fault = {"fault": "signalled", "step": step, "rank": 1, "number": int(signal.SIGTERM)}
-        world = start(server, size, "--out", "run", *EXACT, cwd=place, **fault)
-        done = [running.end() for running in world]
+        done = train(server, size, "--out", "run", *EXACT, cwd=place, **fault)
         assert [process.status for process in done] == [75] * size, done
-        assert f"stopped by SIGTERM after step {step}," in done[0].stderr and not any(
-            process.stderr for process in done[1:]
-        )
+        assert f"stopped by SIGTERM after step {step}," in done[0].stderr
+        assert not any(process.stderr for process in done[1:])
     finished(train(server, 1, "--out", "run", *EXACT, cwd=place))
     assert differences(alone["exact"], place / "run") == []
 
@@ -173,10 +156,8 @@ def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(
 ) -> None:
     for size in (1, 2):
         settings = (*EXACT, f"training.non_finite={policy}")
-        done = train(
-            server, size, "--out", f"run-{size}", *settings, cwd=place, fault="loss_not_finite", step=5, rank=size - 1
-        )
-        finished(done)
+        fault = {"fault": "loss_not_finite", "step": 5, "rank": size - 1}
+        finished(done := train(server, size, "--out", f"run-{size}", *settings, cwd=place, **fault))
         assert done[0].stderr.count(action) == 1
     assert [event["step"] for event in events(place / "run-2", "skip")] == [5]
     assert differences(place / "run-1", place / "run-2") == []
@@ -192,8 +173,7 @@ def test_memory_that_runs_out_on_one_process_makes_smaller_pieces_on_all(server:
     settings = (*EXACT, "training.micro_batches=2")
     for size in (1, 2):
         fault = {"fault": "memory_runs_out", "step": 5, "rank": size - 1}
-        done = train(server, size, "--out", f"run-{size}", *settings, cwd=place, **fault)
-        finished(done)
+        finished(done := train(server, size, "--out", f"run-{size}", *settings, cwd=place, **fault))
         assert done[0].stderr.count("memory ran out") == 1
     assert differences(place / "run-1", place / "run-2") == []
 
@@ -207,18 +187,15 @@ def test_weights_that_drift_apart_end_the_run(server: ForkServer, place: Path) -
 @pytest.mark.slow
 def test_a_process_that_is_slow_is_named_once(server: ForkServer, place: Path) -> None:
     settings = (*SETTINGS, "training.steps=20")
-    done = train(server, 2, "--out", "run", *settings, cwd=place, fault="computes_slowly", rank=1)
-    finished(done)
+    finished(done := train(server, 2, "--out", "run", *settings, cwd=place, fault="computes_slowly", rank=1))
     assert done[0].stderr.count("they wait for it") == 1 and "warning: process 1 takes" in done[0].stderr
-    done = train(server, 2, "--out", "even", *SETTINGS, cwd=place)
-    finished(done)
+    finished(train(server, 2, "--out", "even", *SETTINGS, cwd=place))
 
 
 def test_a_process_that_hangs_ends_the_run_in_time(server: ForkServer, place: Path) -> None:
     settings = (*SETTINGS, "training.parallel.timeout=2")
-    world = start(
-        server, 2, "--out", "run", *settings, cwd=place, fault="signalled", step=6, rank=1, number=int(signal.SIGSTOP)
-    )
+    fault = {"fault": "signalled", "step": 6, "rank": 1, "number": int(signal.SIGSTOP)}
+    world = start(server, 2, "--out", "run", *settings, cwd=place, **fault)
     started = time.monotonic()
     done = world[0].end(30.0)
     os.kill(world[1].pid, signal.SIGKILL)
@@ -232,8 +209,7 @@ def test_a_process_that_hangs_ends_the_run_in_time(server: ForkServer, place: Pa
 
 def test_a_process_without_a_part_takes_the_same_steps(server: ForkServer, place: Path) -> None:
     settings = ("training.steps=6", "training.parallel.exact=true")
-    done = train(server, 2, "--out", "run-2", *settings, cwd=place)
-    finished(done)
+    finished(done := train(server, 2, "--out", "run-2", *settings, cwd=place))
     assert "warning: the first update has 1 part for 2 processes" in done[0].stderr
     finished(train(server, 1, "--out", "run-1", *settings, cwd=place))
     assert differences(place / "run-1", place / "run-2") == []
@@ -253,12 +229,12 @@ def test_processes_with_another_recipe_or_folder_are_refused(server: ForkServer,
 
 
 def test_what_processes_are_refused(server: ForkServer, place: Path) -> None:
-    done = server.run("train", "tiny.yaml", "training.parallel.replicate=2", cwd=place)
-    refused(done, "`training.parallel.replicate` is 2, and 1 process was started")
-    done = server.run("train", "tiny.yaml", "training.parallel.exact=true", "--threads", "2", cwd=place)
-    refused(done, "one CPU thread a process: got 2 threads")
-    done = server.run("train", "tiny.yaml", "--nproc", "2", "--folds", "2", cwd=place)
-    refused(done, "give one of the two")
+    refusals = {
+        "train tiny.yaml training.parallel.replicate=2": "replicate` is 2, and 1 process was started",
+        "train tiny.yaml training.parallel.exact=true --threads 2": "one CPU thread a process: got 2 threads",
+        "train tiny.yaml --nproc 2 --folds 2": "give one of the two",
+    }
+    each_refused(server, place, refusals)
     done = server.run("train", "tiny.yaml", cwd=place, env={"WORLD_SIZE": "2", "RANK": "0"})
     refused(done, "MASTER_ADDR and MASTER_PORT are not set")
     both = train(server, 2, "training.report_to=[wandb]", "training.stops=3", cwd=place)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,8 @@ def test_tags_have_the_line_of_their_word(tmp_path: Path) -> None:
 
 
 def test_pairs_and_records_in_memory(tmp_path: Path) -> None:
-    right = [
-        (text, other, "igual" if kind == label else "outro")
-        for text, kind in records()
-        for other, label in records()[::7]
-    ]
+    pairs = product(records(), records()[::7])
+    right = [(text, other, "igual" if kind == label else "outro") for (text, kind), (other, label) in pairs]
     rows = [(*record[:2], "outro") if number == 0 else record for number, record in enumerate(right)]
     assert right[0][2] == "igual"
     settings = recipe({"train": {"memory": "train"}}, steps=100)
@@ -138,10 +136,8 @@ def test_a_pool_is_ordered_and_what_it_holds_already_is_left_out(server: ForkSer
     assert sorted(row[1] for row in found) == ["pool.txt:1", "pool.txt:2", "pool.txt:5"]
     scores = [float(row[0]) for row in found]
     assert scores == sorted(scores, reverse=True)
-    write(
-        here / "pool.tsv",
-        [("text", "label", "id"), *((text, "fruta" if n == 1 else "", str(n)) for n, text in enumerate(texts))],
-    )
+    rows = [(text, "fruta" if n == 1 else "", str(n)) for n, text in enumerate(texts)]
+    write(here / "pool.tsv", [("text", "label", "id"), *rows])
     done = server.run("suggest", "run", "pool.tsv", "--json", "--top", "1", cwd=here)
     assert "warning: 1 of 5 texts of pool.tsv have a label (pool.tsv:3) and are left out" in done.stderr
     (row,) = map(json.loads, done.stdout.splitlines())

@@ -252,7 +252,7 @@ PUBLISHED: dict[str, Files] = {
             "tie_weights_": True,
             "transformers_version": "4.10.0.dev0",
             "vocab_size": 30522,
-        },
+        }
     },
     "deberta-v3-base": {
         CONFIG: {
@@ -282,12 +282,7 @@ PUBLISHED: dict[str, Files] = {
     "electra-base-discriminator": {
         CONFIG: {key: value for key, value in _BERT.items() if key not in ("use_cache", "gradient_checkpointing")}
         | {"architectures": ["ElectraForPreTraining"], "embedding_size": 768, "model_type": "electra"}
-        | {
-            "summary_activation": "gelu",
-            "summary_last_dropout": 0.1,
-            "summary_type": "first",
-            "summary_use_proj": True,
-        },
+        | {"summary_activation": "gelu", "summary_last_dropout": 0.1, "summary_type": "first", "summary_use_proj": True}
     },
     "albert-base-v2": {
         CONFIG: {
@@ -316,7 +311,7 @@ PUBLISHED: dict[str, Files] = {
             "pad_token_id": 0,
             "type_vocab_size": 2,
             "vocab_size": 30000,
-        },
+        }
     },
     "gpt2": {
         CONFIG: {
@@ -364,7 +359,7 @@ PUBLISHED: dict[str, Files] = {
             "predict_special_tokens": True,
             "resid_pdrop": 0.1,
             "vocab_size": 40478,
-        },
+        }
     },
     "Llama-3.1-8B-Instruct": {
         CONFIG: _LLAMA,
@@ -492,7 +487,7 @@ PUBLISHED: dict[str, Files] = {
             "use_cache": True,
             "use_sliding_window": False,
             "vocab_size": 151936,
-        },
+        }
     },
     "gemma-2b-it": {
         CONFIG: {
@@ -591,13 +586,13 @@ PUBLISHED: dict[str, Files] = {
         | {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "n_positions": 512, "output_past": True}
         | {"feed_forward_proj": "relu", "tie_word_embeddings": True, "vocab_size": 32128, "num_heads": 8}
         | {"task_specific_params": {"summarization": {"prefix": "summarize: "}}, "num_layers": 6}
-        | {"num_decoder_layers": 6, "d_ff": 2048},
+        | {"num_decoder_layers": 6, "d_ff": 2048}
     },
     "flan-t5-base": {
         CONFIG: _T5
         | {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "n_positions": 512, "output_past": True}
         | {"classifier_dropout": 0.0, "dense_act_fn": "gelu_new", "is_gated_act": True, "vocab_size": 32128}
-        | {"relative_attention_max_distance": 128},
+        | {"relative_attention_max_distance": 128}
     },
     "nllb-200-distilled-600M": {
         CONFIG: _M2M
@@ -803,6 +798,6 @@ PUBLISHED: dict[str, Files] = {
             "r": 16,
             "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"],
             "task_type": "CAUSAL_LM",
-        },
+        }
     },
 }

@@ -34,6 +34,29 @@ def wrapped(patch: Patch, owner: Any, name: str, change: Callable[..., Any]) -> 
     patch.setattr(owner, name, lambda *arguments, **named: change(right, *arguments, **named))
 
 
+def instead(right: Any, change: Callable[..., Any]) -> Fault:
+    """The fault that calls `change(right, *arguments)` wherever the library calls `right`."""
+    return lambda patch: everywhere(patch, right, lambda *arguments, **named: change(right, *arguments, **named))
+
+
+def around(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
+    """The fault of `wrapped`."""
+    return lambda patch: wrapped(patch, owner, name, change)
+
+
+def put(owner: Any, name: str, wrong: Any) -> Fault:
+    """The fault that has `wrong` for `owner.name`."""
+    return lambda patch: patch.setattr(owner, name, wrong)
+
+
+def by_row(faults: dict[str, Fault]) -> Any:
+    """A test of each fault with each row named behind it, such as `"smoothed E8"`; slow where the row is."""
+    cases = [(name, row, faults[names]) for names in faults for name, *rows in [names.split()] for row in rows]
+    slow = {"C18": pytest.mark.slow}
+    found = [pytest.param(fault, row, id=f"{name}-{row}", marks=slow.get(row, ())) for name, row, fault in cases]
+    return pytest.mark.parametrize(("fault", "row"), found)
+
+
 def assert_seen(fault: Fault, row: str, breaks: tuple[Fault, ...] = ()) -> None:
     """The row, run now, reports a failure; and unless the fault is one that `breaks` calls, it does so by its value."""
     with threads(1):

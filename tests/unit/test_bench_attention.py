@@ -66,9 +66,8 @@ def test_other_weights_than_softmax_are_timed_beside_dense_attention(setting: st
     for one, other in zip(found["plain"], found["blocked"]):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(found["plain"][0], found["dense"][0], atol=1e-2)
-    measured = {
-        name: Measured({"forward": time}, {"forward": None}, []) for name, time in (("blocked", 6.0), ("dense", 2.0))
-    }
+    times = {"blocked": 6.0, "dense": 2.0}
+    measured = {name: Measured({"forward": time}, {"forward": None}, []) for name, time in times.items()}
     (row,) = _ratios(Case(setting, 8192, 1, "float32", "cpu"), "forward", measured)
     assert row["chosen"] == "blocked" and row["time_to_dense"] == 3.0
 
@@ -97,9 +96,8 @@ def test_dropout_is_asked_of_all_contenders_and_only_in_training() -> None:
 
 @pytest.mark.slow
 def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
-    rows = list(
-        measure_attention(0.05, settings=["causal", "causal, dropout 0.1"], lengths=[40], precisions=["float32"])
-    )
+    settings = ["causal", "causal, dropout 0.1"]
+    rows = list(measure_attention(0.05, settings=settings, lengths=[40], precisions=["float32"]))
     rows = [row for row in rows if "mask" in row]  # without the row that says who is not installed
     common = {"bench": "attention", "length": 40, "batch": 1, "precision": "float32"}
     for row in rows:

@@ -111,9 +111,8 @@ def test_networks_of_a_seed_differ_in_their_scheme_alone(build: Any) -> None:
         rest = {name: value for name, value in named.items() if "positions." not in name}
         assert rest.keys() == plain.keys()
         assert all(torch.equal(value, plain[name]) for name, value in rest.items())
-    assert not torch.equal(
-        reader("pairs", "none", TINY, 4).embedding.weight, reader("pairs", "none", TINY, 3).embedding.weight
-    )
+    one, other = (reader("pairs", "none", TINY, seed).embedding.weight for seed in (4, 3))
+    assert not torch.equal(one, other)
 
 
 def test_building_leaves_the_global_generator_as_it_was() -> None:
@@ -231,10 +230,8 @@ def test_b10_tables_of_vectors_cost_products_and_memory_that_sums_do_not() -> No
 
 
 def task_row(task: str, scheme: str, **measures: list[float]) -> dict[str, Any]:
-    found = {
-        name.replace("_", " "): {"mean": sum(values) / len(values), "within": 0.0, "seeds": values}
-        for name, values in measures.items()
-    }
+    means = {name.replace("_", " "): (sum(values) / len(values), values) for name, values in measures.items()}
+    found = {name: {"mean": mean, "within": 0.0, "seeds": values} for name, (mean, values) in means.items()}
     return {"bench": "positions", "task": task, "scheme": scheme, "length": 16, "steps": 1, "measures": found}
 
 
@@ -244,15 +241,10 @@ def accuracies(task: str, scheme: str, *shares: float, **more: list[float]) -> d
 
 
 def test_b9_how_far_what_was_learned_carries() -> None:
-    numbers = Numbers(
-        [
-            accuracies("echo", "shaw", 1.0, 1.0, 0.99, 0.96),
-            accuracies("echo", "rotary", 1.0, 0.99, 0.8, 1.0),  # what comes back later does not count
-            accuracies("echo", "learned", 0.95, 0.5, 0.2, 0.1),
-            accuracies("echo", "none", 0.3, 0.3, 0.3, 0.3),
-        ]
-    )
-    assert [reached(numbers, "echo", one) for one in ("shaw", "rotary", "learned", "none")] == [128, 32, 16, 0]
+    shares = {"shaw": (1.0, 1.0, 0.99, 0.96), "rotary": (1.0, 0.99, 0.8, 1.0)}  # what comes back later does not count
+    shares |= {"learned": (0.95, 0.5, 0.2, 0.1), "none": (0.3, 0.3, 0.3, 0.3)}
+    numbers = Numbers([accuracies("echo", scheme, *of_lengths) for scheme, of_lengths in shares.items()])
+    assert [reached(numbers, "echo", one) for one in shares] == [128, 32, 16, 0]
 
 
 def answered(rows: list[dict[str, Any]], english: str, key: str = "answer_en") -> str:
@@ -305,9 +297,8 @@ def test_b7_the_hybrid_is_compared_with_each_part() -> None:
 
 def test_networks_that_learned_nothing_answer_nothing() -> None:
     """No scheme has learned a task: every question on it is answered with that, whatever the schemes differ in."""
-    rows = list(
-        measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1, schemes=("none", "sinusoidal", "learned", "shaw"))
-    )
+    schemes = ("none", "sinusoidal", "learned", "shaw")
+    rows = list(measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1, schemes=schemes))
     for task in ("echo", "pairs", "reorder"):
         for row in rows:
             learned = 0.6 if row.get("task") == task else 1.0

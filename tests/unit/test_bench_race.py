@@ -1,5 +1,6 @@
 """The family race: its file, its questions, the scores of answers by family, and its table."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,11 @@ def sizes() -> dict[str, object]:
     }  # fmt: skip
 
 
+def written(ids: list[int], start: int, logits: Callable[[list[int]], torch.Tensor]) -> float:
+    """The log-probability of the ids from a place on, each by the logits after those before it."""
+    return sum(float(torch.log_softmax(logits(ids[:end]).detach(), -1)[ids[end]]) for end in range(start, len(ids)))
+
+
 def test_a_question_has_ten_different_answers_of_which_the_first_is_right() -> None:
     texts = ["o gato dorme na casa", "a menina corre na rua hoje", "o gato canta e fala", "a menina dorme", "xyz"]
     asked = questions(tokenizer(), texts)
@@ -76,23 +82,16 @@ def test_a_causal_model_scores_an_answer_by_the_words_after_it_too(architecture:
     for answer, score in zip(QUESTION.answers, scores.tolist()):
         text = [*QUESTION.words[:3], answer, *(QUESTION.words[4:] if both else ())]
         ids = [words.bos_id, *(words.token_id(word) for word in text), *([words.eos_id] if both else [])]
-        expected = 0.0
-        for end in range(4, len(ids)):
-            logits = lm.network(torch.tensor([ids[:end]])).logits[0, -1]
-            expected += float(torch.log_softmax(logits.detach(), dim=-1)[ids[end]])
+        expected = written(ids, 4, lambda before: lm.network(torch.tensor([before])).logits[0, -1])
         assert score == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_masked_model_scores_answers_at_the_mask_and_by_the_right_side_only_if_it_may() -> None:
     from atento.config.tables.head_kinds import HeadConfig
 
-    bert = model(
-        "masked-language-modeling",
-        presets.bert_tiny(pooler=False, heads=(HeadConfig("masked-language-model"),), **sizes()),
-    )
-    probabilities = {
-        candidate.token: candidate.probability for candidate in bert.fill("o gato dorme <mask> casa hoje", top=13)
-    }
+    heads = (HeadConfig("masked-language-model"),)
+    bert = model("masked-language-modeling", presets.bert_tiny(pooler=False, heads=heads, **sizes()))
+    probabilities = {one.token: one.probability for one in bert.fill("o gato dorme <mask> casa hoje", top=13)}
     scores = masked_scores(bert, QUESTION, True).exp()
     ratio = probabilities["na"] / probabilities["e"]
     assert float(scores[0] / scores[1]) == pytest.approx(ratio, rel=1e-4)
@@ -121,10 +120,7 @@ def test_a_denoising_model_scores_an_answer_as_its_output(both: bool) -> None:
     source = torch.tensor([[*words.encode_with_mask(f"o gato dorme <mask>{right}"), words.eos_id]])
     for answer, score in zip(QUESTION.answers, denoising_scores(bart, QUESTION, both).tolist()):
         ids = [words.pad_id, *words.encode(f"o gato dorme {answer}{right}"), *([words.eos_id] if both else [])]
-        expected = 0.0
-        for end in range(4, len(ids)):
-            logits = bart.network(source, torch.tensor([ids[:end]])).logits[0, -1].detach()
-            expected += float(torch.log_softmax(logits, dim=-1)[ids[end]])
+        expected = written(ids, 4, lambda before: bart.network(source, torch.tensor([before])).logits[0, -1])
         assert score == pytest.approx(expected, abs=1e-4)
 
 
@@ -136,14 +132,8 @@ def test_word_models_read_the_neighbours_of_the_word() -> None:
     mean = weights["input_weight"][ids].mean(dim=0)
     answers = [tokenizer().token_id(word) for word in QUESTION.answers]
     assert torch.allclose(window_scores(cbow, QUESTION, True), weights["output_weight"][answers] @ mean, atol=1e-5)
-    elmo = model(
-        "bidirectional-language-modeling",
-        NetworkConfig(
-            architecture="elmo",
-            elmo=ELMoConfig(d_cell=8, characters=CharacterConfig(d_char=4, filters=((1, 8),), max_characters=12)),
-            **options,
-        ),
-    )
+    of_elmo = ELMoConfig(d_cell=8, characters=CharacterConfig(d_char=4, filters=((1, 8),), max_characters=12))
+    elmo = model("bidirectional-language-modeling", NetworkConfig(architecture="elmo", elmo=of_elmo, **options))
     changed = Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
     left = bidirectional_scores(elmo, QUESTION, False)
     assert torch.allclose(left, bidirectional_scores(elmo, changed, False))
@@ -169,10 +159,12 @@ def test_a_prefix_model_reads_the_words_on_the_left_in_both_directions(both: boo
     allowed[:, : len(prompt)] = True
     for answer, score in zip(QUESTION.answers, prefix_scores(lm, QUESTION, both).tolist()):
         ids = [*prompt, words.token_id(answer), *tail, *([words.eos_id] if both else [])]
-        expected = 0.0
-        for end in range(len(prompt), len(ids)):
-            logits = lm.network(torch.tensor([ids[:end]]), mask=allowed[None, None, :end, :end]).logits[0, -1].detach()
-            expected += float(torch.log_softmax(logits, dim=-1)[ids[end]])
+
+        def logits(before: list[int]) -> torch.Tensor:
+            mask = allowed[None, None, : len(before), : len(before)]
+            return lm.network(torch.tensor([before]), mask=mask).logits[0, -1]
+
+        expected = written(ids, len(prompt), logits)
         assert score == pytest.approx(expected, abs=1e-4)
 
 

@@ -174,6 +174,10 @@ def clean(*arguments: str) -> str:
     return done.stdout
 
 
+def put(here: Path, pairs: list[tuple[str, str]]) -> None:
+    (here / "p.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+
+
 def table(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -186,15 +190,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_command_writes_what_is_kept_and_why_the_rest_is_not(here: Path) -> None:
     pairs, kinds = planted(world(2000))
-    (here / "p.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    put(here, pairs)
     shown = clean("p.tsv", "--out", "kept.tsv", "--dropped", "dropped.tsv")
     kept, dropped = table(here / "kept.tsv"), table(here / "dropped.tsv")
     assert kept[0] == ["source", "target"] and dropped[0] == ["line", "reason", "source", "target"]
     assert len(kept) + len(dropped) - 2 == len(pairs) and f"{len(kept) - 1:,} kept in kept.tsv" in shown
     assert [tuple(row[2:]) for row in dropped[1:]] == [pairs[int(row[0]) - 1] for row in dropped[1:]]
-    assert [tuple(row) for row in kept[1:]] == [
-        pair for number, pair in enumerate(pairs, start=1) if str(number) not in {row[0] for row in dropped}
-    ]
+    left = {row[0] for row in dropped}
+    assert [tuple(row) for row in kept[1:]] == [pair for n, pair in enumerate(pairs, start=1) if str(n) not in left]
     assert sum(int(row[0]) - 1 in kinds for row in dropped[1:]) >= 0.9 * len(kinds)
     record = json.loads(clean("p.tsv", "--out", "k.jsonl", "--dropped", "d.jsonl", "--json", "--without", "copy"))
     assert record["pairs"] == 2000 and record["filters"]["copy"] == 0 and record["languages"] == ["en", "pt"]
@@ -221,19 +224,17 @@ def test_wrong_requests_and_broken_rows_are_refused(here: Path) -> None:
     with pytest.raises(UsageError, match=re.escape("p.tsv:2: 1 column")):
         clean("p.tsv", *to)
     clean("p.tsv", *to, "--skip-bad")
-    assert [row[:2] for row in table(here / "d.tsv")][1][0] == "2" and "broken: p.tsv:2: 1 column" in table(
-        here / "d.tsv"
-    )[1][1]
-    with pytest.raises(UsageError, match=re.escape("must be three files")):
-        clean("p.tsv", "--out", "./p.tsv", "--dropped", "d.tsv")
-    with pytest.raises(UsageError, match=re.escape("must be three files")):
-        clean("p.tsv", "--out", "k.tsv", "--dropped", "k.tsv")
-    with pytest.raises(UsageError, match=re.escape("unknown filter 'number'; did you mean")):
-        clean("p.tsv", *to, "--without", "number")
-    with pytest.raises(UsageError, match=re.escape("--dropped must end in .tsv or .jsonl")):
-        clean("p.tsv", "--out", "k.tsv", "--dropped", "d.csv")
-    with pytest.raises(UsageError, match=re.escape("PAIRS p.txt")):
-        clean("p.txt", *to)
+    line, reason, *_ = table(here / "d.tsv")[1]
+    assert line == "2" and "broken: p.tsv:2: 1 column" in reason
+    for line, said in {
+        "p.tsv --out ./p.tsv --dropped d.tsv": "must be three files",
+        "p.tsv --out k.tsv --dropped k.tsv": "must be three files",
+        "p.tsv --out k.tsv --dropped d.tsv --without number": "unknown filter 'number'; did you mean",
+        "p.tsv --out k.tsv --dropped d.csv": "--dropped must end in .tsv or .jsonl",
+        "p.txt --out k.tsv --dropped d.tsv": "PAIRS p.txt",
+    }.items():
+        with pytest.raises(UsageError, match=re.escape(said)):
+            clean(*line.split())
     (here / "e.tsv").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=r"e\.tsv"):
         clean("e.tsv", *to)
@@ -242,7 +243,7 @@ def test_wrong_requests_and_broken_rows_are_refused(here: Path) -> None:
 
 def test_a_killed_command_goes_on_and_gives_the_same_bytes(here: Path) -> None:
     pairs, _ = planted(world(2600))
-    (here / "p.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    put(here, pairs)
     clean("p.tsv", "--out", "whole.tsv", "--dropped", "left.tsv")
     command = [sys.executable, "-m", "atento", "data", "clean", "p.tsv", "--out", "k.tsv", "--dropped", "d.tsv"]
     steps, process = here / ".k.tsv.steps", subprocess.Popen(command)
@@ -271,7 +272,7 @@ def test_what_another_command_has_computed_is_forgotten(here: Path) -> None:
 
 def test_a_translator_and_an_encoder_are_evidence_too(here: Path) -> None:
     pairs, kinds = planted(world(600))
-    (here / "p.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    put(here, pairs)
     to = ("--out", "k.tsv", "--dropped", "d.tsv", "--threads", "1")
     names = ("--forward", "micro-world-en-pt", "--encoder", "micro-world-mlm")
     record = json.loads(clean("p.tsv", *to, *names, "--json"))

@@ -154,11 +154,10 @@ def test_pairs_and_texts_are_read_as_training_reads_them(columns: str, tmp_path:
     assert pairs == [("quem?", "a; avó\nou não"), ("onde?", "a; avó\nou não"), ("quando?", "hoje")]
     deduplicate(str(table), out, text="resposta" if header else "2", reading=reading)
     assert out.read_text(encoding="utf-8") == f'{header}quem?;1;"a; avó\nou não"\nquando?;3;hoje\n'
-    table.write_text(
-        'n,mail\n1,"Dear,\nthanks\nAna"\n2,"Hello,\nthanks\nAna"\n2,"Hello,\nthanks\nAna"\n3,"a\n', "utf-8"
-    )
+    begin, twice, end = 'n,mail\n1,"Dear,\nthanks\nAna"\n', '2,"Hello,\nthanks\nAna"\n', '3,"a\n'
+    table.write_text(begin + twice + twice + end, "utf-8")
     deduplicate(str(table), out)  # whole records are compared, whose lines belong together
-    assert out.read_text(encoding="utf-8") == 'n,mail\n1,"Dear,\nthanks\nAna"\n2,"Hello,\nthanks\nAna"\n3,"a\n'
+    assert out.read_text(encoding="utf-8") == begin + twice + end
     lines = tmp_path / "a.jsonl"
     lines.write_text("".join(f'{{"pair": {{"q": "{n}", "a": "same"}}}}\n' for n in range(2)), encoding="utf-8")
     assert _pairs(str(lines), {"query": "pair.q", "positive": "pair.a"}, {}) == [("0", "same"), ("1", "same")]
@@ -167,9 +166,7 @@ def test_pairs_and_texts_are_read_as_training_reads_them(columns: str, tmp_path:
     assert parser("a.jsonl", ["pair.a"])('{"pair": {"a": "x"}}', "a.jsonl:1") == "x"  # of --cluster --columns
     table.write_text("anchor,positive\nquem?,Ana\n", encoding="utf-8")  # as data sets of embeddings name them
     assert _pairs(str(table), None, {}) == [("quem?", "Ana")]
-    with pytest.raises(
-        UsageError, match=r"has no columns query and positive, nor anchor and .*, nor text and pair: got"
-    ):
+    with pytest.raises(UsageError, match=r"no columns query and positive, nor anchor and .*, nor text and pair: got"):
         _pairs(str(table), {"query": 0}, {})
 
 
@@ -181,12 +178,13 @@ def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.
     assert (tmp_path / "out").read_text(encoding="utf-8") == "1\tsame\n"
     deduplicate(str(lines), tmp_path / "out", text="t")
     assert json.loads((tmp_path / "out").read_text(encoding="utf-8"))["id"] == 1
-    with pytest.raises(DataError, match=r"a\.tsv:1: 2 columns separated by a tab, and column 7"):
-        deduplicate(str(table), tmp_path / "out", text="7")
-    with pytest.raises(DataError, match=r"a\.jsonl:1: has no text 'x': key 'x' is not in the record"):
-        deduplicate(str(lines), tmp_path / "out", text="x")
-    with pytest.raises(DataError, match=r"a\.tsv:1: column 'name' is not in the header"):
-        deduplicate(str(table), tmp_path / "out", text="name")
+    for file, text, said in (
+        (table, "7", r"a\.tsv:1: 2 columns separated by a tab, and column 7"),
+        (lines, "x", r"a\.jsonl:1: has no text 'x': key 'x' is not in the record"),
+        (table, "name", r"a\.tsv:1: column 'name' is not in the header"),
+    ):
+        with pytest.raises(DataError, match=said):
+            deduplicate(str(file), tmp_path / "out", text=text)
     with pytest.raises(UsageError, match=r"--near must lie above 0 and be at most 1: got 1\.5"):
         deduplicate(str(table), tmp_path / "out", near=1.5)
     overlap(str(table), str(lines), as_json=True)
@@ -223,9 +221,7 @@ def test_files_without_lines_are_read_as_other_commands_read_them(
     for other, equal in (("a.parquet", 3), ("test.txt", 1)):  # a file that is no table has lines
         overlap(str(tmp_path / "a.xlsx"), str(tmp_path / other), text="t", as_json=True)
         assert json.loads(capsys.readouterr().out)["equal"] == equal
-    with pytest.raises(
-        UsageError, match="--text names a column of a table, and neither file is one: --reading format="
-    ):
+    with pytest.raises(UsageError, match="--text names a column of a table, and neither file is one: "):
         overlap(str(tmp_path / "test.txt"), str(tmp_path / "test.txt"), text="t")
 
 

@@ -15,15 +15,7 @@ from atento.networks import build_network
 from atento.tasks.prefixes import free_running, losses_by_step, shifted
 from atento_cli.commands.bench import show
 from atento_lab.studies import REPORTS
-from atento_lab.studies.exposure import (
-    PLANTED_AT,
-    TEACHER_FORCING,
-    Size,
-    exposure,
-    measure,
-    world,
-    wrong_words,
-)
+from atento_lab.studies.exposure import PLANTED_AT, TEACHER_FORCING, Size, exposure, measure, world, wrong_words
 from atento_lab.studies.exposure_report import panels, schedules
 
 TINY = Size(d_model=8, sentences=40, texts=12, updates=3, batch_tokens=120, seeds=1)
@@ -92,9 +84,8 @@ def test_a_real_run_trains_all_networks_and_its_report_has_the_page_and_the_numb
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = list(measure(TINY, 1, (TEACHER_FORCING, "linear")))
-    assert [(row["network"], row["training"]) for row in rows] == [
-        (network, training) for network in ("recurrent", "transformer") for training in (TEACHER_FORCING, "linear")
-    ]
+    pairs = [(name, training) for name in ("recurrent", "transformer") for training in (TEACHER_FORCING, "linear")]
+    assert [(row["network"], row["training"]) for row in rows] == pairs
     for row in rows:
         assert row["gold"][0] == row["own"][0] == row["planted"][0]  # nothing has been read yet
         assert row["gap"]["mean"] == pytest.approx(row["own nll"]["mean"] - row["gold nll"]["mean"], abs=2e-4)
@@ -104,9 +95,8 @@ def test_a_real_run_trains_all_networks_and_its_report_has_the_page_and_the_numb
     show("exposure", rows, tmp_path, False)
     text = capsys.readouterr().out
     assert f"under teacher forcing; {rows[1]['gap']['mean']:.2f} with linear scheduled sampling" in text
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *("exposure.html", "exposure.jsonl", "exposure.md", "exposure.svg", "schedules.svg")
-    }
+    files = {"exposure.html", "exposure.jsonl", "exposure.md", "exposure.svg", "schedules.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == files
     page = (tmp_path / "exposure.html").read_text(encoding="utf-8")
     assert "own prefix" in page and "<script" not in page
     assert REPORTS["exposure"](rows).text == text

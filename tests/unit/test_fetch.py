@@ -3,6 +3,7 @@
 import struct
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,32 +102,27 @@ def test_held_out_files_share_no_english_sentence(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
+    def refused(kind: type[AtentoError], said: str, *languages: str, out: Path = tmp_path, **options: Any) -> None:
+        with pytest.raises(kind, match=said):
+            fetch_libreoffice(languages, out, **{"help_folder": tmp_path} | options)
+
     for name in ("en", "en_US", "portuguese", "../pt", "pt-BR; ls", ""):
-        with pytest.raises(UsageError, match="a language to fetch is a code such as pt-BR"):
-            fetch_libreoffice([name], tmp_path)
-    with pytest.raises(UsageError, match="name at least one language"):
-        fetch_libreoffice([], tmp_path)
-    with pytest.raises(UsageError, match="`held_out` must be at least 0: got -1"):
-        fetch_libreoffice(["es"], tmp_path, held_out=-1)
-    with pytest.raises(DataError, match=r"holds no help pages in en-US \(en-US/text is missing\)"):
-        fetch_libreoffice(["es"], tmp_path, help_folder=tmp_path)
+        refused(UsageError, "a language to fetch is a code such as pt-BR", name, help_folder=None)
+    refused(UsageError, "name at least one language", help_folder=None)
+    refused(UsageError, "`held_out` must be at least 0: got -1", "es", held_out=-1, help_folder=None)
+    refused(DataError, r"holds no help pages in en-US \(en-US/text is missing\)", "es")
     (tmp_path / "en-US" / "text").mkdir(parents=True)
     (tmp_path / "es" / "text").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"text: holds no help pages \(\.html\)"):
-        fetch_libreoffice(["es"], tmp_path, help_folder=tmp_path)
+    refused(DataError, r"text: holds no help pages \(\.html\)", "es")
     write_page(tmp_path, "en-US", "one.html", "Same", "")
     write_page(tmp_path, "es", "one.html", "Same", "")
-    with pytest.raises(DataError, match="es: no translated sentence was found"):
-        fetch_libreoffice(["es"], tmp_path, help_folder=tmp_path)
+    refused(DataError, "es: no translated sentence was found", "es")
     write_page(tmp_path, "es", "one.html", "Otro", "")
-    with pytest.raises(UsageError, match="must leave at least half of the 1 pairs: got 1"):
-        fetch_libreoffice(["es"], tmp_path, help_folder=tmp_path, held_out=1)
+    refused(UsageError, "must leave at least half of the 1 pairs: got 1", "es", held_out=1)
     (tmp_path / "blocked").write_text("", encoding="utf-8")
-    with pytest.raises(AtentoError, match=r"blocked/es\.tsv: cannot be written: "):
-        fetch_libreoffice(["es"], tmp_path / "blocked", help_folder=tmp_path)
+    refused(AtentoError, r"blocked/es\.tsv: cannot be written: ", "es", out=tmp_path / "blocked")
     (tmp_path / "es" / "text" / "one.html").write_bytes(b"<h1 id='hd_id1'>\xe1</h1>")
-    with pytest.raises(DataError, match=r"one\.html: not UTF-8: byte 0xe1 at byte 16"):
-        fetch_libreoffice(["es"], tmp_path, help_folder=tmp_path)
+    refused(DataError, r"one\.html: not UTF-8: byte 0xe1 at byte 16", "es")
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -139,28 +135,26 @@ def test_missing_tools_and_refused_downloads_are_one_sentence(tmp_path: Path, mo
     tools = tmp_path / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
-    with pytest.raises(MissingPartError, match=r"needs apt-get and dpkg-deb .* apt-get is not on this machine"):
-        fetch_libreoffice(["es"], tmp_path)
-    program(tools, "apt-get", 'echo "W: noise" >&2; echo "E: Unable to locate package $3" >&2; exit 100')
-    with pytest.raises(MissingPartError, match="dpkg-deb is not on this machine"):
-        fetch_libreoffice(["es"], tmp_path)
-    program(tools, "dpkg-deb", 'echo "not a Debian archive" >&2; exit 2')
-    with pytest.raises(AtentoError) as error:
-        fetch_libreoffice(["es"], tmp_path)
-    assert str(error.value) == (
-        "apt-get could not download libreoffice-help-en-us, libreoffice-help-es: Unable to locate package "
-        "libreoffice-help-es; `apt-get update` (as root) renews the package lists"
-    )
-    program(tools, "apt-get", "echo x > help.deb")
-    with pytest.raises(AtentoError, match=r"dpkg-deb could not unpack help\.deb: not a Debian archive$"):
-        fetch_libreoffice(["es"], tmp_path)
-    program(tools, "dpkg-deb", "exit 0")
-    with pytest.raises(DataError, match="the packages libreoffice-help-en-us, libreoffice-help-es hold no help folder"):
-        fetch_libreoffice(["es"], tmp_path)
-    monkeypatch.setattr("atento_cli.corpus.fetch._SECONDS", 0.1)
-    program(tools, "apt-get", "while :; do :; done")
-    with pytest.raises(AtentoError, match=r"apt-get could not download .*: no end after 0\.1 seconds"):
-        fetch_libreoffice(["es"], tmp_path)
+    unknown = 'echo "W: noise" >&2; echo "E: Unable to locate package $3" >&2; exit 100'
+    packages = "libreoffice-help-en-us, libreoffice-help-es"
+    for name, script, kind, said in (
+        ("", "", MissingPartError, r"needs apt-get and dpkg-deb .* apt-get is not on this machine"),
+        ("apt-get", unknown, MissingPartError, "dpkg-deb is not on this machine"),
+        (
+            *("dpkg-deb", 'echo "not a Debian archive" >&2; exit 2', AtentoError),
+            f"^apt-get could not download {packages}: Unable to locate package libreoffice-help-es; `apt-get update` "
+            r"\(as root\) renews the package lists$",
+        ),
+        ("apt-get", "echo x > help.deb", AtentoError, r"dpkg-deb could not unpack help\.deb: not a Debian archive$"),
+        ("dpkg-deb", "exit 0", DataError, f"the packages {packages} hold no help folder"),
+        ("apt-get", "while :; do :; done", AtentoError, r"apt-get could not download .*: no end after 0\.1 seconds"),
+    ):
+        if name:
+            program(tools, name, script)
+        if "while" in script:
+            monkeypatch.setattr("atento_cli.corpus.fetch._SECONDS", 0.1)
+        with pytest.raises(kind, match=said):
+            fetch_libreoffice(["es"], tmp_path)
     assert not list(tmp_path.glob("*.tsv"))
 
 

@@ -151,9 +151,13 @@ def app():
     return made
 
 
+def notes(app, *arguments):
+    return CliRunner().invoke(app, ["notes", *map(str, arguments)])
+
+
 def test_out_writes_the_figures_of_the_rows_that_have_one(app, tmp_path):
     folder = tmp_path / "new" / "figures"
-    result = CliRunner().invoke(app, ["notes", "J1", "A7", "J4", "--out", str(folder), "--json"])
+    result = notes(app, "J1", "A7", "J4", "--out", folder, "--json")
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 3
     assert sorted(path.name for path in folder.iterdir()) == ["J1.svg", "J4.svg"]
     assert result.stderr.startswith(f"wrote {folder / 'J1.svg'}, {folder / 'J4.svg'}\n")
@@ -161,14 +165,11 @@ def test_out_writes_the_figures_of_the_rows_that_have_one(app, tmp_path):
         assert elements(path.read_text(encoding="utf-8"))[0][0] == "svg"
 
 
-def test_out_without_a_figure_is_said(app, tmp_path):
-    result = CliRunner().invoke(app, ["notes", "A7", "--out", str(tmp_path)])
+def test_out_without_a_figure_is_said_and_one_that_cannot_be_a_folder_ends_before_any_row(app, tmp_path):
+    result = notes(app, "A7", "--out", tmp_path)
     assert result.exit_code == 0 and not list(tmp_path.iterdir())
     assert result.stderr.startswith("--out: none of these rows has a figure\n")
-
-
-def test_out_that_cannot_be_a_folder_ends_before_any_row(app, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    result = CliRunner().invoke(app, ["notes", "J1", "--out", str(tmp_path / "file")])
+    result = notes(app, "J1", "--out", tmp_path / "file")
     assert isinstance(result.exception, UsageError) and result.stdout == ""
     assert "is a file, and a folder is needed" in str(result.exception)

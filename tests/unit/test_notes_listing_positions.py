@@ -33,12 +33,13 @@ def test_positional_encoding_adds_the_formula_k3():
 
 
 def test_positional_encoding_messages():
-    with pytest.raises(UsageError, match="a sequence must not be longer than `max_len` 4: got 5 positions"):
-        PositionalEncoding(8, max_len=4)(torch.zeros(2, 5, 8))
-    with pytest.raises(UsageError, match=r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"):
-        PositionalEncoding(8)(torch.zeros(2, 5, 6))
-    with pytest.raises(UsageError, match=r"got \(8,\)"):
-        PositionalEncoding(8)(torch.zeros(8))
+    for most, shape, said in (
+        (4, (2, 5, 8), "a sequence must not be longer than `max_len` 4: got 5 positions"),
+        (5000, (2, 5, 6), r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"),
+        (5000, (8,), r"got \(8,\)"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            PositionalEncoding(8, max_len=most)(torch.zeros(shape))
 
 
 def shaw_written_out(module, q, k, v, limit, sees=None):
@@ -148,9 +149,7 @@ def test_relative_positional_encoding_messages():
     module, x = RelativePositionalEncoding(8, max_len=4, n_heads=2), torch.zeros(1, 2, 3, 4)
     with pytest.raises(UsageError, match="`n_heads` must divide `d_model`: got 3 and 8"):
         RelativePositionalEncoding(8, n_heads=3)
-    with pytest.raises(
-        UsageError, match="`max_len` must be at least 1 and `max_distance` not negative: got 0 and None"
-    ):
+    with pytest.raises(UsageError, match=r"`max_len` must be at least 1 and `max_distance` not .*: got 0 and None"):
         RelativePositionalEncoding(8, 0)
     with pytest.raises(UsageError, match="must not be longer than `max_len` 4: got 5 positions; `max_distance` would"):
         module(*[torch.zeros(5, 4)] * 3, 5)

@@ -49,13 +49,7 @@ def test_k4_messages(model: ToyLanguageModel) -> None:
         random_sampling_with_temperature(model, PROMPTS, 3, -1)
 
 
-CHECKS = [
-    rows.ancestral_sampling,
-    rows.temperatures,
-    rows.top_k_sampling,
-    rows.nucleus_sampling,
-    rows.sampling_listing,
-]
+CHECKS = [rows.ancestral_sampling, rows.temperatures, rows.top_k_sampling, rows.nucleus_sampling, rows.sampling_listing]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

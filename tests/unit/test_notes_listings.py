@@ -192,16 +192,17 @@ def test_searches_take_a_network_of_the_library():
 
 
 def test_search_messages():
-    with pytest.raises(UsageError, match="the model must have the attribute `eos_token`, an id: function does not"):
-        greedy_decoding(lambda ids: ids, torch.tensor([[1]]), 3)
-    with pytest.raises(UsageError, match=r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\): got \(1, 0\)"):
-        greedy_decoding(Counting(), torch.zeros(1, 0, dtype=torch.long), 3)
-    with pytest.raises(UsageError, match=r"`input_seq` must be ids .* got \(1, 1, 1\)"):
-        greedy_decoding(Counting(), torch.tensor([[[1]]]), 3)
-    with pytest.raises(UsageError, match="the model must have the attribute `sos_token`, an id: Counting does not"):
-        beam_search(Counting(), torch.tensor([1]))
-    with pytest.raises(UsageError, match=r"`src` must be ids of shape \(S,\) or \(B,S\): got \(1, 1, 1\)"):
-        beam_search(TwoSteps(), torch.tensor([[[1]]]))
+    nothing, cube = torch.zeros(1, 0, dtype=torch.long), torch.tensor([[[1]]])
+    shapes = r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\): got "
+    for search, arguments, said in (
+        (greedy_decoding, (lambda ids: ids, torch.tensor([[1]]), 3), "attribute `eos_token`, an id: function does not"),
+        (greedy_decoding, (Counting(), nothing, 3), shapes + r"\(1, 0\)"),
+        (greedy_decoding, (Counting(), cube, 3), shapes + r"\(1, 1, 1\)"),
+        (beam_search, (Counting(), torch.tensor([1])), "attribute `sos_token`, an id: Counting does not"),
+        (beam_search, (TwoSteps(), cube), r"`src` must be ids of shape \(S,\) or \(B,S\): got \(1, 1, 1\)"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            search(*arguments)
 
 
 # K5 ------------------------------------------------------------------------------------------------------------------
@@ -227,14 +228,14 @@ def test_bleu_by_hand():
 
 
 def test_bleu_messages():
-    with pytest.raises(UsageError, match="sentence 1 must be tokenised"):
-        sentence_bleu(["this is a test"], ["this"])
-    with pytest.raises(UsageError, match="sentence 1 must be tokenised"):
-        sentence_bleu([["this"]], "this")
-    with pytest.raises(UsageError, match="sentence 2 needs at least one reference: got none"):
-        corpus_bleu([[["a"]], []], [["a"], ["b"]])
-    with pytest.raises(UsageError, match="each hypothesis needs its list of references: got 1 and 2"):
-        corpus_bleu([[["a"]], [["b"]]], [["a"]])
+    for bleu, references, hypothesis, said in (
+        (sentence_bleu, ["this is a test"], ["this"], "sentence 1 must be tokenised"),
+        (sentence_bleu, [["this"]], "this", "sentence 1 must be tokenised"),
+        (corpus_bleu, [[["a"]], []], [["a"], ["b"]], "sentence 2 needs at least one reference: got none"),
+        (corpus_bleu, [[["a"]], [["b"]]], [["a"]], "each hypothesis needs its list of references: got 1 and 2"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            bleu(references, hypothesis)
 
 
 words = st.lists(st.sampled_from("abcde"), min_size=0, max_size=9)

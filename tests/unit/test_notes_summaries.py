@@ -40,9 +40,8 @@ def test_b12_documents_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_b12_padding_changes_no_word() -> None:
     """A document beside a longer one is read as it is alone."""
     short, long = ([33, 34, 35], [34]), ([33, 34, 35, 36, 33, 34], [35, 36])
-    built = summaries.EncoderDecoder(
-        summaries.NetworkConfig(vocab_size=40, d_model=16, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
-    ).eval()
+    config = summaries.NetworkConfig(vocab_size=40, d_model=16, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
+    built = summaries.EncoderDecoder(config).eval()
     alone = summaries.said(built, *summaries._padded([short]))
     beside = summaries.said(built, *summaries._padded([short, long]))
     assert (alone - beside[:1, :2]).abs().max() < 1e-5

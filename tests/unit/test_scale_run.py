@@ -63,18 +63,14 @@ def test_a_block_that_fails_three_times_is_named_and_the_others_are_done(tmp_pat
 
 def test_an_unexpected_error_counts_as_a_lost_worker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = Recorded(tmp_path, 1, **{"raise": [0]})
-    with pytest.raises(
-        AtentoError, match=r"block 0 .* failed 3 times; the last time it failed with MemoryError: no room"
-    ):
+    with pytest.raises(AtentoError, match=r"block 0 .* failed 3 times; the last time .* MemoryError: no room"):
         run.run.run(BLOCKS[:2])
     assert run.answers == {1: b"BLOCK 1"}
 
 
 def test_a_worker_that_cannot_load_the_model_ends_the_run(tmp_path: Path) -> None:
     run = Recorded(tmp_path, 1, no_model=True)
-    with pytest.raises(
-        AtentoError, match="the model could not be loaded in 3 workers; the last time its process ended"
-    ):
+    with pytest.raises(AtentoError, match=r"model could not be loaded in 3 workers; the last time its process ended"):
         run.run.run(BLOCKS)
     assert len(run.started) in (3, 4) and run.answers == {}  # a fourth may be starting
 

@@ -128,10 +128,10 @@ def test_a_value_of_a_space_wins_and_names_its_line(tmp_path: Path) -> None:
 def test_rungs_of_successive_halving() -> None:
     """27 trials with eta 3: the bracket of the paper, from 1/27 of the steps."""
     assert [(rung.n_trials, rung.share) for rung in rungs_of("halving", 27, 3)] == [
-        *((27, Fraction(1, 27)), (9, Fraction(1, 9)), (3, Fraction(1, 3)), (1, Fraction(1))),
+        *((27, Fraction(1, 27)), (9, Fraction(1, 9)), (3, Fraction(1, 3)), (1, Fraction(1)))
     ]
     assert [(rung.n_trials, rung.share) for rung in rungs_of("halving", 11, 2)] == [
-        *((11, Fraction(1, 8)), (5, Fraction(1, 4)), (2, Fraction(1, 2)), (1, Fraction(1))),
+        *((11, Fraction(1, 8)), (5, Fraction(1, 4)), (2, Fraction(1, 2)), (1, Fraction(1)))
     ]
     assert rungs_of("random", 11, 2) == [(11, 1)] and rungs_of("halving", 2, 3) == [(2, 1)]
 

@@ -69,17 +69,9 @@ def test_what_is_scored_is_test_dev_or_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        (
-            "RTE",
-            "index\ta\tb\tlabel\n",
-            r"train\.tsv:1: column 'sentence1' is not in the header; the columns are 'index'",
-        ),
+        ("RTE", "index\ta\tb\tlabel\n", r"train\.tsv:1: column 'sentence1' is not in the header; .* are 'index'"),
         ("CoLA", "sentence\tlabel\n", r"train\.tsv:1: 2 columns separated by a tab, and column 3 \(counted from 0\)"),
-        (
-            "CoLA",
-            "x\t1\t\tfine\nx\tyes\t\tfine\n",
-            r"train\.tsv:2: label 'yes' is not one of CoLA's, which are '0', '1'",
-        ),
+        ("CoLA", "x\t1\t\tfine\nx\tyes\t\tfine\n", r"train\.tsv:2: label 'yes' .* CoLA's, which are '0', '1'"),
         ("STS-B", "sentence1\tsentence2\tscore\na\tb\t7\n", r"train\.tsv:2: scores of STS-B lie in 0 to 5: got 7"),
         ("SST-2", "sentence\tlabel\nfine\t1\t1\n", r"train\.tsv:2: 3 columns, and line 1 has 2"),
     ],
@@ -113,10 +105,8 @@ def test_words_of_wikiann_lose_their_mark_only_where_all_have_it(tmp_path: Path)
 
 
 def test_the_recipe_of_a_row_follows_the_changes_of_the_user(tmp_path: Path) -> None:
-    put(
-        tmp_path / "RTE" / "train.tsv",
-        "sentence1\tsentence2\tlabel\n" + "a\tb\tentailment\nc\td\tnot_entailment\n" * 160,
-    )
+    records = "a\tb\tentailment\nc\td\tnot_entailment\n" * 160
+    put(tmp_path / "RTE" / "train.tsv", f"sentence1\tsentence2\tlabel\n{records}")
     files = files_of(ROWS["RTE"], tmp_path)
     recipe = planned(files, "owner/model", ()).recipe
     assert recipe["init"] == {"model": "owner/model"} and recipe["data"]["held_out"] == 2000
@@ -187,9 +177,7 @@ def test_names_of_tables_and_tasks() -> None:
 
 
 def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"is not a folder; it must have a folder for each task, such as CoLA/train\.tsv"
-    ):
+    with pytest.raises(UsageError, match=r"is not a folder; it must have .* each task, such as CoLA/train\.tsv"):
         atento.glue(tmp_path / "none", "model")
     with pytest.raises(DataError, match=r"has no CoLA/train\.tsv for the task CoLA, nor files of 8 more tasks"):
         atento.glue(tmp_path, "model")
@@ -199,9 +187,7 @@ def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     put(tmp_path / "RTE" / "train.tsv", "")
     with pytest.raises(DataError, match=r"has no WNLI/train\.tsv for the task WNLI$"):
         atento.glue(tmp_path, "model", tasks="rte,wnli")
-    with pytest.raises(
-        UsageError, match=r"`seeds` must be different whole numbers of 0 or more, at least one: got \[1, 1\]"
-    ):
+    with pytest.raises(UsageError, match=r"`seeds` must be different whole numbers .*, at least one: got \[1, 1\]"):
         atento.glue(tmp_path, "model", seeds=[1, 1])
 
 

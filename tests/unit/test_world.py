@@ -208,13 +208,8 @@ def test_another_process_with_another_hash_seed_writes_the_same() -> None:
     pairs = [pair for split in SPLITS for pair in write(split, 120)]
     here = hashlib.sha256(repr(pairs).encode()).hexdigest()
     for seed in ("0", "4242"):
-        done = subprocess.run(
-            [sys.executable, "-c", _PRINT],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        own = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
+        done = subprocess.run([sys.executable, "-c", _PRINT], env=own, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr
 
 

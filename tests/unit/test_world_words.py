@@ -91,44 +91,15 @@ def test_every_plural_in_ao_is_given_by_hand() -> None:
 
 
 def test_english_forms() -> None:
-    assert [inflection.english_plural(w) for w in ("city", "box", "boy", "church", "cat")] == [
-        "cities",
-        "boxes",
-        "boys",
-        "churches",
-        "cats",
-    ]
-    assert [inflection.english_third(w) for w in ("go", "have", "carry", "wash", "run")] == [
-        "goes",
-        "has",
-        "carries",
-        "washes",
-        "runs",
-    ]
-    assert [inflection.english_past(w) for w in ("love", "carry", "play", "hug", "prefer")] == [
-        "loved",
-        "carried",
-        "played",
-        "hugged",
-        "preferred",
-    ]
-    assert [inflection.english_gerund(w) for w in ("write", "see", "run", "lie", "study", "open")] == [
-        "writing",
-        "seeing",
-        "running",
-        "lying",
-        "studying",
-        "opening",
-    ]
+    for form, given, expected in (
+        (inflection.english_plural, "city box boy church cat", "cities boxes boys churches cats"),
+        (inflection.english_third, "go have carry wash run", "goes has carries washes runs"),
+        (inflection.english_past, "love carry play hug prefer", "loved carried played hugged preferred"),
+        (inflection.english_gerund, "write see run lie study open", "writing seeing running lying studying opening"),
+    ):
+        assert list(map(form, given.split())) == expected.split()
     articles = {w: inflection.indefinite_article(w) for w in ("apple", "university", "honest", "useful", "ugly", "dog")}
-    assert articles == {
-        "apple": "an",
-        "university": "a",
-        "honest": "an",
-        "useful": "a",
-        "ugly": "an",
-        "dog": "a",
-    }
+    assert articles == {"apple": "an", "university": "a", "honest": "an", "useful": "a", "ugly": "an", "dog": "a"}
 
 
 def _words(text: str) -> list[Word]:

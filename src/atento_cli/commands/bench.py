@@ -100,6 +100,8 @@ def bench(
 
     Without a name, list the measurements.
     """
+    from atento.base.precision import threads as thread_scope
+
     if name is not None and name not in MEASUREMENTS:
         raise UsageError(f"unknown measurement {name!r}{nearest(name, list(MEASUREMENTS))}")
     if name is not None and run_all:
@@ -114,9 +116,7 @@ def bench(
             raise UsageError(
                 "agreement compares the precisions of a trained model: give --model, --sources, --references"
             )
-        _agreement(model, sources, references, out, threads, as_json)
-        return
-    if device != "auto" and name is not None and name not in ON_DEVICES:  # with --all, the others ignore it
+    elif device != "auto" and name is not None and name not in ON_DEVICES:  # with --all, the others ignore it
         raise UsageError(f"--device is for {', '.join(ON_DEVICES)}: got it for {name}")
     options: dict[str, dict[str, object]] = {
         **{each: {"device": device, **({"size": "tiny"} if quick else {})} for each in ON_DEVICES},
@@ -127,7 +127,11 @@ def bench(
         "sizing": {"workloads": workload},
     }
     names = [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"]
-    _run(names, seconds, options, out, threads, as_json)
+    for each in names:
+        measure = _code(each).BENCHES[each]
+        with thread_scope(threads):
+            given = (model, sources, references) if each == "agreement" else (seconds,)
+            show(each, measure(*given, **options.get(each, {})), out, as_json)
 
 
 def _list(as_json: bool) -> None:
@@ -137,32 +141,6 @@ def _list(as_json: bool) -> None:
         echo(json.dumps(record) if as_json else f"{name:<12} {measurement.minutes:>4} min  {measurement.about}")
     hours = sum(measurement.minutes for name, measurement in MEASUREMENTS.items() if name != "agreement") / 60
     progress(f"run one: atento bench NAME; run all, about {hours:.0f} hours: atento bench --all")
-
-
-def _agreement(
-    model: str, sources: Path, references: Path, out: Path | None, threads: int | None, as_json: bool
-) -> None:
-    from atento.base.precision import threads as thread_scope
-
-    measure = _code("agreement").BENCHES["agreement"]
-    with thread_scope(threads):
-        show("agreement", measure(model, sources, references), out, as_json)
-
-
-def _run(
-    names: list[str],
-    seconds: float,
-    options: dict[str, dict[str, object]],
-    out: Path | None,
-    threads: int | None,
-    as_json: bool,
-) -> None:
-    from atento.base.precision import threads as thread_scope
-
-    for name in names:
-        measure = _code(name).BENCHES[name]
-        with thread_scope(threads):
-            show(name, measure(seconds, **options.get(name, {})), out, as_json)
 
 
 def _code(name: str) -> ModuleType:

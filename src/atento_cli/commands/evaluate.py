@@ -210,13 +210,8 @@ def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     from atento.storage.whole_file import write_output
 
     matrix = confusion_of(scores["report"])
-    png = path.suffix.lower() == ".png"
-    content = (
-        confusion_png(matrix.labels, matrix.counts, title)
-        if png
-        else confusion_svg(matrix.labels, matrix.counts, title).encode()
-    )
-    write_output(path, content)
+    drawn = confusion_png if path.suffix.lower() == ".png" else confusion_svg
+    write_output(path, drawn(matrix.labels, matrix.counts, title))
     echo(f"wrote {path}", err=True)
 
 

@@ -53,6 +53,7 @@ def plan(
     from atento.base.precision import resolve_device
     from atento.base.precision import threads as thread_scope
     from atento.runs.run_plan import plan_recipe
+    from atento.training.progress import duration
     from atento_cli.plans.parallel_plan import ACCELERATORS, plan_world
 
     loaded = recipe_of(recipe, overrides).one_task("atento plan")
@@ -72,7 +73,9 @@ def plan(
     if as_json:
         echo(json.dumps(made.to_dict()))
         return
-    echo("\n".join([*_sizes(made), _time(made), *_memory(made.memory)]))
+    seconds = made.seconds_per_update
+    time = f"time an update       {seconds:>15,.2f}  s  ({duration(seconds * made.steps)} in all)"
+    echo("\n".join([*_sizes(made), time, *_memory(made.memory)]))
 
 
 def _sizes(plan: "Plan") -> list[str]:
@@ -82,13 +85,6 @@ def _sizes(plan: "Plan") -> list[str]:
         f"targets an update    {plan.tokens_per_update:>15,}",
         f"computation an update{plan.flops_per_update / 1e9:>15,.1f}  GFLOP",
     ]
-
-
-def _time(plan: "Plan") -> str:
-    from atento.training.progress import duration
-
-    seconds = plan.seconds_per_update
-    return f"time an update       {seconds:>15,.2f}  s  ({duration(seconds * plan.steps)} in all)"
 
 
 def _memory(parts: Mapping[str, int]) -> list[str]:

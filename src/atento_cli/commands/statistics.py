@@ -29,15 +29,17 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     if is_stored(loaded):
         return _stored(loaded)
     recipe, spec = loaded.recipe, TASKS[loaded.recipe.task]
-    kind, splits, parts = spec.records, [], {}
+    kind, splits, parts, merged = spec.records, [], {}, {}
     for name in ("train", "valid", "test"):
         if not getattr(recipe.data, name):
             continue
         parts[name] = read_sources(recipe, name, loaded.folder)
-        split_of(parts[name])  # sources of unlike columns are refused, as in training
+        merged[name] = split_of(parts[name])  # sources of unlike columns are refused, as in training
         warn(text for part in parts[name] for text in part.warnings())
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
+    train = merged["train"]
+    assert train is not None
     texts = {split: tuple(name for name in read[0].columns if name in spec.texts) for split, read in parts.items()}
     tokenizer = _tokenizer(loaded, parts["train"]) if tokens else None
     for name, split_parts in parts.items():
@@ -62,11 +64,11 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
         if name != "train":
             record["also_in_train"] = sum(overlap(parts["train"], part) for part in split_parts)
         elif recipe.data.held_out:
-            train = split_of(split_parts)
-            assert train is not None
             record["held_out"] = len(held_out(train.columns, recipe.data.held_out, labels_by_record(recipe, train))[1])
         if name == "train" and tokenizer is not None and not recipe.data.mixing.concatenates:
-            record["mixing"] = _mixing(loaded, split_parts, tokenizer)
+            from atento.runs.mixing_preview import planned_sources
+
+            record["mixing"] = planned_sources(loaded, train, tokenizer)  # of each source: share of tokens, epochs
         if tokenizer is not None:
             sides = {side: _token_counts(tokenizer, split_parts, side) for side in columns}
             for side, counts in sides.items():
@@ -106,16 +108,6 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
             record |= {"suspicious": corpus_statistics.suspicious(parts), "files": []}
             splits.append(record | stored_overlap(store, tokenizer.encode_batch(texts)))
     return splits
-
-
-def _mixing(loaded: "LoadedRecipe", read: "list[Records]", tokenizer: "Tokenizer") -> list[dict[str, object]]:
-    """What training would read of each source: its share of the target tokens, and its epochs."""
-    from atento.data.records.splits import split_of
-    from atento.runs.mixing_preview import planned_sources
-
-    train = split_of(read)
-    assert train is not None
-    return planned_sources(loaded, train, tokenizer)
 
 
 def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":

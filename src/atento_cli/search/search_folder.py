@@ -52,7 +52,8 @@ def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
 def differences(saved: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return what differs between a search and its continuation, as `key: old -> new`."""
     before, now = _texts(saved), _texts(identity)
-    if saved["strategy"] != "halving" and _at_least(identity["trials"], saved["trials"]):
+    asked, had = identity["trials"], saved["trials"]  # None: all
+    if saved["strategy"] != "halving" and (asked is None or (had is not None and asked >= had)):
         before["trials"] = now["trials"]
     return [
         f"{key}: {before.get(key, '(absent)')} -> {now.get(key, '(absent)')}"
@@ -66,11 +67,6 @@ def _texts(identity: Mapping[str, Any]) -> dict[str, str]:
     texts = {key: scalar_text(value) for key, value in identity.items() if key not in ("space", "recipe")}
     texts |= {f"space {key}": scalar_text(value) for key, value in identity["space"].items()}
     return texts | {f"recipe {key}": value for key, value in identity["recipe"].items()}
-
-
-def _at_least(now: int | None, before: int | None) -> bool:
-    """Whether a number of trials is not below another; None: all."""
-    return now is None or (before is not None and now >= before)
 
 
 def read_results(folder: Path, trials: Sequence[Trial]) -> list[Trial]:

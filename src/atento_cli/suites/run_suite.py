@@ -193,15 +193,10 @@ def _of_split(verb: Verb, split: Split, model: Model) -> list[object]:
     return list(verb.call(model, split, {}))
 
 
-def _labels(texts: list[Any], model: Model) -> list[str]:
-    return [label.name for label in model.classify(texts)]
-
-
-def _numbers(pairs: list[Any], model: Model) -> list[float]:
-    return list(model.similarity([first for first, _ in pairs], [second for _, second in pairs]))
-
-
-_UNLABELLED: Mapping[str, Callable[[list[object], Model], list[Any]]] = {"classes": _labels, "numbers": _numbers}
+_UNLABELLED: Mapping[str, Callable[[list[Any], Model], list[object]]] = {
+    "classes": lambda texts, model: [label.name for label in model.classify(texts)],
+    "numbers": lambda pairs, model: list(model.similarity(*([pair[side] for pair in pairs] for side in (0, 1)))),
+}
 
 
 def write_submission(folder: Path, part: str, row: Row, numbers: Sequence[str], outputs: Sequence[Any]) -> Path:

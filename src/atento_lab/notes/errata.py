@@ -29,11 +29,7 @@ def _erratum(rows: str, notes: str, right: str) -> Erratum:
 
 
 ERRATA: dict[int, Erratum] = {
-    1: _erratum(
-        "L1",
-        "softmax of the scaled scores: .20 .20 .60",
-        ".264458 .264458 .471083; theirs is unscaled",
-    ),
+    1: _erratum("L1", "softmax of the scaled scores: .20 .20 .60", ".264458 .264458 .471083; theirs is unscaled"),
     2: _erratum("L1", "h_1 = [.20 .20 .60]", "h_1 = [.264458 .264458 .471083]: V is the identity, so A·V = A"),
     3: _erratum(
         "I2 K5", "ROUGE-1 .6 and ROUGE-2 .5 for P, R and F alike", "P .5, R .667, F .571; and P .333, R .5, F .4"
@@ -42,9 +38,7 @@ ERRATA: dict[int, Erratum] = {
         "I1 K5", "perfect copies score 1 by BLEU", "NLTK gives 1.2e-77 where a sentence has no 4-gram; sacrebleu 100"
     ),
     5: _erratum(
-        "L2",
-        "a word of a causal model sees the words before it",
-        "also itself: the row of its mask is [1 1 1 0]",
+        "L2", "a word of a causal model sees the words before it", "also itself: the row of its mask is [1 1 1 0]"
     ),
     6: _erratum("C16", "each of 12 layers has 12 attention layers", "one attention of 12 heads; of 16 in XLM-R"),
     7: _erratum(
@@ -80,9 +74,7 @@ ERRATA: dict[int, Erratum] = {
     21: _erratum("C5", "parameters grow with the input", "only the scores do, with its square"),
     22: _erratum("A1 J2", "y_3 compares x_3 with x_1 and x_2", "also with itself"),
     23: _erratum(
-        "H5",
-        "p of a nucleus is the minimum probability of a token",
-        "the mass that the smallest set of tokens reaches",
+        "H5", "p of a nucleus is the minimum probability of a token", "the mass that the smallest set of tokens reaches"
     ),
     24: _erratum("H3", "temperature sharpens and reduces diversity", "only below 1; above it flattens"),
     25: _erratum("D5", "the end of a sentence is written in two ways", "it is one id"),

@@ -94,12 +94,7 @@ ROWS: dict[str, Row] = {
         Row("B9", "texts longer than in training", lengths.longer_texts),
         Row("B10", "the cost of relative positions", cost.cost_of_positions),
         Row("B11", "properties of sinusoids", positions.sinusoid_properties),
-        Row(
-            "B12",
-            "positions in summaries of long documents",
-            summaries.summaries_by_scheme,
-            summaries.own_documents,
-        ),
+        Row("B12", "positions in summaries of long documents", summaries.summaries_by_scheme, summaries.own_documents),
         Row("B13", "a score decomposed into content and position", relative.score_split),
         Row("B14", "alignment between languages with different word order", reordering.alignment_by_scheme),
         Row("C1", "residual and layer norm", blocks.residual_and_norm),

@@ -5,7 +5,6 @@ The numbers of the rows select each conclusion; other numbers give another sente
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from atento_lab.studies.networks import ABSOLUTE, HYBRID, RELATIVE
 from atento_lab.studies.position_rows import (
@@ -18,6 +17,7 @@ from atento_lab.studies.position_rows import (
     percents,
     reached,
 )
+from atento_lab.studies.seeds import Row
 
 
 def periodicity(numbers: Numbers, language: Language) -> str:
@@ -347,7 +347,7 @@ def unlearned(numbers: Numbers, language: Language, tasks: Sequence[str]) -> str
     )
 
 
-def answers(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def answers(rows: Sequence[Row]) -> Iterator[Row]:
     """Yield a row for each question whose tasks were measured: question and answer in both languages.
 
     Where no scheme has learned a task at the trained length, the answer says so.

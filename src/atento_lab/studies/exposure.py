@@ -8,7 +8,7 @@ network's own prefix, and the same after a wrong word. See docs/notes.md#f3, #j5
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted
 from atento.training.optimizer import learning_rate
 from atento.training.scheduled_sampling import SCHEDULES
 from atento.training.step import Updater
-from atento_lab.studies.seeds import interval
+from atento_lab.studies.seeds import Row, interval
 from atento_lab.studies.workers import results
 from atento_world import write
 
@@ -69,7 +69,7 @@ def measure_exposure(seconds: float) -> Iterator[dict[str, object]]:
     yield from measure(size, workers=torch.get_num_threads())
 
 
-def measure(size: Size, workers: int, trainings: Sequence[str] = TRAININGS) -> Iterator[dict[str, Any]]:
+def measure(size: Size, workers: int, trainings: Sequence[str] = TRAININGS) -> Iterator[Row]:
     """Yield a row for each network and training: curves by step, the mean of all seeds, and numbers with intervals."""
     jobs = [
         Job(network, training, seed, size)
@@ -85,7 +85,7 @@ def measure(size: Size, workers: int, trainings: Sequence[str] = TRAININGS) -> I
             of_seeds = []
 
 
-def _row(job: Job, of_seeds: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(job: Job, of_seeds: list[Row]) -> Row:
     row: dict[str, object] = {"bench": "exposure", "network": job.network, "training": job.training}
     row |= {"updates": job.size.updates, "seeds": job.size.seeds, "share": job.size.share, "planted_at": PLANTED_AT}
     for name, first in of_seeds[0].items():
@@ -105,7 +105,7 @@ def networks(size: Size, vocab_size: int) -> dict[str, NetworkConfig]:
     return {"recurrent": recurrent, "transformer": transformer}
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job) -> Row:
     """Train a network, and measure it on held-out combinations."""
     vocab_size, train, test = world(job.size.sentences, job.size.texts)
     torch.manual_seed(job.seed)
@@ -138,7 +138,7 @@ def training_config(job: Job) -> TrainingConfig:
 
 
 @torch.inference_mode()
-def exposure(network: object, batch: Batch, seed: int) -> dict[str, Any]:
+def exposure(network: object, batch: Batch, seed: int) -> Row:
     """Measure one network on a batch of pairs.
 
     Returns:

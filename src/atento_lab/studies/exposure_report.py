@@ -1,7 +1,6 @@
 """The report of the exposure laboratory: a table, what the numbers say, curves by step, and the schedules."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from atento.base.errors import MissingPartError
 from atento.config.sections.training import ScheduledSamplingConfig
@@ -9,6 +8,7 @@ from atento.inspection.figures.curves import Line, Panel, curves_page, curves_pi
 from atento.training.scheduled_sampling import SCHEDULES, own_share
 from atento_lab.studies.exposure import TEACHER_FORCING
 from atento_lab.studies.report import Report
+from atento_lab.studies.seeds import Row
 
 TITLE = "Exposure bias: a decoder that reads its own tokens"
 _NUMBERS = ("gold nll", "own nll", "gap", "exact", "recovered")
@@ -28,7 +28,7 @@ def report_exposure(rows: Sequence[dict[str, object]]) -> Report:
     return Report(text, files)
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _table(rows: Sequence[Row]) -> Iterator[str]:
     about = rows[0]
     yield (
         f"Nats a token after the right prefix (gold) and after the network's own (own), their difference (gap); the "
@@ -48,7 +48,7 @@ def _cell(number: dict[str, object]) -> str:
     return f"{number['mean']:.3f}" + ("" if number["within"] is None else f" ± {number['within']:.3f}")
 
 
-def _answers(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _answers(rows: Sequence[Row]) -> Iterator[str]:
     """Yield for each network what the gap is under teacher forcing, and what each schedule makes of it."""
     for network in dict.fromkeys(row["network"] for row in rows):
         gaps = {row["training"]: row["gap"]["mean"] for row in rows if row["network"] == network}
@@ -63,7 +63,7 @@ def _answers(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def panels(rows: Sequence[dict[str, Any]]) -> list[Panel]:
+def panels(rows: Sequence[Row]) -> list[Panel]:
     """Return the curves by step: for each network the loss after gold and own prefixes, and what a wrong word adds."""
     trainings = list(dict.fromkeys(row["training"] for row in rows))
     drawn = []
@@ -80,7 +80,7 @@ def panels(rows: Sequence[dict[str, Any]]) -> list[Panel]:
     return drawn
 
 
-def schedules(row: dict[str, Any]) -> Panel:
+def schedules(row: Row) -> Panel:
     """Return the share of own tokens by update, with the constants that the laboratory uses."""
     lines, steps = [], row["updates"]
     for number, schedule in enumerate(SCHEDULES, start=1):

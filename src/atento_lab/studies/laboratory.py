@@ -7,7 +7,6 @@ the updates of a learned table, and answers the notes' questions from the number
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +18,9 @@ from atento.base.precision import resolve_device
 from atento.inspection import alignment_error_rate
 from atento.inspection.network_scores import score_parts
 from atento_lab.studies.answers import answers
-from atento_lab.studies.networks import (
-    SCHEMES,
-    SIZES,
-    PositionNetwork,
-    Size,
-    reader,
-    stretched,
-    train,
-    translator,
-)
+from atento_lab.studies.networks import SCHEMES, SIZES, PositionNetwork, Size, reader, stretched, train, translator
 from atento_lab.studies.position_costs import measure_cost
-from atento_lab.studies.seeds import interval
+from atento_lab.studies.seeds import Row, interval
 from atento_lab.studies.tasks import TASKS, longest_sentence, reorder, sentences
 from atento_lab.studies.workers import results as each_result
 
@@ -93,7 +83,7 @@ def measure(
     yield from measure_cost(size, device, schemes)
 
 
-def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, object]:
+def _row(job: Job, results: list[Row]) -> dict[str, object]:
     """Combine the results of all seeds in one row; non-numeric values are those of the first seed."""
     measures, examples = {}, {}
     for name, first in results[0].items():

@@ -10,7 +10,6 @@ from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -26,6 +25,7 @@ from atento.runs.prepare import read_data
 from atento.runs.train import train
 from atento_lab.studies.race import common_recipe, joined, plain, read_entrants
 from atento_lab.studies.report import Report
+from atento_lab.studies.seeds import Row
 from atento_world import labelled
 
 _LADDERS = files("atento.recipes") / "ladders"
@@ -125,7 +125,7 @@ def _row(
     }
 
 
-def report_ladder(rows: Sequence[dict[str, Any]]) -> Report:
+def report_ladder(rows: Sequence[Row]) -> Report:
     """Return the table of cost and quality as Markdown."""
     lines = [
         "| rung | parameters | updates | training, processor seconds | in use, ms a document | accuracy |",

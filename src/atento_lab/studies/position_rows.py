@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from atento_lab.studies.networks import SCHEMES
-from atento_lab.studies.seeds import interval
+from atento_lab.studies.seeds import Row, interval
 
 LEARNED = 0.9  # a task with at least this accuracy counts as learned
 TOLERATED_LOSS = 0.05  # accuracy that longer texts may lose
@@ -26,7 +25,7 @@ _PORTUGUESE = {
 class Numbers:
     """The laboratory's rows, looked up by task, scheme and name of a measure."""
 
-    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = {(row["task"], row["scheme"]): row for row in rows if "task" in row}
         self.tasks = {task for task, _ in self.rows}
         self.length = next((row["length"] for (task, _), row in self.rows.items() if task != "cost"), 0)

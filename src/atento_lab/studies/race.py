@@ -33,6 +33,7 @@ from atento.storage.catalogue import list_checkpoints
 from atento.text.words import word_spans
 from atento_lab.studies.race_ngrams import ngram_scores
 from atento_lab.studies.race_probes import Question, accuracy, feature_accuracy, questions, translation_score
+from atento_lab.studies.seeds import Row
 from atento_world import labelled
 
 _RACES = files("atento.recipes") / "races"
@@ -131,9 +132,7 @@ def common_recipe(content: Mapping[str, Any], folder: Path) -> dict[str, object]
     return base
 
 
-def measure_race(
-    seconds: float, *, race: str | Path | None = None, only: Sequence[str] = ()
-) -> Iterator[dict[str, Any]]:
+def measure_race(seconds: float, *, race: str | Path | None = None, only: Sequence[str] = ()) -> Iterator[Row]:
     """Yield a row for each entrant and checkpoint: the updates and seconds of training, and what it has learned.
 
     The number of updates is chosen so that each entrant trains for the same time: a trial of 20 updates measures its
@@ -169,7 +168,7 @@ def measure_race(
                 yield _row(entrant, objective, checkpoint, entered, texts, pairs)
 
 
-def _counted(entrant: str, recipe: Mapping[str, object], race: Race, texts: Sequence[str]) -> dict[str, Any]:
+def _counted(entrant: str, recipe: Mapping[str, object], race: Race, texts: Sequence[str]) -> Row:
     """The row of an entrant that counts n-grams: one pass over the training text, however long that takes."""
     loaded = load_recipe(recipe, environment={})
     start = time.perf_counter()
@@ -238,7 +237,7 @@ def _row(
     race: Race,
     texts: Sequence[str],
     pairs: Sequence[tuple[str, str]] | None,
-) -> dict[str, Any]:
+) -> Row:
     model = load(checkpoint, device="cpu")
     state = _state(checkpoint)
     assert model.tokenizer is not None
@@ -271,7 +270,11 @@ def _classes(model: Model, race: Race) -> dict[str, float | None]:
     if isinstance(race.classes, Mapping):
         lines = {name: _texts(SourceConfig(file=file), race) for name, file in race.classes.items()}
         count = min(1500, *(len(texts) for texts in lines.values()))  # as many texts of each class
-        examples = [(text, name) for name, texts in lines.items() for text in _spread(texts, count)]
+        examples = [
+            (text, name)
+            for name, texts in lines.items()
+            for text in (texts[n * len(texts) // count] for n in range(count))
+        ]
         train_part, test_part = (
             [pair for i, pair in enumerate(examples) if (i % 3 == 0) == held] for held in (False, True)
         )
@@ -288,11 +291,6 @@ def _classes(model: Model, race: Race) -> dict[str, float | None]:
         )
         scores[labels] = feature_accuracy(model, *(_sides(part) for part in parts))
     return scores
-
-
-def _spread(texts: Sequence[str], count: int) -> list[str]:
-    """`count` texts at equal distances."""
-    return [texts[number * len(texts) // count] for number in range(count)]
 
 
 def _sides(examples: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:

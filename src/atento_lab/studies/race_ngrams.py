@@ -3,10 +3,10 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from atento.text.tokenizer import Tokenizer
 from atento_lab.studies.race_probes import Question, answer_ids
+from atento_lab.studies.seeds import Row
 
 DISCOUNT = 0.75
 
@@ -62,7 +62,7 @@ class NGrams:
         return sum(math.log(self.probability(text[:at], text[at])) for at in range(len(history), len(text)))
 
 
-def ngram_scores(texts: Sequence[str], tokenizer: Tokenizer, order: int, asked: Sequence[Question]) -> dict[str, Any]:
+def ngram_scores(texts: Sequence[str], tokenizer: Tokenizer, order: int, asked: Sequence[Question]) -> Row:
     """Count the n-grams of texts and ask the questions: `parameters`, and the accuracies `fill` and `continue`."""
     ids = tokenizer.encode_batch(list(texts))
     begin = [tokenizer.bos_id] * (order - 1)

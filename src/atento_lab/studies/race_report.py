@@ -2,17 +2,13 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from atento.base.errors import MissingPartError
 from atento.inspection.figures.curves import Line, Panel, curves_page
 from atento_lab.studies.report import Report
+from atento_lab.studies.seeds import Row
 
-_HEADINGS = {
-    "fill": "fill, both sides",
-    "continue": "fill, left side",
-    "translate": "translate, chrF",
-}
+_HEADINGS = {"fill": "fill, both sides", "continue": "fill, left side", "translate": "translate, chrF"}
 _ABOUT = (
     "Fill: accuracy in choosing the word that was left out of a held-out text among ten, by the words on both sides or "
     "on the left alone; chance is 0.1. The columns of classes are accuracies of logistic regression on the mean "
@@ -20,7 +16,7 @@ _ABOUT = (
 )
 
 
-def report_race(rows: Sequence[dict[str, Any]]) -> Report:
+def report_race(rows: Sequence[Row]) -> Report:
     """Return the table as Markdown, and a page with the table and the curves where matplotlib is installed."""
     final = {row["entrant"]: row for row in rows}  # the last checkpoint of each entrant
     names = list(dict.fromkeys(name for row in final.values() for name in row["scores"]))
@@ -54,7 +50,7 @@ def _score(score: float | None, name: str) -> str:
     return "-" if score is None else f"{score:.1f}" if name == "translate" else f"{score:.2f}"
 
 
-def _panels(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Panel]:
+def _panels(rows: Sequence[Row], names: Sequence[str]) -> list[Panel]:
     entrants = list(dict.fromkeys(row["entrant"] for row in rows))
     panels = []
     for name in names:

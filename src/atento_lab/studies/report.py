@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from atento.inspection import AttentionRecord, attention_svg, palette
 from atento.inspection.figures import svg
+from atento_lab.studies.seeds import Row
 from atento_lab.studies.tasks import ADJECTIVES, NOUNS
 
 TITLES = {
@@ -46,7 +46,7 @@ def report_positions(rows: Sequence[dict[str, object]]) -> Report:
     return Report(text, {"positions.md": text} | _figures(rows))
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
+def _table(rows: Sequence[Row]) -> str:
     """Format a table of schemes by measures: mean ± half the 95 % interval over seeds."""
     names = list(dict.fromkeys(name for row in rows for name in row["measures"]))
     lines = [["scheme", *names], ["---"] * (len(names) + 1)]
@@ -55,7 +55,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return f"{_lines(lines)}\n\n({about}; ± is half the 95 % interval)"
 
 
-def _formatted(measure: dict[str, Any] | None) -> str:
+def _formatted(measure: Row | None) -> str:
     if measure is None:
         return "-"
     mean, within = measure["mean"], measure["within"]
@@ -63,7 +63,7 @@ def _formatted(measure: dict[str, Any] | None) -> str:
     return f"{mean:.{digits}f}" + ("" if within is None else f" ± {within:.{digits}f}")
 
 
-def _cost_table(rows: Sequence[dict[str, Any]]) -> str:
+def _cost_table(rows: Sequence[Row]) -> str:
     """Format the cost of each scheme, and its ratio to the cost without positions."""
     base = next((row for row in rows if row["scheme"] == "none"), None)
     lines = [["scheme", *_COST, "time / none", "memory / none"], ["---"] * (len(_COST) + 3)]
@@ -77,7 +77,7 @@ def _lines(cells: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
-def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _figures(rows: Sequence[Row]) -> dict[str, str]:
     figures = {}
     for task, (measure, more_is_better) in _DRAWN.items():
         task_rows = [row for row in rows if row.get("task") == task]
@@ -98,19 +98,14 @@ def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
             share = [[value / max(max(row[name]), 1e-9) for value in row[name]] for name in ("updates", "change")]
             positions = [str(position) for position in range(len(share[0]))]
             figures["table.svg"] = grid_svg(
-                TITLES["table"],
-                "by position, as a share of the maximum",
-                ["updates", "change"],
-                positions,
-                share,
-                True,
+                TITLES["table"], "by position, as a share of the maximum", ["updates", "change"], positions, share, True
             )
         if "example" in row:
             figures[f"alignment-{row['scheme'].replace(' ', '-').replace('+', '-')}.svg"] = _alignment(row)
     return figures
 
 
-def _alignment(row: dict[str, Any]) -> str:
+def _alignment(row: Row) -> str:
     """Draw the cross-attention of one sentence: each word is its id, a target word that of its source with a prime."""
     example = row["example"]
     source, target = example["source"], example["target"]

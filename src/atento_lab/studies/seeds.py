@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # for 1 to 9 degrees of freedom
+
+Row = dict[str, Any]  # what was measured, by name
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:

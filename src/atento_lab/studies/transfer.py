@@ -7,7 +7,6 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
@@ -15,6 +14,7 @@ from atento.config.tables.labellings import LABELLINGS
 from atento.config.tables.tasks import TASKS
 from atento.runs.train import train
 from atento_lab.studies.report import Report
+from atento_lab.studies.seeds import Row
 from atento_world import labelled
 
 PRETRAINING = "micro-world-mlm"
@@ -122,7 +122,7 @@ def _train(recipe: str, overrides: list[str], out: Path) -> dict[str, float]:
         return train(recipe, overrides, out=out).test or {}
 
 
-def _differences(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, object]]:
+def _differences(rows: Sequence[Row]) -> Iterator[dict[str, object]]:
     """Yield for each task the mean scores of both starts, and their difference with its standard error over seeds."""
     for label in dict.fromkeys(row["task"] for row in rows):
         of_task = [row for row in rows if row["task"] == label]

@@ -13,14 +13,7 @@ from torch import Tensor
 from atento.attention import attend
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig, ScoreName
-from atento.networks import (
-    Decoder,
-    RecurrentLM,
-    RecurrentSeq2Seq,
-    build_network,
-    parameter_count,
-    presets,
-)
+from atento.networks import Decoder, RecurrentLM, RecurrentSeq2Seq, build_network, parameter_count, presets
 from atento.networks.recurrent.cells import RecurrentStack
 from atento_lab.notes.checks.attention import EXACT, apart, random
 from atento_lab.notes.checks.cost import Counting
@@ -83,11 +76,7 @@ def decoder_only() -> Finding:
             "tied output away": apart(out.logits, out.hidden @ network.embedding.weight.T),
             "cached away": apart(torch.cat(written, dim=1), out.logits),
         },
-        {
-            "sees": torch.ones(5, 5).tril().int().tolist(),
-            "tied output away": EXACT,
-            "cached away": EXACT,
-        },
+        {"sees": torch.ones(5, 5).tril().int().tolist(), "tied output away": EXACT, "cached away": EXACT},
     )
 
 
@@ -96,10 +85,7 @@ def recurrent_encoder() -> Finding:
     """C11: a loop over cells; padding on either side has no effect; C is the last state."""
     errors: dict[str, float] = {}
     for cell in ("lstm", "gru"):
-        network: RecurrentSeq2Seq = tiny(
-            "recurrent-seq2seq",
-            recurrent=RecurrentConfig(cell=cell, bidirectional=False),
-        )
+        network: RecurrentSeq2Seq = tiny("recurrent-seq2seq", recurrent=RecurrentConfig(cell=cell, bidirectional=False))
         ids = some_ids(1, 5)
         states = network.encode(ids)
         x, layers = network.embedding(ids), None
@@ -129,10 +115,7 @@ def recurrent_decoder() -> Finding:
     """C12: step by step it has the logits of one pass; its state carries the first word to the last."""
     errors, carried = {}, []
     for attention in ("none", "additive", "dot"):
-        network: RecurrentSeq2Seq = tiny(
-            "recurrent-seq2seq",
-            recurrent=RecurrentConfig(attention=attention),
-        )
+        network: RecurrentSeq2Seq = tiny("recurrent-seq2seq", recurrent=RecurrentConfig(attention=attention))
         source, target = some_ids(1, 5), torch.cat([torch.full((1, 1), 2), some_ids(1, 4)], dim=1)
         uncached = network(source, target).logits
         state = network.begin()

@@ -298,11 +298,7 @@ def pairs_and_numbers() -> Finding:
             "similar": regression.similarity("um gato", "um cão"),
             "different": regression.similarity("um gato", "um trem"),
         },
-        {
-            "relations": ["entailment", "contradiction", "neutral"],
-            "similar": AtLeast(3.0),
-            "different": AtMost(2.0),
-        },
+        {"relations": ["entailment", "contradiction", "neutral"], "similar": AtLeast(3.0), "different": AtMost(2.0)},
     )
 
 
