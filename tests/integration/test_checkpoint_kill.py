@@ -151,18 +151,15 @@ def test_r2_the_first_save_may_die_anywhere(folder: Path, every: int) -> None:
 @EVERY
 @in_small_process
 def test_r2_a_later_save_may_die_anywhere(folder: Path, every: int) -> None:
-    assert (
-        every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 2), old_or_new(1.0, 2.0), every)
-        > 40 // every
-    )
+    check = old_or_new(1.0, 2.0)
+    assert every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 2), check, every) > 40 // every
 
 
 @EVERY
 @in_small_process
 def test_r2_replacing_the_only_checkpoint_may_die_anywhere(folder: Path, every: int) -> None:
-    deaths = every_death(
-        folder, lambda trial: save(trial, 1), lambda trial: save(trial, 1, fill=7.0), old_or_new(1.0, 7.0), every
-    )
+    by_step = old_or_new(1.0, 7.0)
+    deaths = every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 1, fill=7.0), by_step, every)
     assert deaths > 50 // every
 
 

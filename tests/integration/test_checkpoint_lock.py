@@ -52,10 +52,7 @@ def test_r8_a_second_trainer_is_refused_and_the_owner_named(folder: Path) -> Non
     pid = in_child(lambda: hold(folder, say))
     assert os.read(ready, 1) == b"1"
     since = rf"since {time.strftime('%Y-%m')}-\d\dT\d\d:\d\d:\d\dZ"
-    with (
-        pytest.raises(UsageError, match=rf"in use by process {pid} on {socket.gethostname()} {since}"),
-        RunLock(folder),
-    ):
+    with pytest.raises(UsageError, match=rf"use by process {pid} on {socket.gethostname()} {since}"), RunLock(folder):
         pass
     os.kill(pid, signal.SIGKILL)
     assert ended(pid) == -signal.SIGKILL
@@ -128,9 +125,7 @@ def test_r8_an_owner_that_has_not_signed_yet(folder: Path) -> None:
             pass
 
 
-def test_r8_a_file_system_without_locks_warns(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_r8_no_locks_warns(folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def unsupported(fd: int, operation: int) -> None:
         raise OSError(95, "Operation not supported")
 

@@ -43,9 +43,7 @@ def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path)
     assert recipe.training.micro_batches == 3
 
 
-def test_training_does_not_continue_from_a_checkpoint_of_an_earlier_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = atento.train(TINY, out=tmp_path / "run", threads=1)
     monkeypatch.setattr("atento.training.run.VERSION", 3)
     with pytest.raises(UsageError, match=r"earlier version .* `init: .*run` starts a run from its weights"):

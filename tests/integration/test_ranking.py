@@ -17,16 +17,9 @@ from conftest import ForkServer, refused
 pytestmark = pytest.mark.integration
 
 NETWORK = {
-    "architecture": "encoder",
-    "d_model": 32,
-    "d_ff": 64,
-    "n_heads": 2,
-    "n_layers": 1,
-    "dropout": 0.0,
-    "max_len": 32,
-    "positions": {"kind": "learned"},
-    "embedding": {"segments": 2},
-}
+    "architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 32,
+    "positions": {"kind": "learned"}, "embedding": {"segments": 2}
+}  # fmt: skip
 TRAINING = {"steps": 60, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
 ANIMALS, DOINGS = ("cat", "dog", "bird", "fish"), ("sleeps", "eats", "sings", "swims")
 GRADED = [
@@ -118,9 +111,8 @@ def test_triples_are_learned_by_every_objective(objective: str, tmp_path: Path) 
 
 def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, server: ForkServer) -> None:
     """As a search over all documents finds them; a ranker scores in place of the encoder."""
-    encoder = recipe(
-        task="embedding", training=TRAINING | {"steps": 15}, embedding={"prompts": {"query": "who ", "passage": "the "}}
-    )
+    prompts = {"query": "who ", "passage": "the "}
+    encoder = recipe(task="embedding", training=TRAINING | {"steps": 15}, embedding={"prompts": prompts})
     pairs = [(query, document) for query, document, grade in GRADED if grade == 2]
     related = [(query, document) for query, document, grade in GRADED if grade]
     made = atento.train(encoder, data={"train": related}, out=tmp_path / "encoder", threads=1)
@@ -224,9 +216,7 @@ def test_an_unknown_field_names_file_and_line(tmp_path: Path) -> None:
         ("", "q1 0 d1 1\n", "my.run: holds no documents"),
     ],
 )  # fmt: skip
-def test_files_of_rankings_are_read_strictly(
-    run: str, qrels: str, message: str, tmp_path: Path, server: ForkServer
-) -> None:
+def test_files_of_rankings_are_strict(run: str, qrels: str, message: str, tmp_path: Path, server: ForkServer) -> None:
     (tmp_path / "my.run").write_text(run)
     (tmp_path / "right.qrels").write_text(qrels)
     refused(server.run("score", "ndcg", "my.run", "right.qrels", cwd=tmp_path), message)

@@ -34,20 +34,12 @@ from released_folders import TEXTS, _byte_level, _wordpiece
 from test_tokenizer_families import FAIRSEQ, modernbert, mpnet, unigram
 
 pytestmark = pytest.mark.parity
-CONFIG, MAP, DEFINITION, ADDED = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "added_tokens.json",
-)
+CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
+DEFINITION, ADDED = "tokenizer.json", "added_tokens.json"
 SOME = [
-    *TEXTS[:3],
-    "  a menina  viu o cão ",
-    "AÇÃO, Coração e ``Avó''!",
-    "não 漢字kanji x\r\ny <x> <extra>",
-    "o gato , a ave . o n't",
-    "",
-]
+    *TEXTS[:3], "  a menina  viu o cão ", "AÇÃO, Coração e ``Avó''!", "não 漢字kanji x\r\ny <x> <extra>",
+    "o gato , a ave . o n't", ""
+]  # fmt: skip
 
 
 def _bytes_of_bpe() -> dict[str, Any]:
@@ -70,13 +62,8 @@ class Layout:
     other: dict[str, Any] = field(default_factory=dict)
 
 
-CASED = {
-    "type": "BertNormalizer",
-    "clean_text": True,
-    "handle_chinese_chars": True,
-    "strip_accents": False,
-    "lowercase": False,
-}
+CASED: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+CASED |= {"strip_accents": False, "lowercase": False}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
 ALBERT, CAMEMBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
 LAYOUTS = {
@@ -119,83 +106,32 @@ _LISTS = ("additional_special_tokens", "extra_special_tokens")
 VALUES: dict[str, dict[str, list[Any]]] = {
     CONFIG: {
         "tokenizer_class": [None, "PreTrainedTokenizerFast", "TokenizersBackend"],
-        **{key: [PIECE, None] for key in _TOKENS},
-        **{key: [[PIECE]] for key in _LISTS},
-        "added_tokens_decoder": ["new"],
-        "model_max_length": [5],
-        "chat_template": ["{{ messages[0].content }}"],
-        "add_bos_token": [True, False],
-        "add_eos_token": [True, False],
-        "add_prefix_space": [True, False, None],
-        "do_lower_case": [True, False],
-        "strip_accents": [True, False, None],
-        "tokenize_chinese_chars": [True, False],
-        "keep_accents": [True, False],
-        "split_by_punct": [True, False],
-        "extra_ids": [3],
-        "offset": [0],
-        "mask_token_sent": [None],
-        "src_lang": ["ro_RO", "fra_Latn"],
-        "language_codes": ["m2m100"],
-        "separate_vocabs": [True],
-        "language": ["pt_XX", "por_Latn"],
-        "legacy_behaviour": [True],
-        "clean_up_tokenization_spaces": [True, False],
-        "split_special_tokens": [True],
-        "truncation_side": ["left"],
-        "markers": [[PIECE]],
-        "atento": [{"kind": "unigram", "lowercase": False}],
-        "name_or_path": ["other"],
-        "special_tokens_map_file": ["other.json"],
-        "tokenizer_file": ["other.json"],
-        "vocab_file": ["other.txt"],
-        "merges_file": ["other.txt"],
-        "auto_map": [{"AutoTokenizer": None}],
-        "use_fast": [False],
-        "backend": ["tokenizers"],
-        "is_local": [True],
-        "local_files_only": [True],
-        "processor_class": ["Processor"],
-        "model_input_names": [["input_ids"]],
-        "padding_side": ["left"],
-        "padding": [True],
-        "pad_to_multiple_of": [8],
-        "pad_token_type_id": [3],
-        "cls_token_type_id": [2],
-        "return_token_type_ids": [True],
-        "truncation": [True],
-        "truncation_strategy": ["only_first"],
-        "max_length": [3],
-        "max_len": [3],
-        "stride": [1],
-        "model_specific_special_tokens": [{"other_token": PIECE}],
-        "add_prefix_space_char": [True],
-        "trim_offsets": [False],
-        "errors": ["ignore"],
-        "from_slow": [True],
-        "do_basic_tokenize": [False],
-        "never_split": [["gato"]],
-        "spaces_between_special_tokens": [False],
-        "num_madeup_words": [3],
-        "use_default_system_prompt": [True],
-        "tgt_lang": ["ro_RO"],
-        "source_lang": ["en"],
-        "target_lang": ["pt"],
-        "legacy": [True, False],
-        "vocab_type": ["spm"],
-        "do_split": [False],
-        "sep": [" "],
-        "add_special_tokens": [True],
-        "special_tokens": [["gato"]],
-        "spm_file": ["other.model"],
-        "source_spm": ["other.model"],
-        "target_spm": ["other.model"],
-        "sp_model_kwargs": [{"enable_sampling": True}],
-        "remove_space": [False],
+        **{key: [PIECE, None] for key in _TOKENS}, **{key: [[PIECE]] for key in _LISTS},
+        "added_tokens_decoder": ["new"], "model_max_length": [5], "chat_template": ["{{ messages[0].content }}"],
+        "add_bos_token": [True, False], "add_eos_token": [True, False], "add_prefix_space": [True, False, None],
+        "do_lower_case": [True, False], "strip_accents": [True, False, None], "tokenize_chinese_chars": [True, False],
+        "keep_accents": [True, False], "split_by_punct": [True, False], "extra_ids": [3], "offset": [0],
+        "mask_token_sent": [None], "src_lang": ["ro_RO", "fra_Latn"], "language_codes": ["m2m100"],
+        "separate_vocabs": [True], "language": ["pt_XX", "por_Latn"], "legacy_behaviour": [True],
+        "clean_up_tokenization_spaces": [True, False], "split_special_tokens": [True], "truncation_side": ["left"],
+        "markers": [[PIECE]], "atento": [{"kind": "unigram", "lowercase": False}], "name_or_path": ["other"],
+        "special_tokens_map_file": ["other.json"], "tokenizer_file": ["other.json"], "vocab_file": ["other.txt"],
+        "merges_file": ["other.txt"], "auto_map": [{"AutoTokenizer": None}], "use_fast": [False],
+        "backend": ["tokenizers"], "is_local": [True], "local_files_only": [True], "processor_class": ["Processor"],
+        "model_input_names": [["input_ids"]], "padding_side": ["left"], "padding": [True], "pad_to_multiple_of": [8],
+        "pad_token_type_id": [3], "cls_token_type_id": [2], "return_token_type_ids": [True], "truncation": [True],
+        "truncation_strategy": ["only_first"], "max_length": [3], "max_len": [3], "stride": [1],
+        "model_specific_special_tokens": [{"other_token": PIECE}], "add_prefix_space_char": [True],
+        "trim_offsets": [False], "errors": ["ignore"], "from_slow": [True], "do_basic_tokenize": [False],
+        "never_split": [["gato"]], "spaces_between_special_tokens": [False], "num_madeup_words": [3],
+        "use_default_system_prompt": [True], "tgt_lang": ["ro_RO"], "source_lang": ["en"], "target_lang": ["pt"],
+        "legacy": [True, False], "vocab_type": ["spm"], "do_split": [False], "sep": [" "], "add_special_tokens": [True],
+        "special_tokens": [["gato"]], "spm_file": ["other.model"], "source_spm": ["other.model"],
+        "target_spm": ["other.model"], "sp_model_kwargs": [{"enable_sampling": True}], "remove_space": [False]
     },
     MAP: {key: [PIECE] for key in _TOKENS} | {key: [[PIECE]] for key in _LISTS},
     ADDED: {"a token": ["new"], "a piece": ["old"]},
-}
+}  # fmt: skip
 # file, key -> why ours is another than theirs, or refused by a sentence; each of them differs somewhere
 BY_DESIGN = {
     (CONFIG, "unk_token"): "another unknown token than that of the model in `tokenizer.json` is refused",

@@ -52,7 +52,11 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
     except (OSError, ValueError) as error:  # too long, not allowed, a NUL
         raise UsageError(f"no model at {path}: {getattr(error, 'strerror', None) or error}") from None
     if (path / "checkpoints").is_dir():
-        return _checkpoint(path)
+        if selected := select_checkpoint(path):
+            return selected.path
+        if any((path / "checkpoints").glob("step-*")):
+            raise CheckpointError(f"every checkpoint of the run {path} is damaged")
+        raise UsageError(f"the run {path} has no checkpoint yet")
     if path.is_dir():
         return path
     if path.exists():
@@ -123,15 +127,6 @@ def _folders(path: Path) -> list[str]:
         return sorted(folder.name for folder in path.iterdir() if folder.is_dir())
     except OSError:
         return []
-
-
-def _checkpoint(run: Path) -> Path:
-    selected = select_checkpoint(run)
-    if selected is None and any((run / "checkpoints").glob("step-*")):
-        raise CheckpointError(f"every checkpoint of the run {run} is damaged")
-    if selected is None:
-        raise UsageError(f"the run {run} has no checkpoint yet")
-    return selected.path
 
 
 @dataclass(frozen=True)

@@ -139,12 +139,11 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     halves = ((reader, "reader.", "source_inputs.", "encoder."), (writer, "writer.", "target_inputs.", "decoder."))
     names: dict[str, str] = {}
     for network, half_prefix, inputs, stack in halves:
-        half = _without_segments(network)
-        rows = config.max_len
-        for name, tensor in half.items():
+        folded = isinstance(network, Encoder) and network.config.embedding.segments  # segment 0, as `to_decoder` does
+        for name, tensor in (to_decoder(network)[0] if folded else network).state_dict().items():
             is_table = name.startswith("inputs.positions.schemes.") and name.endswith(".weight")
             shift = config.schemes[0].shift if config.schemes else 0  # rows that stand before position 0
-            weights[half_prefix + name] = tensor[: rows + shift] if is_table else tensor
+            weights[half_prefix + name] = tensor[: config.max_len + shift] if is_table else tensor
         names |= {f"{half_prefix}inputs.": inputs, f"{half_prefix}stack.": stack}
     names |= {"reader.embedding.": "embedding.", "writer.heads.vocabulary.": "heads.vocabulary."}
     if not same:
@@ -276,14 +275,6 @@ def _fold_segments(weights: dict[str, Tensor]) -> str:
         raise CapabilityError("segments can only be folded into learned positions, and this encoder has none")
     weights[tables[0]] = weights[tables[0]] + weights["inputs.segments"][0]
     return tables[0]
-
-
-def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
-    """Its weights, with segment 0 folded into learned positions, as `to_decoder` does."""
-    if isinstance(network, Encoder) and network.config.embedding.segments:
-        folded, _ = to_decoder(network)
-        return folded.state_dict()
-    return network.state_dict()
 
 
 @torch.no_grad()

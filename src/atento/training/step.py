@@ -318,10 +318,6 @@ class Updater:
         self.compute_network, self.average = self.network, None
         return_freed_memory()
 
-    def copied_weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights by name."""
-        return {name: value.detach().clone() for name, value in self.parameters.items()}
-
     def checkpoint_tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights by name, and what else an update depends on.
 
