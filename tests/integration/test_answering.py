@@ -10,11 +10,11 @@ import torch
 
 import atento
 from atento.base.errors import CapabilityError, DataError, ModelError, UsageError
-from atento.data.files.source_lines import read_lines
 from atento.runs.train import TrainedRun
 from atento.tasks import question_answering
 from conftest import ForkServer, refused
 from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -336,8 +336,7 @@ def test_fine_tuning_keeps_an_answer_head_and_gives_others_a_new_one(run: Traine
     changes = recipe(steps=1) | {"init": str(tmp_path / "labels")}
     answers = atento.load(atento.train(changes, data=records(20), out=tmp_path / "answers", threads=1).folder)
     assert [head.kind for head in answers.network.config.heads] == ["answer"]
-    events = [json.loads(line) for line in read_lines(tmp_path / "answers" / "metrics.jsonl")]
-    assert events[0]["event"] == "train" and events[0]["loss"] > 0
+    assert events(tmp_path / "answers", "train")[0]["loss"] > 0
 
 
 def test_with_skip_bad_a_question_too_long_for_a_window_is_counted(tmp_path: Path, server: ForkServer) -> None:
@@ -386,8 +385,7 @@ def test_a_file_in_the_layout_of_squad_is_trained_on_by_the_command(tmp_path: Pa
     assert done.status == 0, done.stderr
     assert "2 bad" in done.stderr and "bad.json:6: question '4'" in done.stderr
     assert "58 questions in" in done.stderr and "windows of at most 18 tokens" in done.stderr
-    losses = [json.loads(line) for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
-    trained = [event["loss"] for event in losses if event["event"] == "train"]
+    trained = [event["loss"] for event in events(tmp_path / "run", "train")]
     assert trained[-1] < 0.7 * trained[0]
     done = server.run("evaluate", "run", "good.json", "--json", cwd=tmp_path)
     assert done.status == 0 and json.loads(done.stdout)["squad"]["value"] > 40

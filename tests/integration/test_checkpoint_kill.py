@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import clean, load_checkpoint, newest, retain, save_checkpoint
+from children import DONE, ended, in_child
 from conftest import in_small_process
 
 pytestmark = pytest.mark.integration
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.integration
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 DEADLY = [(os, name) for name in ("mkdir", "open", "write", "fsync", "close", "rename", "unlink", "rmdir", "scandir")]
 DEADLY.append((fcntl, "flock"))
-DONE, FAILED, KILLED, KILLED_AT_WRITE = 0, 3, 9, 10
+KILLED, KILLED_AT_WRITE = 9, 10
 
 
 @pytest.fixture
@@ -55,23 +56,6 @@ def whole(path: Path) -> float:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Start `work` in a forked child; its exit status tells how it ended."""
-    pid = os.fork()
-    if pid == 0:
-        status = FAILED
-        try:
-            work()
-            status = DONE
-        finally:
-            os._exit(status)
-    return pid
-
-
-def ended(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def dying_at(call: int, half: bool, work: Callable[[], object]) -> int:

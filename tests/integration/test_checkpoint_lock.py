@@ -6,38 +6,20 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from atento.base.errors import UsageError
 from atento.storage.lock import RunLock
+from children import DONE, ended, in_child
 
 pytestmark = pytest.mark.integration
-DONE, FAILED = 0, 3
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Start `work` in a forked child; its exit status tells how it ended."""
-    pid = os.fork()
-    if pid == 0:
-        status = FAILED
-        try:
-            work()
-            status = DONE
-        finally:
-            os._exit(status)
-    return pid
-
-
-def ended(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def hold(folder: Path, ready: int) -> None:

@@ -11,7 +11,6 @@ import torch
 
 import atento
 from atento.base.errors import CapabilityError, DataError, RecipeError
-from atento.data.files.source_lines import read_lines
 from atento.metrics.tag_schemes import converted, illegal
 from atento.models.peft import save_adapter
 from atento.networks.heads import CRFHead
@@ -20,6 +19,7 @@ from atento.tasks.tagging import word_tags
 from atento_cli.convert.engines import convert_for
 from conftest import ForkServer, refused
 from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -100,8 +100,7 @@ def test_a_recipe_learns_entities_by_a_crf(run: TrainedRun, tmp_path: Path) -> N
     assert [(entity.label, entity.text) for entity in found] == [("LOC", "Porto Alegre"), ("PER", "Inês de Castro")]
     assert model.tag([text, "", "Ana"])[:2] == [found, []]
     assert atento.evaluate(model, names())["entity-f1"].value == 1.0
-    valid = [event for event in map(json.loads, read_lines(run.folder / "metrics.jsonl")) if event["event"] == "valid"]
-    assert valid[-1]["nll"] < 0.1  # of the whole sequence, for each word
+    assert events(run.folder, "valid")[-1]["nll"] < 0.1  # of the whole sequence, for each word
 
 
 def test_illegal_tags_never_come_out_and_marginals_give_the_others(run: TrainedRun, tmp_path: Path) -> None:
@@ -203,8 +202,7 @@ def test_sentences_that_are_cut_inside_an_entity_have_a_loss(scheme: str, tmp_pa
     data = [(words, list(converted(tags, scheme))) for words, tags in names()]
     given = recipe(CRF | {"max_len": 7}, 40)
     run = train(given | {"data": {"max_len": 7}}, data, tmp_path / "run")
-    events = [json.loads(line) for line in read_lines(run.folder / "metrics.jsonl")]
-    assert [event for event in events if event["event"] == "train"][-1]["nll"] < 5
+    assert events(run.folder, "train")[-1]["nll"] < 5
     tagged = atento.load(run.folder).tag_words(words=[words for words, _ in data])
     assert not any(illegal([word.label for word in sentence], scheme) for sentence in tagged)
 
@@ -235,8 +233,7 @@ def test_what_reads_its_probabilities_or_scores(run: TrainedRun, tmp_path: Path)
         ("plain student", {"teacher": str(run.folder), "network": TINY, "training": TRAINING | {"steps": 3}}),
     ):
         folder = train(recipe(CRF) | more, names(), tmp_path / name).folder
-        events = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
-        assert all(np.isfinite(event["loss"]) for event in events if event["event"] == "train")
+        assert all(np.isfinite(event["loss"]) for event in events(folder, "train"))
     explained = atento.load(run.folder).explain("Ana mora em Évora")
     assert explained.quantity == "log-odds of the tags before transitions"
 

@@ -1,6 +1,5 @@
 """A language model and a masked one from a text file to their use, through the command line, cut and gone on with."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from atento.base.errors import CapabilityError, UsageError
 from atento_world import write
 from conftest import ForkServer
 from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -32,11 +32,6 @@ def recipe(folder: Path, task: str) -> None:
     (folder / "valid.txt").write_text("\n".join(TEXTS[500:]) + "\n", encoding="utf-8")
     text = f"task: {task}\ndata: {{train: {{file: train.txt}}, valid: {{file: valid.txt}}}}\n"
     (folder / "r.yaml").write_text(text, encoding="utf-8")
-
-
-def events(run: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 @pytest.fixture(scope="module")

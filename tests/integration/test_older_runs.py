@@ -1,6 +1,5 @@
 """Runs of an earlier version: their recipes are read by the keys of today, their training is not continued."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import yaml
 import atento
 from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
+from runs import events
 
 TINY = {
     "task": "language-modeling",
@@ -51,8 +51,7 @@ def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, mo
 
 
 def _rates(run: Path) -> list[float]:
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [event["learning_rate"] for event in events if event["event"] == "train"]
+    return [event["learning_rate"] for event in events(run, "train")]
 
 
 def _open(**training: object) -> dict[str, object]:

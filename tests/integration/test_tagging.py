@@ -10,11 +10,11 @@ import torch
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError
-from atento.data.files.source_lines import read_lines
 from atento.runs.train import TrainedRun
 from atento.tasks.tagging import word_tags
 from conftest import ForkServer, refused
 from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -50,8 +50,7 @@ def recipe(data: dict[str, Any], network: dict[str, Any] = ENCODER, **training: 
 
 
 def last_loss(folder: Path) -> float:
-    events = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
-    return float([event for event in events if event["event"] == "train"][-1]["loss"])
+    return float(events(folder, "train")[-1]["loss"])
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +139,7 @@ def test_plain_tags_are_scored_by_their_accuracy(tmp_path: Path, server: ForkSer
     data = [(words, [PARTS_OF_SPEECH.get(word, "X") for word in words]) for words, _ in records()]
     given = recipe({}, steps=40, validate_every=40)
     run = atento.train(given, data={"train": data, "valid": data}, out=tmp_path / "run", threads=1)
-    events = [json.loads(line) for line in read_lines(run.folder / "metrics.jsonl")]
-    assert [event["tag-accuracy"] for event in events if event["event"] == "valid"] == [run.best]
+    assert [event["tag-accuracy"] for event in events(run.folder, "valid")] == [run.best]
     assert run.best is not None and run.best > 0.8
     model = atento.load(run.folder)
     assert model.config["tag_scheme"] is None and set(atento.evaluate(model, data)) == {"tag-accuracy"}
@@ -227,8 +225,7 @@ def test_any_architecture_that_reads_text_can_tag(network: dict[str, Any], tmp_p
     if network["architecture"] == "elmo":
         given["tokenizer"] = {"kind": "word"}
     run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
-    events = [json.loads(line) for line in read_lines(run.folder / "metrics.jsonl")]
-    losses = [event["loss"] for event in events if event["event"] == "train"]
+    losses = [event["loss"] for event in events(run.folder, "train")]
     assert losses[-1] < 0.8 * losses[0]
     model = atento.load(run.folder)
     words = [words for words, _ in records()[:4]]

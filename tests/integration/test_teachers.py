@@ -15,6 +15,7 @@ import atento
 from atento.base.errors import AtentoError, RecipeError
 from atento.config.reading.loading import load_recipe, recipe_schema
 from atento.tasks.tagging import word_tags
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -49,10 +50,6 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [trained(given, TEXTS, folder / name) for given, name in ((one, "one"), (other, "other"))]
 
 
-def logged(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def probabilities(run: Path, temperature: float) -> torch.Tensor:
     """(texts, labels), the labels in alphabetical order."""
     rows = [{one.name: one.probability for one in atento.load(run).classify(text, threshold=0.0)} for text, _ in TEXTS]
@@ -67,7 +64,7 @@ def test_the_loss_is_that_of_the_labels_and_of_the_mean_of_the_teachers(teachers
     right = torch.stack([probabilities(path, 3.0) for path in teachers]).mean(dim=0)
     nll = F.nll_loss(probabilities(run, 1.0).log(), torch.tensor([int(label == "tool") for _, label in TEXTS]))
     soft = 9 * F.kl_div(probabilities(run, 3.0).log(), right, reduction="batchmean")
-    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    (event,) = events(run, "train")
     assert event["loss"] == pytest.approx(float(0.7 * nll + 0.3 * soft), rel=1e-4)
     assert event["nll"] == pytest.approx(float(nll), rel=1e-4)
 
@@ -147,7 +144,7 @@ PAIRS = [("the apple", "an apple"), ("the saw", "a saw"), ("the file", "a file")
 def loss_of_one_update(given: dict[str, Any], data: list[Any], out: Path) -> tuple[float, float]:
     """The loss and the negative log-likelihood of an update that changes the weights by nothing."""
     run = trained(given | {"training": given["training"] | ONCE}, data, out)
-    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    (event,) = events(run, "train")
     return event["loss"], event["nll"]
 
 
@@ -203,7 +200,7 @@ def test_the_sources_of_a_mixture_have_their_own_records(teachers: list[Path], t
     run = atento.train(given, out=tmp_path / "run", threads=1).folder
     log = (run / "train.log").read_text()
     assert "outputs for 5 records, 5 computed" in log and "outputs for 7 records, 7 computed" in log
-    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    (event,) = events(run, "train")
     assert abs(event["loss"]) < 1e-5 < event["nll"]
 
 

@@ -112,9 +112,8 @@ def _near(path: Path) -> str:
     runs = _folders(Path("runs"))
     if path.name in shipped() and path.name not in runs:
         return f"; {path.name} is a recipe: `atento train {path.name}` trains it"
-    if path.name.startswith(("atento-en-", "atento-pt-")) and not any(
-        name.startswith("atento-") for name in shipped_models()
-    ):
+    packaged = any(name.startswith("atento-") for name in shipped_models())
+    if path.name.startswith(("atento-en-", "atento-pt-")) and not packaged:
         return f"; {path.name} comes with the package atento-models, which is not installed"
     close = get_close_matches(path.name, [*runs, *shipped_models()], n=3, cutoff=0.6)
     names = [f"runs/{name}" if name in runs else name for name in dict.fromkeys(close)]

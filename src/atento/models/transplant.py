@@ -139,8 +139,10 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     halves = ((reader, "reader.", "source_inputs.", "encoder."), (writer, "writer.", "target_inputs.", "decoder."))
     names: dict[str, str] = {}
     for network, half_prefix, inputs, stack in halves:
-        folded = isinstance(network, Encoder) and network.config.embedding.segments  # segment 0, as `to_decoder` does
-        for name, tensor in (to_decoder(network)[0] if folded else network).state_dict().items():
+        half = network.state_dict()
+        if isinstance(network, Encoder) and network.config.embedding.segments:
+            half = to_decoder(network)[0].state_dict()  # segment 0 folded into learned positions
+        for name, tensor in half.items():
             is_table = name.startswith("inputs.positions.schemes.") and name.endswith(".weight")
             shift = config.schemes[0].shift if config.schemes else 0  # rows that stand before position 0
             weights[half_prefix + name] = tensor[: config.max_len + shift] if is_table else tensor
@@ -291,11 +293,8 @@ def _build_with_weights(
         # the longest prefix that fits
         start = next((old for old in sorted(names, key=len, reverse=True) if name.startswith(old)), "")
         target = names[start] + name.removeprefix(start) if start else name
-        if (
-            target in target_weights
-            and target_weights[target].shape == value.shape
-            and target not in load_report.loaded
-        ):
+        known = target in target_weights and target_weights[target].shape == value.shape
+        if known and target not in load_report.loaded:
             target_weights[target].copy_(value)
             load_report.loaded[target] = (name,)
         else:

@@ -124,9 +124,7 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, obje
     With several heads, `nll_HEAD` is the mean of each. The norm is of the last update. `more` is added to the event.
     """
     interval = run.progress.interval
-    means = {
-        head: (sums.loss / max(1, sums.targets), sums.nll / max(1, sums.targets)) for head, sums in interval.items()
-    }
+    means = {head: (of.loss / max(1, of.targets), of.nll / max(1, of.targets)) for head, of in interval.items()}
     event: dict[str, object] = {
         "event": "train",
         "step": run.progress.step,
