@@ -64,9 +64,14 @@ def squad_json(made: list[dict[str, Any]]) -> str:
 
 def recipe(network: dict[str, Any] = ENCODER, data: dict[str, Any] | None = None, **training: Any) -> dict[str, Any]:
     training = {
-        "steps": 100, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 10, "precision": "float32",
-        "validate_every": 50, "checkpoint_every": 50
-    } | training  # fmt: skip
+        "steps": 100,
+        "batch_tokens": 16,
+        "learning_rate": 5e-3,
+        "warmup": 10,
+        "precision": "float32",
+        "validate_every": 50,
+        "checkpoint_every": 50,
+    } | training
     return {
         "task": "question-answering",
         "data": {"max_len": 18, "stride": 5} | (data or {}),

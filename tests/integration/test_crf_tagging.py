@@ -25,8 +25,14 @@ pytestmark = pytest.mark.integration
 
 CRF: dict[str, Any] = {"heads": [{"kind": "crf"}]}
 TINY = {
-    "architecture": "encoder", "d_model": 32, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 48
-}  # fmt: skip
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 32,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "max_len": 48,
+}
 ALONE = {"mask": {"kind": "window", "left": 0, "right": 0}, "positions": {"kind": "none"}}  # each word by itself
 TRAINING = {"batch_tokens": 120, "learning_rate": 5e-3, "warmup": 5, "precision": "float32", "validate_every": 1000}
 NAMES = {"PER": ["Ana", "Rui Costa", "Inês de Castro"], "LOC": ["Lisboa", "Porto Alegre", "Évora"]}

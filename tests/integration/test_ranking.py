@@ -17,9 +17,16 @@ from conftest import ForkServer, refused
 pytestmark = pytest.mark.integration
 
 NETWORK = {
-    "architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 32,
-    "positions": {"kind": "learned"}, "embedding": {"segments": 2}
-}  # fmt: skip
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "max_len": 32,
+    "positions": {"kind": "learned"},
+    "embedding": {"segments": 2},
+}
 TRAINING = {"steps": 60, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
 ANIMALS, DOINGS = ("cat", "dog", "bird", "fish"), ("sleeps", "eats", "sings", "swims")
 GRADED = [

@@ -28,22 +28,38 @@ from failing import fails
 pytestmark = pytest.mark.integration
 
 NETWORK = {
-    "architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 32,
-    "positions": {"kind": "learned"}, "embedding": {"segments": 2}
-}  # fmt: skip
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "max_len": 32,
+    "positions": {"kind": "learned"},
+    "embedding": {"segments": 2},
+}
 TRAINING = {
-    "steps": 120, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 5, "precision": "float32", "validate_every": 40,
-    "checkpoint_every": 40
-}  # fmt: skip
+    "steps": 120,
+    "batch_tokens": 16,
+    "learning_rate": 5e-3,
+    "warmup": 5,
+    "precision": "float32",
+    "validate_every": 40,
+    "checkpoint_every": 40,
+}
 FRUIT, ANIMALS = ["uva", "pera", "maçã"], ["gato", "cão", "pato"]
 
 
 def recipe(task: str, columns: dict[str, Any], **more: Any) -> dict[str, Any]:
     sources = {split: {"file": f"{split}.tsv", **columns} for split in ("train", "valid")}
     return {
-        "task": task, "data": sources, "tokenizer": {"kind": "word", "vocab_size": 100}, "network": NETWORK,
-        "training": TRAINING, **more
-    }  # fmt: skip
+        "task": task,
+        "data": sources,
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "training": TRAINING,
+        **more,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,16 @@ NAMES = [name for names in KINDS.values() for name in names]
 MOODS = {"afirma": "eu vejo {}", "nega": "não vejo {}", "pede": "mostra {} já"}
 NETWORK = {"architecture": "encoder", "d_model": 24, "d_ff": 48, "n_heads": 2, "n_layers": 1, "dropout": 0.1}
 TRAINING = {
-    "steps": 12, "learning_rate": 5e-3, "warmup": 2, "precision": "float32", "validate_every": 6, "checkpoint_every": 6,
-    "log_every": 6, "schedule": "constant", "baseline": False
-}  # fmt: skip
+    "steps": 12,
+    "learning_rate": 5e-3,
+    "warmup": 2,
+    "precision": "float32",
+    "validate_every": 6,
+    "checkpoint_every": 6,
+    "log_every": 6,
+    "schedule": "constant",
+    "baseline": False,
+}
 
 
 def rows() -> list[dict[str, Any]]:

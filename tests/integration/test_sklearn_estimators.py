@@ -25,9 +25,15 @@ from failing import fails
 pytestmark = pytest.mark.integration
 
 TINY: dict[str, Any] = {
-    "tokenizer.kind": "word", "network.d_model": 8, "network.d_ff": 8, "network.n_heads": 1, "network.n_layers": 1,
-    "network.dropout": 0.0, "training.warmup": 1, "training.log_every": 100
-}  # fmt: skip
+    "tokenizer.kind": "word",
+    "network.d_model": 8,
+    "network.d_ff": 8,
+    "network.n_heads": 1,
+    "network.n_layers": 1,
+    "network.dropout": 0.0,
+    "training.warmup": 1,
+    "training.log_every": 100,
+}
 X = ["good film", "bad film", "a good day", "a bad day", "good good", "bad bad"] * 3
 Y = [1, 0, 1, 0, 1, 0] * 3
 APPLY = [  # the checks of `check_estimator` that do not hand numbers to `fit`

@@ -21,9 +21,14 @@ pytestmark = pytest.mark.integration
 TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 48}
 ENCODER = {"architecture": "encoder", **TINY}
 TRAINING = {
-    "steps": 60, "batch_tokens": 80, "learning_rate": 5e-3, "warmup": 5, "precision": "float32", "validate_every": 30,
-    "checkpoint_every": 30
-}  # fmt: skip
+    "steps": 60,
+    "batch_tokens": 80,
+    "learning_rate": 5e-3,
+    "warmup": 5,
+    "precision": "float32",
+    "validate_every": 30,
+    "checkpoint_every": 30,
+}
 FRAMES = ["{PER} mora em {LOC} .", "Ontem , {PER} viu {LOC} !", "Em {LOC} {PER} lê 📖 ."]
 NAMES = {"PER": ["Ana", "Rui Costa", "Inês de Castro"], "LOC": ["Lisboa", "Porto Alegre", "Évora"]}
 PARTS_OF_SPEECH = {".": "PUNCT", ",": "PUNCT", "!": "PUNCT", "mora": "VERB", "viu": "VERB", "lê": "VERB", "em": "ADP"}

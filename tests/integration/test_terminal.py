@@ -26,17 +26,34 @@ from conftest import fork_server
 EVIL = "a\x1b[31m\x9b2J\x07\u202eb"
 # what is typed, with {} where the text is steered from; FILE holds it in every line, the model in its labels
 WALK = [
-    ["classify", "model", "file.txt"], ["classify", "model", "file.txt", "--json"], ["classify", "model", EVIL],
-    ["classify", EVIL, "file.txt"], ["classify", f"x/{EVIL}", "file.txt"], ["tag", "model", "file.txt"],
-    ["tag", "model", "file.txt", "--conll"], ["tokenizer", "encode", f"./{EVIL}", "file.txt"],
-    ["config", "show", "recipe.yaml"], ["config", "check", f"{EVIL}.yaml"],
-    ["config", "check", "recipe.yaml", f"{EVIL}=1"], ["config", "check", "recipe.yaml", f"task={EVIL}"],
-    ["config", "explain", EVIL], ["data", "stats", "recipe.yaml"], ["data", "peek", "recipe.yaml"],
-    ["data", "stats", EVIL], ["score", EVIL, "file.txt", "file.txt"], ["score", "report", "file.txt", "file.txt"],
-    ["evaluate", "model", "bad.tsv", "--task", "classification"], ["runs", "show", EVIL], ["recipes", "show", EVIL],
-    ["serve", EVIL], ["notes", EVIL], ["collect", EVIL], [EVIL], ["translate", "model", f"--{EVIL}"],
-    ["translate", "model", f"--beam={EVIL}"]
-]  # fmt: skip
+    ["classify", "model", "file.txt"],
+    ["classify", "model", "file.txt", "--json"],
+    ["classify", "model", EVIL],
+    ["classify", EVIL, "file.txt"],
+    ["classify", f"x/{EVIL}", "file.txt"],
+    ["tag", "model", "file.txt"],
+    ["tag", "model", "file.txt", "--conll"],
+    ["tokenizer", "encode", f"./{EVIL}", "file.txt"],
+    ["config", "show", "recipe.yaml"],
+    ["config", "check", f"{EVIL}.yaml"],
+    ["config", "check", "recipe.yaml", f"{EVIL}=1"],
+    ["config", "check", "recipe.yaml", f"task={EVIL}"],
+    ["config", "explain", EVIL],
+    ["data", "stats", "recipe.yaml"],
+    ["data", "peek", "recipe.yaml"],
+    ["data", "stats", EVIL],
+    ["score", EVIL, "file.txt", "file.txt"],
+    ["score", "report", "file.txt", "file.txt"],
+    ["evaluate", "model", "bad.tsv", "--task", "classification"],
+    ["runs", "show", EVIL],
+    ["recipes", "show", EVIL],
+    ["serve", EVIL],
+    ["notes", EVIL],
+    ["collect", EVIL],
+    [EVIL],
+    ["translate", "model", f"--{EVIL}"],
+    ["translate", "model", f"--beam={EVIL}"],
+]
 
 
 def run_all(commands: Path) -> None:

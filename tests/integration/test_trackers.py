@@ -23,11 +23,18 @@ RECIPE: dict[str, Any] = {
     "tokenizer": {"kind": "character"},
     "network": {"d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1},
     "training": {
-        "steps": 12, "batch_tokens": 300, "warmup": 2, "precision": "float32", "log_update_ratios": True,
-        "validate_every": 6, "checkpoint_every": 4, "log_every": 1, "samples": 1
+        "steps": 12,
+        "batch_tokens": 300,
+        "warmup": 2,
+        "precision": "float32",
+        "log_update_ratios": True,
+        "validate_every": 6,
+        "checkpoint_every": 4,
+        "log_every": 1,
+        "samples": 1,
     },
     "decoding": {"beam": 1},
-}  # fmt: skip
+}
 
 
 def train(folder: Path, *names: str, share: str = "1") -> Path:

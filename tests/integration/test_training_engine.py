@@ -32,12 +32,19 @@ RECIPE: dict[str, Any] = {
     "tokenizer": {"kind": "character"},
     "network": {"d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1, "norm": "pre", "dropout": 0.1},
     "training": {
-        "steps": 12, "batch_tokens": 300, "warmup": 2, "learning_rate": 5e-3, "precision": "float32",
-        "validate_every": 6, "checkpoint_every": 4, "log_every": 1, "keep": 9
+        "steps": 12,
+        "batch_tokens": 300,
+        "warmup": 2,
+        "learning_rate": 5e-3,
+        "precision": "float32",
+        "validate_every": 6,
+        "checkpoint_every": 4,
+        "log_every": 1,
+        "keep": 9,
     },
     "decoding": {"beam": 1, "max_new_tokens": 2},
     "metrics": [],
-}  # fmt: skip
+}
 
 
 def train(folder: Path, share: str = "1", shared: bool = True, **training: Any) -> Path:

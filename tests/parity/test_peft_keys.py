@@ -95,10 +95,17 @@ WITHOUT_EFFECT: dict[str, Any] = {  # another value in the file of a saved adapt
     "qalora_group_size": 8,
 }
 REFUSED: dict[str, Any] = {
-    "peft_type": "IA3", "use_qalora": True, "alora_invocation_tokens": [5, 6], "use_bdlora": {"nblocks": 2},
-    "arrow_config": {"top_k": 3}, "kasa_config": {"beta": 1e-4}, "target_parameters": ["mlp.weight"],
-    "layer_replication": [[0, 2]], "megatron_config": {"hidden_size": 16}, "enable_lora": [True, False, True]
-}  # fmt: skip
+    "peft_type": "IA3",
+    "use_qalora": True,
+    "alora_invocation_tokens": [5, 6],
+    "use_bdlora": {"nblocks": 2},
+    "arrow_config": {"top_k": 3},
+    "kasa_config": {"beta": 1e-4},
+    "target_parameters": ["mlp.weight"],
+    "layer_replication": [[0, 2]],
+    "megatron_config": {"hidden_size": 16},
+    "enable_lora": [True, False, True],
+}
 IN_TEST_PEFT = {"bias", "task_type", "base_model_name_or_path", "r", "lora_alpha", "revision"}
 
 

@@ -38,9 +38,13 @@ def options(**changes: Any) -> dict[str, Any]:
     """As the published file has them, smaller."""
     lstm = {"use_skip_connections": True, "projection_dim": D_MODEL, "cell_clip": 3, "proj_clip": 3, "dim": D_CELL}
     characters = {
-        "activation": "relu", "filters": FILTERS, "n_highway": N_HIGHWAY, "embedding": {"dim": D_CHAR},
-        "n_characters": 262, "max_characters_per_token": 50
-    }  # fmt: skip
+        "activation": "relu",
+        "filters": FILTERS,
+        "n_highway": N_HIGHWAY,
+        "embedding": {"dim": D_CHAR},
+        "n_characters": 262,
+        "max_characters_per_token": 50,
+    }
     tree: dict[str, Any] = {"lstm": {**lstm, "n_layers": N_LAYERS}, "char_cnn": characters}
     for place, value in changes.items():
         section, _, key = place.partition("__")

@@ -37,9 +37,16 @@ def write_pair(folder: Path) -> tuple[Any, Any]:
     settings = {"separate_vocabs": True, "tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "pt"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     config = hf.MarianConfig(
-        vocab_size=sizes["source"], decoder_vocab_size=sizes["target"], share_encoder_decoder_embeddings=False,
-        scale_embedding=True, **_SEQ2SEQ, eos_token_id=0, bos_token_id=0, pad_token_id=2, decoder_start_token_id=2
-    )  # fmt: skip
+        vocab_size=sizes["source"],
+        decoder_vocab_size=sizes["target"],
+        share_encoder_decoder_embeddings=False,
+        scale_embedding=True,
+        **_SEQ2SEQ,
+        eos_token_id=0,
+        bos_token_id=0,
+        pad_token_id=2,
+        decoder_start_token_id=2,
+    )
     torch.manual_seed(0)
     network = hf.MarianMTModel(config).eval()
     for name, parameter in network.named_parameters():

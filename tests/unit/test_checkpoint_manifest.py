@@ -27,10 +27,15 @@ def save(folder: Path, step: int) -> Path:
     weights = {"embedding": torch.randn(64, 80, generator=generator), "norm": torch.randn(80, generator=generator)}
     moments = {name: torch.randn(tensor.shape, generator=generator) for name, tensor in weights.items()}
     return save_checkpoint(
-        folder, step, config={"architecture": "encoder-decoder", "d_model": 80}, weights=weights, optimizer=moments,
+        folder,
+        step,
+        config={"architecture": "encoder-decoder", "d_model": 80},
+        weights=weights,
+        optimizer=moments,
         state={"score": step / 10, "cursor": step * 7},
-        extra={"tokenizer.json": json.dumps({"vocab": ["é", "ção", f"{step}"]}).encode()}, run_id="r"
-    )  # fmt: skip
+        extra={"tokenizer.json": json.dumps({"vocab": ["é", "ção", f"{step}"]}).encode()},
+        run_id="r",
+    )
 
 
 def rendered(body: dict) -> bytes:

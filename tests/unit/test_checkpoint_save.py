@@ -46,9 +46,15 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     state = {"score": 0.1 + 0.2, "generators": {"python": [3, [1 << 63, 7], None]}, "name": "ação", "tiny": 5e-324}
     config = {"architecture": "encoder-decoder", "dropout": 0.1, "vocabulary": "português"}
     path = save_checkpoint(
-        tmp_path / "run" / "checkpoints", 500, config=config, weights=ODD, optimizer={"w.exp_avg": torch.ones(2)},
-        state=state, extra={"tokenizer.json": b"\x00\xff"}, run_id="abc"
-    )  # fmt: skip
+        tmp_path / "run" / "checkpoints",
+        500,
+        config=config,
+        weights=ODD,
+        optimizer={"w.exp_avg": torch.ones(2)},
+        state=state,
+        extra={"tokenizer.json": b"\x00\xff"},
+        run_id="abc",
+    )
     assert path == tmp_path / "run" / "checkpoints" / "step-00000500"
     assert names(path) == [
         "MANIFEST.json", "config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer.json"

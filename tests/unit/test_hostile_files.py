@@ -195,8 +195,19 @@ def test_k12_a_local_adapter_asks_nobody_for_its_base(folders: dict[str, Path], 
 
 
 _VALUES = (
-    "1e999", "NaN", "-1", "true", "null", '"3"', "[]", "{}", "9" * 5000, "[" * 300 + "]" * 300, "2147483648", "2"
-)  # fmt: skip
+    "1e999",
+    "NaN",
+    "-1",
+    "true",
+    "null",
+    '"3"',
+    "[]",
+    "{}",
+    "9" * 5000,
+    "[" * 300 + "]" * 300,
+    "2147483648",
+    "2",
+)
 
 
 def mutated(text: bytes, draw: random.Random) -> bytes:

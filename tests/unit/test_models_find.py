@@ -119,9 +119,14 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     (bare / "snapshots" / ("0" * 40) / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     write_hub_model_without_dense_weights(tmp_path / "hub" / "models--someone--dense")
     names = [
-        "someone/small", "someone/older", "someone/dense", "nobody/nothing", "runs/a--b", "runs/.hidden",
-        f"x/{'y' * 200}"
-    ]  # fmt: skip
+        "someone/small",
+        "someone/older",
+        "someone/dense",
+        "nobody/nothing",
+        "runs/a--b",
+        "runs/.hidden",
+        f"x/{'y' * 200}",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE, *names],
         env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"},

@@ -46,9 +46,14 @@ def read_capped(folder: Path, name: str, column: int | str | None, cap: int = 1 
     """What a process of its own says of the file, its largest memory in MiB, and the seconds."""
     begun = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", READ, name, json.dumps(column), str(cap)], cwd=folder, capture_output=True, text=True,
-        check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    )  # fmt: skip
+        [sys.executable, "-c", READ, name, json.dumps(column), str(cap)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     said, peak = done.stdout.rsplit("\n", 2)[:2]
     return said, int(peak), time.monotonic() - begun

@@ -18,9 +18,15 @@ from atento.tasks.text_generation import GeneratedText, TextGenerator, token_lim
 from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(
-    architecture="decoder", vocab_size=20, d_model=16, d_ff=16, n_heads=2, n_layers=1, max_len=12,
-    positions=PositionConfig("learned")
-)  # fmt: skip
+    architecture="decoder",
+    vocab_size=20,
+    d_model=16,
+    d_ff=16,
+    n_heads=2,
+    n_layers=1,
+    max_len=12,
+    positions=PositionConfig("learned"),
+)
 
 
 def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
