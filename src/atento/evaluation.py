@@ -194,9 +194,8 @@ def calibrate(
     task = task_of(model, None)
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
-    split = split_of(
-        [_labelled_records(_references(data, task)[0], task, TASKS[task].fields, skip_bad, columns, reading)]
-    )
+    right = _references(data, task)[0]
+    split = split_of([_labelled_records(right, task, TASKS[task].fields, skip_bad, columns, reading)])
     assert split is not None
     found = fit_confidence(model, split, None if fit else model.confidence.temperature)
     _tell(found.doubts(), say)

@@ -93,11 +93,8 @@ class _Trained(_Texts):
     def _fit(self, records: list[dict[str, object]]) -> None:
         """Train on records, and load the run."""
         recipe: dict[str, object] = {"task": self._task, "data": {}, "init": self.init and str(self.init)}
-        named = {
-            "training.steps": self.steps,
-            "training.learning_rate": self.learning_rate,
-            "training.seed": self._seed(),
-        }
+        named = {"training.steps": self.steps, "training.learning_rate": self.learning_rate}
+        named["training.seed"] = self._seed()
         given, further = {key: value for key, value in named.items() if value is not None}, dict(self.settings or {})
         if twice := given.keys() & further.keys():
             raise UsageError(f"`settings` and an argument of the estimator both give {min(twice)}")

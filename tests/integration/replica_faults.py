@@ -156,10 +156,8 @@ def killed_while_saving(step: int, rank: int) -> None:
 
     def write_file(fd: int, name: str, chunks: Any) -> Any:
         entry = real(fd, name, chunks)
-        if (
-            Path(f"/proc/self/fd/{fd}").readlink().name.startswith(f".tmp-{step}-")
-            and int(os.environ.get("RANK", "0")) == rank
-        ):
+        mine = int(os.environ.get("RANK", "0")) == rank
+        if mine and Path(f"/proc/self/fd/{fd}").readlink().name.startswith(f".tmp-{step}-"):
             os.kill(os.getpid(), signal.SIGKILL)
         return entry
 

@@ -60,9 +60,7 @@ def batches(record: Path) -> dict[int, list[Any]]:
 
 def differences(one: Path, other: Path) -> list[str]:
     """The names of what differs: an empty list says that the two runs are the same run."""
-    pairs: dict[str, tuple[Any, Any]] = {
-        kind: (events(one, kind), events(other, kind)) for kind in ("train", "valid", "end")
-    }
+    pairs: dict[str, Any] = {kind: (events(one, kind), events(other, kind)) for kind in ("train", "valid", "end")}
     for name in ("model.safetensors", "optimizer.safetensors"):
         pairs[name] = (tensors(last(one) / name), tensors(last(other) / name))
     pairs["state"] = (state(one), state(other))

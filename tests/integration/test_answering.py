@@ -10,10 +10,11 @@ import torch
 
 import atento
 from atento.base.errors import CapabilityError, DataError, ModelError, UsageError
-from atento.data.files.source_lines import read_lines
 from atento.runs.train import TrainedRun
 from atento.tasks import question_answering
 from conftest import ForkServer, refused
+from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -105,8 +106,7 @@ def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
     assert len(model.answer(["quem comeu ?"], [context], n_best=2, max_answer=1)[0][0].text.split()) == 1
     with pytest.raises(UsageError, match="give a question and its context, or a list of each"):
         model.answer("quem ?", [context])  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="as many questions as contexts: got 1 and 2"):
-        model.answer(["quem ?"], [context, context])
+    fails(UsageError, "as many questions as contexts: got 1 and 2", model.answer, ["quem ?"], [context, context])
 
 
 def test_an_answer_is_found_in_any_window_of_a_long_context(run: TrainedRun) -> None:
@@ -163,14 +163,10 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
     def answer(text: str, *options: str) -> Any:
         return server.run("answer", run.folder, *options, cwd=tmp_path, stdin=text)
 
-    refused(
-        answer("a\n"), "standard input:1: a line must hold a question and its context with a tab between: got 1 text"
-    )
+    refused(answer("a\n"), "standard input:1: a line must hold a question and its context with a tab", ": got 1 text")
     refused(answer("a\t \n"), "standard input:1: the context is blank")
     refused(answer("{\n", "--jsonl"), "standard input:1: the line is not JSON")
-    refused(
-        answer('{"question": 1}\n', "--jsonl"), "a line must be an object with the strings `question` and `context`"
-    )
+    refused(answer('{"question": 1}\n', "--jsonl"), "must be an object with the strings `question` and `context`")
     (tmp_path / "a.csv").write_text("question,context\nquem comeu ?,Ana comeu uma pera . fim\nquem ?,\n")
     refused(answer("", "a.csv"), "a.csv:3: the context is blank")
     assert answer("", "a.csv", "--skip-bad").stdout == "Ana\n\n"
@@ -179,12 +175,7 @@ def test_what_the_command_refuses(run: TrainedRun, server: ForkServer, tmp_path:
     done = answer("quem comeu ?\tAna comeu uma pera . fim\na\n")
     assert done.status == 1 and done.stdout == "Ana\n" and "standard input:2: a line must hold" in done.stderr
     long = f"quem comeu ?\tAna comeu uma pera . fim\n{'quem ' * 20}?\tAna\nb\n"
-    refused(
-        answer(long.rsplit("b\n", 1)[0]),
-        "standard input:2: the question 'quem quem",
-        "' has 21 tokens",
-        "leave no room",
-    )
+    refused(answer(long.removesuffix("b\n")), "standard input:2: the question 'quem quem", "' has 21 tokens", "no room")
     done = answer(long, "--skip-bad")
     assert done.stdout == "Ana\n\n\n" and "warning: 2 bad lines skipped, first: standard input:3" in done.stderr
 
@@ -208,15 +199,11 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
     made = records(20)
 
     def refuse(message: str, data: list[dict[str, Any]], changes: dict[str, Any] | None = None) -> None:
-        with pytest.raises(DataError, match=message):
-            atento.train(recipe(data=changes), data=data, out=tmp_path / "run", threads=1)
+        fails(DataError, message, atento.train, recipe(data=changes), data=data, out=tmp_path / "run", threads=1)
 
     shifted = {"question": "quem ?", "context": "a Ana", "answers": [{"text": "Ana", "answer_start": 1}]}
     refuse(r"data\['train'\]\[20\].*answer 'Ana' is not at character 1", [*made, shifted])
-    refuse(
-        r"the question '(q ){20}' has 31 tokens, which with 4 special ones leave",
-        [*made, made[0] | {"question": "q " * 31}],
-    )
+    refuse(r"the question '(q ){20}' has 31 tokens, which with 4 ", [*made, made[0] | {"question": "q " * 31}])
     answer = "Ana comeu um figo e uma maçã e uma pera e tudo o resto"
     long = [{"question": "q ?", "context": answer, "answers": [{"text": answer, "answer_start": 0}]}]
     refuse("no answer is whole in a window of 18 tokens: raise `data.max_len`", long)
@@ -244,12 +231,9 @@ def test_an_answer_without_a_token_is_a_bad_record(tmp_path: Path) -> None:
     assert "is whole in no window" not in log and run.step == 1
 
 
-def test_a_model_without_the_head_says_what_it_was_trained_for(
-    trained: Path, server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_model_without_the_head_says_what_it_learned(trained: Path, server: ForkServer, tmp_path: Path) -> None:
     message = "trained for translation and has no answer head: fine-tune it by a recipe with `task: question-answering`"
-    with pytest.raises(CapabilityError, match=message):
-        atento.load(trained).answer("quem ?", "a Ana")
+    fails(CapabilityError, message, atento.load(trained).answer, "quem ?", "a Ana")
     refused(server.run("answer", trained, cwd=tmp_path, stdin="a\tb\n"), "has no answer head", f"`init: {trained}`")
 
 
@@ -357,13 +341,10 @@ def test_fine_tuning_keeps_an_answer_head_and_gives_others_a_new_one(run: Traine
     changes = recipe(steps=1) | {"init": str(tmp_path / "labels")}
     answers = atento.load(atento.train(changes, data=records(20), out=tmp_path / "answers", threads=1).folder)
     assert [head.kind for head in answers.network.config.heads] == ["answer"]
-    events = [json.loads(line) for line in read_lines(tmp_path / "answers" / "metrics.jsonl")]
-    assert events[0]["event"] == "train" and events[0]["loss"] > 0
+    assert events(tmp_path / "answers", "train")[0]["loss"] > 0
 
 
-def test_with_skip_bad_a_question_too_long_for_a_window_is_counted_and_skipped(
-    tmp_path: Path, server: ForkServer
-) -> None:
+def test_with_skip_bad_a_question_too_long_for_a_window_is_counted(tmp_path: Path, server: ForkServer) -> None:
     made = records(30)
     long = {**made[3], "question": " ".join(["quem"] * 40) + " ?"}
     (tmp_path / "bad.jsonl").write_text(as_jsonl([*made[:3], long, *made[4:]]), encoding="utf-8")
@@ -375,10 +356,7 @@ def test_with_skip_bad_a_question_too_long_for_a_window_is_counted_and_skipped(
     done = server.run(*command, "data.skip_bad=true", cwd=tmp_path)
     assert done.status == 0, done.stderr
     for name in ("train", "valid"):
-        assert (
-            f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question 'quem"
-            in done.stderr
-        )
+        assert f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question" in done.stderr
     refused(
         server.run("evaluate", "run", "bad.jsonl", "--no-skip-bad", cwd=tmp_path),
         "bad.jsonl:4: the question 'quem quem",
@@ -412,8 +390,7 @@ def test_a_file_in_the_layout_of_squad_is_trained_on_by_the_command(tmp_path: Pa
     assert done.status == 0, done.stderr
     assert "2 bad" in done.stderr and "bad.json:6: question '4'" in done.stderr
     assert "58 questions in" in done.stderr and "windows of at most 18 tokens" in done.stderr
-    losses = [json.loads(line) for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
-    trained = [event["loss"] for event in losses if event["event"] == "train"]
+    trained = [event["loss"] for event in events(tmp_path / "run", "train")]
     assert trained[-1] < 0.7 * trained[0]
     done = server.run("evaluate", "run", "good.json", "--json", cwd=tmp_path)
     assert done.status == 0 and json.loads(done.stdout)["squad"]["value"] > 40
@@ -430,8 +407,7 @@ def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: Trai
     ):
         model.config["answering"] = section
         folder = model.save(tmp_path / str(number))
-        with pytest.raises(ModelError, match=message):
-            atento.load(folder)
+        fails(ModelError, message, atento.load, folder)
 
 
 def test_the_language_of_an_evaluation_says_which_articles_do_not_count(
@@ -446,5 +422,4 @@ def test_the_language_of_an_evaluation_says_which_articles_do_not_count(
     model = atento.load(run.folder)
     scores = {language: atento.evaluate(model, path, language=language)["squad"] for language in ("en", "pt")}
     assert scores["pt"].parts["exact_match"] == 100 and scores["en"].parts["exact_match"] == 0
-    with pytest.raises(UsageError, match="`language` must be a code such as en: got 'x!'"):
-        atento.evaluate(model, path, language="x!")
+    fails(UsageError, "`language` must be a code such as en: got 'x!'", atento.evaluate, model, path, language="x!")

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import clean, load_checkpoint, newest, retain, save_checkpoint
+from children import DONE, ended, in_child
 from conftest import in_small_process
 
 pytestmark = pytest.mark.integration
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.integration
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 DEADLY = [(os, name) for name in ("mkdir", "open", "write", "fsync", "close", "rename", "unlink", "rmdir", "scandir")]
 DEADLY.append((fcntl, "flock"))
-DONE, FAILED, KILLED, KILLED_AT_WRITE = 0, 3, 9, 10
+KILLED, KILLED_AT_WRITE = 9, 10
 
 
 @pytest.fixture
@@ -55,23 +56,6 @@ def whole(path: Path) -> float:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Start `work` in a forked child; its exit status tells how it ended."""
-    pid = os.fork()
-    if pid == 0:
-        status = FAILED
-        try:
-            work()
-            status = DONE
-        finally:
-            os._exit(status)
-    return pid
-
-
-def ended(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def dying_at(call: int, half: bool, work: Callable[[], object]) -> int:
@@ -151,18 +135,15 @@ def test_r2_the_first_save_may_die_anywhere(folder: Path, every: int) -> None:
 @EVERY
 @in_small_process
 def test_r2_a_later_save_may_die_anywhere(folder: Path, every: int) -> None:
-    assert (
-        every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 2), old_or_new(1.0, 2.0), every)
-        > 40 // every
-    )
+    check = old_or_new(1.0, 2.0)
+    assert every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 2), check, every) > 40 // every
 
 
 @EVERY
 @in_small_process
 def test_r2_replacing_the_only_checkpoint_may_die_anywhere(folder: Path, every: int) -> None:
-    deaths = every_death(
-        folder, lambda trial: save(trial, 1), lambda trial: save(trial, 1, fill=7.0), old_or_new(1.0, 7.0), every
-    )
+    by_step = old_or_new(1.0, 7.0)
+    deaths = every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 1, fill=7.0), by_step, every)
     assert deaths > 50 // every
 
 

@@ -11,7 +11,6 @@ import torch
 
 import atento
 from atento.base.errors import CapabilityError, DataError, RecipeError
-from atento.data.files.source_lines import read_lines
 from atento.metrics.tag_schemes import converted, illegal
 from atento.models.peft import save_adapter
 from atento.networks.heads import CRFHead
@@ -19,6 +18,8 @@ from atento.runs.train import TrainedRun
 from atento.tasks.tagging import word_tags
 from atento_cli.convert.engines import convert_for
 from conftest import ForkServer, refused
+from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -80,9 +81,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     here = tmp_path_factory.mktemp("crf")
     lines = ["\t".join([" ".join(words), " ".join(tags)]) for words, tags in names()]
     (here / "names.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    given = recipe(
-        CRF, data={split: {"file": str(here / "names.tsv"), "tokens": 0, "tags": 1} for split in ("train", "valid")}
-    )
+    source = {"file": str(here / "names.tsv"), "tokens": 0, "tags": 1}
+    given = recipe(CRF, data={"train": source, "valid": source})
     (here / "crf.yaml").write_text(json.dumps(given), encoding="utf-8")
     return atento.train(given, out=here / "run", threads=1)
 
@@ -106,8 +106,7 @@ def test_a_recipe_learns_entities_by_a_crf(run: TrainedRun, tmp_path: Path) -> N
     assert [(entity.label, entity.text) for entity in found] == [("LOC", "Porto Alegre"), ("PER", "Inês de Castro")]
     assert model.tag([text, "", "Ana"])[:2] == [found, []]
     assert atento.evaluate(model, names())["entity-f1"].value == 1.0
-    valid = [event for event in map(json.loads, read_lines(run.folder / "metrics.jsonl")) if event["event"] == "valid"]
-    assert valid[-1]["nll"] < 0.1  # of the whole sequence, for each word
+    assert events(run.folder, "valid")[-1]["nll"] < 0.1  # of the whole sequence, for each word
 
 
 def test_illegal_tags_never_come_out_and_marginals_give_the_others(run: TrainedRun, tmp_path: Path) -> None:
@@ -145,9 +144,7 @@ def test_the_commands(run: TrainedRun, server: ForkServer) -> None:
     peeked = json.loads(server.run("data", "peek", "crf.yaml", "--count", "1", "--json", cwd=here).stdout)
     assert set(peeked["labels"]["tokens"]) <= {"B-LOC", "B-PER", "I-LOC", "I-PER", "O"}
     assert server.run("plan", "crf.yaml", cwd=here).status == 0
-    assert atento.train(
-        json.loads((here / "crf.yaml").read_text("utf-8")), out=here / "run", threads=1
-    ).already_finished
+    assert atento.train(json.loads((here / "crf.yaml").read_text()), out=here / "run", threads=1).already_finished
 
 
 def test_saved_and_loaded_it_is_the_same(run: TrainedRun, tmp_path: Path) -> None:
@@ -179,9 +176,7 @@ def test_a_plain_head_becomes_a_crf_and_the_other_way(run: TrainedRun, tmp_path:
         printed = capsys.readouterr().err
         assert printed.count(says) == 1, printed
         before, after = (atento.load(one).network for one in (start, folder))
-        assert after.config.heads[0].kind == kind and torch.equal(
-            after.state_dict()[scores], before.state_dict()[scores]
-        )
+        assert after.config.heads[0].kind == kind and after.state_dict()[scores].equal(before.state_dict()[scores])
         assert isinstance(after.heads["tagging"], CRFHead) == (kind == "crf")
     # without a word on heads it stays one, with its transitions; with other tags both begin anew
     renamed = [(words, [tag.replace("LOC", "GPE") for tag in tags]) for words, tags in names()]
@@ -189,11 +184,7 @@ def test_a_plain_head_becomes_a_crf_and_the_other_way(run: TrainedRun, tmp_path:
         folder = train(recipe({}) | still | {"init": str(run.folder)}, data, tmp_path / name).folder
         before, after = (atento.load(one).network.heads["tagging"] for one in (run.folder, folder))
         assert isinstance(before, CRFHead) and isinstance(after, CRFHead)
-        assert (
-            torch.equal(after.transitions, before.transitions)
-            == torch.equal(after.out.weight, before.out.weight)
-            == same
-        )
+        assert after.transitions.equal(before.transitions) == after.out.weight.equal(before.out.weight) == same
         assert same or not after.transitions.any()
 
 
@@ -217,8 +208,7 @@ def test_sentences_that_are_cut_inside_an_entity_have_a_loss(scheme: str, tmp_pa
     data = [(words, list(converted(tags, scheme))) for words, tags in names()]
     given = recipe(CRF | {"max_len": 7}, 40)
     run = train(given | {"data": {"max_len": 7}}, data, tmp_path / "run")
-    events = [json.loads(line) for line in read_lines(run.folder / "metrics.jsonl")]
-    assert [event for event in events if event["event"] == "train"][-1]["nll"] < 5
+    assert events(run.folder, "train")[-1]["nll"] < 5
     tagged = atento.load(run.folder).tag_words(words=[words for words, _ in data])
     assert not any(illegal([word.label for word in sentence], scheme) for sentence in tagged)
 
@@ -249,8 +239,7 @@ def test_what_reads_its_probabilities_or_scores(run: TrainedRun, tmp_path: Path)
         ("plain student", {"teacher": str(run.folder), "network": TINY, "training": TRAINING | {"steps": 3}}),
     ):
         folder = train(recipe(CRF) | more, names(), tmp_path / name).folder
-        events = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
-        assert all(np.isfinite(event["loss"]) for event in events if event["event"] == "train")
+        assert all(np.isfinite(event["loss"]) for event in events(folder, "train"))
     explained = atento.load(run.folder).explain("Ana mora em Évora")
     assert explained.quantity == "log-odds of the tags before transitions"
 
@@ -259,21 +248,18 @@ def test_layouts_and_engines_that_have_no_place_for_transitions(tmp_path: Path) 
     folder = train(recipe(CRF | {"preset": "bert-tiny"}, 2), names(), tmp_path / "run").folder
     model = atento.load(folder)
     says = "no Bert class of the Hugging Face layout holds the heads crf"
-    with pytest.raises(CapabilityError, match=says):
-        model.save(tmp_path / "hf", layout="huggingface")
+    fails(CapabilityError, says, model.save, tmp_path / "hf", layout="huggingface")
     for engine, package, part in (
         ("onnx", "onnx", "ONNX.* does not hold the transitions of a crf head, which"),
         ("ctranslate2", "ctranslate2", "CTranslate2 does not hold a crf head, which"),
     ):
         pytest.importorskip(package, reason=f"{package} is not installed (extra dev)")
-        with pytest.raises(CapabilityError, match=part):
-            convert_for(folder, tmp_path / engine, engine)
+        fails(CapabilityError, part, convert_for, folder, tmp_path / engine, engine)
     assert not (tmp_path / "hf").exists() and not (tmp_path / "onnx").exists()
     lora = recipe({}, 2) | {"network": CRF, "init": {"model": str(folder), "train": "lora"}}
     adapted = train(lora, names(), tmp_path / "lora").folder
     assert isinstance(atento.load(adapted).network.heads["tagging"], CRFHead)
-    with pytest.raises(CapabilityError, match=f"PEFT has no adapters of this network: {says}"):
-        save_adapter(adapted, tmp_path / "peft", base="bert")
+    fails(CapabilityError, f"PEFT .* of this network: {says}", save_adapter, adapted, tmp_path / "peft", base="bert")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +330,5 @@ def test_one_of_several_heads_over_an_encoder_is_a_crf(tmp_path: Path) -> None:
     found = model.tag("Em Porto Alegre Ana lê .")
     assert [(entity.label, entity.text) for entity in found] == [("LOC", "Porto Alegre"), ("PER", "Ana")]
     given["network"] = TINY | {"heads": [{"kind": "crf", "name": "mood"}]}
-    with pytest.raises(
-        RecipeError, match=r"network\.heads: a crf head gives a tag to each word: got task classification"
-    ):
+    with pytest.raises(RecipeError, match=r"network\.heads: a crf head gives a tag .*: got task classification"):
         atento.train(given, out=tmp_path / "wrong", threads=1)

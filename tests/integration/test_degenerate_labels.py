@@ -119,8 +119,6 @@ def test_one_label_present_or_absent_is_learned_exported_and_read_by_transformer
     assert probabilities == pytest.approx(ours, abs=1e-5) and ours[0] > 0.5 > ours[1]
 
 
-# Metrics and files --------------------------------------------------------------------------------------------------
-
 EMPTY: dict[str, list[tuple[Any, Any]]] = {  # what metrics score -> predictions and references that say little
     "texts": [(["", ""], ["", ""]), (["a"], [""])],
     "classes": [(["a"], ["a"]), (["a", "a"], ["a", "a"]), (["b"] * 3, ["a"] * 3)],
@@ -151,7 +149,7 @@ def test_blank_right_labels_of_files_are_refused_by_line(tmp_path: Path) -> None
             read_items(str(path), "classes", reference=True)
         references = read_items(str(path), "probabilities", reference=True)  # blank where a system says nothing, too
         says = replace(references, values=[("a", 0.5)] * len(references.values))
-        with pytest.raises(AtentoError, match=rf"right.txt:{line}: a blank line is no label"):
+        with pytest.raises(AtentoError, match=rf"right.txt:{line}: a blank line is no"):
             where_all_say(references, [says])
     path.write_text(json.dumps({"data": []}), encoding="utf-8")
     assert read_items(str(path), "class sets", reference=True).values  # an empty line there is no label

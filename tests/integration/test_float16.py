@@ -41,11 +41,8 @@ def test_f5_a_run_in_float16_skips_what_overflows_and_goes_on_with_the_same_bits
     assert skipped[-1]["loss_scale"] == 2.0 ** (21 - len(skipped))
     last = events(tmp_path / "whole", "train")[-1]
     assert (last["overflows"], last["loss_scale"]) == (len(skipped), skipped[-1]["loss_scale"])
-    assert state(tmp_path / "whole")["loss_scale"] == {
-        "factor": last["loss_scale"],
-        "taken": 12 - len(skipped),
-        "overflows": len(skipped),
-    }
+    wanted = {"factor": last["loss_scale"], "taken": 12 - len(skipped), "overflows": len(skipped)}
+    assert state(tmp_path / "whole")["loss_scale"] == wanted
 
     real = step.Updater.update
     for stop in (4, 9):  # behind a checkpoint, and among updates that are then taken once more
@@ -66,20 +63,16 @@ def test_f5_a_run_in_float16_skips_what_overflows_and_goes_on_with_the_same_bits
 
 def test_a_processor_without_float16_is_told_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
-    with pytest.raises(UsageError, match=r"^`training.precision: float16` needs a GPU, .* auto is \w+ here$"):
+    with pytest.raises(UsageError, match=r"^`training.precision: float16` .* auto is \w+ here$"):
         train(tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_a_run_in_float16_begins_at_a_checkpoint_that_has_no_scale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_float16_begins_at_a_checkpoint_without_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of another type, as an earlier version wrote it."""
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     with monkeypatch.context() as earlier:
-        earlier.setattr(
-            run, "asdict", lambda one: {key: value for key, value in asdict(one).items() if key != "loss_scale"}
-        )
+        earlier.setattr(run, "asdict", lambda one: {k: value for k, value in asdict(one).items() if k != "loss_scale"})
         atento.train(RECIPE, data={"train": PAIRS, "valid": PAIRS[:2]}, out=tmp_path / "a", device="cpu")
     train(tmp_path / "b", from_=f"{tmp_path / 'a'}@12", overrides={"training.steps": 14})
     assert state(tmp_path / "b")["loss_scale"]["taken"] + len(events(tmp_path / "b", "overflow")) == 2

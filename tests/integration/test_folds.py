@@ -33,7 +33,7 @@ def test_folds_are_stratified_and_each_record_is_tested_once() -> None:
         counts = Counter(columns["label"][row] for row in test)
         assert counts["a"] in (3, 4) and counts["b"] in (2, 3)
     assert fold_of(columns, 3, 1, 2, "label") != parts[0] == fold_of(columns, 3, 1, 1, "label")
-    with pytest.raises(DataError, match="label 'b' has 7 examples, fewer than the 8 folds"):
+    with pytest.raises(DataError, match="label 'b' has 7 examples, fewer than the 8"):
         fold_of(columns, 8, 1, 1, "label")
 
 

@@ -1,6 +1,5 @@
 """A language model and a masked one from a text file to their use, through the command line, cut and gone on with."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import atento
 from atento.base.errors import CapabilityError, UsageError
 from atento_world import write
 from conftest import ForkServer
+from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -29,14 +30,8 @@ def recipe(folder: Path, task: str) -> None:
     """A recipe over a text file of the micro-world's Portuguese."""
     (folder / "train.txt").write_text("\n".join(TEXTS[:500]) + "\n", encoding="utf-8")
     (folder / "valid.txt").write_text("\n".join(TEXTS[500:]) + "\n", encoding="utf-8")
-    (folder / "r.yaml").write_text(
-        f"task: {task}\ndata: {{train: {{file: train.txt}}, valid: {{file: valid.txt}}}}\n", encoding="utf-8"
-    )
-
-
-def events(run: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+    text = f"task: {task}\ndata: {{train: {{file: train.txt}}, valid: {{file: valid.txt}}}}\n"
+    (folder / "r.yaml").write_text(text, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +64,10 @@ def test_h12_a_trained_model_goes_on_from_a_prompt(language_model: Path) -> None
     for filters in ({"temperature": 1.0}, {"top_k": 0}, {"min_p": 0.0}, {"top_p": 1.0}):  # one that leaves all as it is
         assert model.generate("o gato", n_best=4, seed=3, max_new_tokens=6, **filters) == drawn
     assert len(set(model.generate("o gato", temperature=1.5, n_best=5, max_new_tokens=6))) > 1
-    with pytest.raises(CapabilityError, match="not translation"):
-        model.translate("o gato")
+    fails(CapabilityError, "not translation", model.translate, "o gato")
     searched = model.generate("o gato", beam=4, max_new_tokens=6)
     assert "".join(model.stream("o gato", beam=4, max_new_tokens=6)) == searched
-    with pytest.raises(UsageError, match="a stream is one output"):
-        model.stream("o gato", mbr="chrf")
+    fails(UsageError, "a stream is one output", model.stream, "o gato", mbr="chrf")
 
 
 def test_h10_least_risk_by_a_models_vectors_or_any_function(language_model: Path) -> None:
@@ -93,16 +86,14 @@ def test_h10_least_risk_by_a_models_vectors_or_any_function(language_model: Path
     assert [row[0].text for row in by_vectors] == [row[0].text for row in by_function] and len(calls) >= 2
     for one, two in zip(by_vectors, by_function, strict=True):
         assert one[0].hypothesis.score == pytest.approx(two[0].hypothesis.score, abs=1e-5)
-    with pytest.raises(UsageError, match="no model at nowhere"):
-        model.generate("o gato", mbr="embeddings:nowhere")
+    fails(UsageError, "no model at nowhere", model.generate, "o gato", mbr="embeddings:nowhere")
 
 
 @pytest.mark.parametrize("texts", [None, 3, {"a": 1}, b"o gato", [None]])
 def test_what_is_no_text_is_refused(language_model: Path, texts: Any) -> None:
     model = atento.load(language_model)
     for use in (model.generate, model.embed, lambda texts: model.score(texts, texts)):
-        with pytest.raises(UsageError, match=r"(give a text or a list of texts|a text must be a str): got "):
-            use(texts)
+        fails(UsageError, r"(give a text or a list of texts|a text must be a str): got ", use, texts)
 
 
 def test_h11_scores_of_a_given_output_are_those_of_one_pass(language_model: Path) -> None:
@@ -165,8 +156,7 @@ def test_e2_e3_a_masked_language_model_learns_and_embeds(server: ForkServer, tmp
     ids = torch.tensor([[model.tokenizer.bos_id, *model.tokenizer.encode("o gato"), model.tokenizer.eos_id]])
     expected = model.network(ids, project=False).hidden[0].mean(dim=0)
     assert torch.allclose(torch.from_numpy(vectors[0]), expected, atol=1e-5)
-    with pytest.raises(CapabilityError, match="cannot continue a text"):
-        model.generate("o gato")
+    fails(CapabilityError, "cannot continue a text", model.generate, "o gato")
 
 
 @pytest.mark.parametrize(
@@ -210,9 +200,7 @@ def test_what_cannot_be_right_is_told_before_work(
         ),
     ],
 )
-def test_e9_words_are_learned_and_embed(
-    server: ForkServer, task: str, settings: list[str], width: int, tmp_path: Path
-) -> None:
+def test_e9_words_are_learned(server: ForkServer, task: str, settings: list[str], width: int, tmp_path: Path) -> None:
     recipe(tmp_path, task)
     common = ["training.steps=40", "training.batch_tokens=400", "training.validate_every=20", "training.warmup=5"]
     common += ["training.log_every=5", "training.precision=float32", "tokenizer.vocab_size=400"]

@@ -70,24 +70,9 @@ def test_the_encoder_stays_and_the_decoder_learns(folders: dict[str, Path], tmp_
 @pytest.mark.parametrize(
     ("name", "init", "error", "message"),
     [
-        (
-            "gpt2",
-            {},
-            UsageError,
-            r"gpt2: `init.new_decoder` needs an encoder such as BERT, .*: got architecture 'decoder'",
-        ),
-        (
-            "bert",
-            {"new_decoder": False},
-            UsageError,
-            "architecture 'encoder', and task translation needs encoder-decoder",
-        ),
-        (
-            "bert",
-            {"train": "encoder"},
-            RecipeError,
-            "must be all, head, last-N .*, decoder, bias or lora: got 'encoder'",
-        ),
+        ("gpt2", {}, UsageError, r"gpt2: `init.new_decoder` needs an encoder .*: got architecture 'decoder'"),
+        ("bert", {"new_decoder": False}, UsageError, "architecture 'encoder', and task translation needs encoder-"),
+        ("bert", {"train": "encoder"}, RecipeError, "must be all, head, last-N .*, bias or lora: got 'encoder'"),
     ],
 )
 def test_what_cannot_read_is_refused(

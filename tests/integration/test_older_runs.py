@@ -1,6 +1,5 @@
 """Runs of an earlier version: their recipes are read by the keys of today, their training is not continued."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import yaml
 import atento
 from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
+from runs import events
 
 TINY = {
     "task": "language-modeling",
@@ -43,9 +43,7 @@ def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path)
     assert recipe.training.micro_batches == 3
 
 
-def test_training_does_not_continue_from_a_checkpoint_of_an_earlier_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = atento.train(TINY, out=tmp_path / "run", threads=1)
     monkeypatch.setattr("atento.training.run.VERSION", 3)
     with pytest.raises(UsageError, match=r"earlier version .* `init: .*run` starts a run from its weights"):
@@ -53,8 +51,7 @@ def test_training_does_not_continue_from_a_checkpoint_of_an_earlier_version(
 
 
 def _rates(run: Path) -> list[float]:
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [event["learning_rate"] for event in events if event["event"] == "train"]
+    return [event["learning_rate"] for event in events(run, "train")]
 
 
 def _open(**training: object) -> dict[str, object]:

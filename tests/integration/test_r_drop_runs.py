@@ -27,9 +27,7 @@ def train(out: Path, recipe: dict[str, Any] = RECIPE, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_a_stopped_run_goes_on_with_the_same_bits(
-    precision: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_goes_on_bit_for_bit(precision: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     whole = train(tmp_path / "whole", precision=precision)
     real = step.Updater.update

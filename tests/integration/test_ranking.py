@@ -118,9 +118,8 @@ def test_triples_are_learned_by_every_objective(objective: str, tmp_path: Path) 
 
 def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, server: ForkServer) -> None:
     """As a search over all documents finds them; a ranker scores in place of the encoder."""
-    encoder = recipe(
-        task="embedding", training=TRAINING | {"steps": 15}, embedding={"prompts": {"query": "who ", "passage": "the "}}
-    )
+    prompts = {"query": "who ", "passage": "the "}
+    encoder = recipe(task="embedding", training=TRAINING | {"steps": 15}, embedding={"prompts": prompts})
     pairs = [(query, document) for query, document, grade in GRADED if grade == 2]
     related = [(query, document) for query, document, grade in GRADED if grade]
     made = atento.train(encoder, data={"train": related}, out=tmp_path / "encoder", threads=1)
@@ -224,9 +223,7 @@ def test_an_unknown_field_names_file_and_line(tmp_path: Path) -> None:
         ("", "q1 0 d1 1\n", "my.run: holds no documents"),
     ],
 )  # fmt: skip
-def test_files_of_rankings_are_read_strictly(
-    run: str, qrels: str, message: str, tmp_path: Path, server: ForkServer
-) -> None:
+def test_files_of_rankings_are_strict(run: str, qrels: str, message: str, tmp_path: Path, server: ForkServer) -> None:
     (tmp_path / "my.run").write_text(run)
     (tmp_path / "right.qrels").write_text(qrels)
     refused(server.run("score", "ndcg", "my.run", "right.qrels", cwd=tmp_path), message)

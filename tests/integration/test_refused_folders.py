@@ -97,9 +97,7 @@ def test_a_folder_in_which_another_command_has_put_something_stays(tmp_path: Pat
     assert content(tmp_path) == {"runs", "runs/theirs"}
 
 
-def test_a_lock_whose_folder_was_removed_meanwhile_is_taken_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_whose_folder_was_removed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between opening and locking the file, its owner was refused and removed it; two processes must not lock two."""
     real, folder = fcntl.flock, tmp_path / "run"
 

@@ -23,10 +23,8 @@ def two(server: ForkServer, data: Path, scratch: Path) -> Path:
     """A folder with two runs: `first` ends worse than it was, `second` is averaged and tested."""
     folder = scratch / "two"
     rising = ["training.learning_rate=3", "training.warmup=60", "training.validate_every=1", "metrics=[]"]
-    for name, more in (
-        ("first", [*rising, "training.steps=16", *TEST]),
-        ("second", ["training.average=2", *TEST, "network.d_ff=64"]),
-    ):
+    second = ["training.average=2", *TEST, "network.d_ff=64"]
+    for name, more in (("first", [*rising, "training.steps=16", *TEST]), ("second", second)):
         done = server.run(*TINY, *more, "--out", folder / name, cwd=data)
         assert done.status == 0, done.stderr
     return folder
@@ -84,12 +82,8 @@ def test_w7_an_averaged_checkpoint_in_use_is_called_so(server: ForkServer, place
     save_checkpoint(run / "checkpoints", 24, state={"score": -1.0}, **parts)
     assert find_model(run) == newest(run / "averaged")
     record = json.loads(server.run("runs", "show", "run", "--json", cwd=place).stdout)
-    assert record["in_use"] == {
-        "word": "averaged",
-        "checkpoint": "step-00000024",
-        "step": 24,
-        "score": state(find_model(run))["score"],
-    }
+    score = state(find_model(run))["score"]
+    assert record["in_use"] == {"word": "averaged", "checkpoint": "step-00000024", "step": 24, "score": score}
     assert "the averaged checkpoint, step 24, chrf " in server.run("runs", "show", "run", cwd=place).stdout
 
 
@@ -109,10 +103,8 @@ def test_a_run_under_way_and_a_damaged_one_do_not_hide_the_others(server: ForkSe
         shutil.rmtree(place / "runs" / "begun" / name)
     (place / "runs" / "begun" / "metrics.jsonl").unlink()
     done = server.run("runs", cwd=place)
-    assert [line.split("\t")[:3] for line in done.stdout.splitlines()] == [
-        ["runs/begun", "step 0", "unfinished"],
-        ["runs/whole", "step 24", "finished"],
-    ]
+    wanted = [["runs/begun", "step 0", "unfinished"], ["runs/whole", "step 24", "finished"]]
+    assert [line.split("\t")[:3] for line in done.stdout.splitlines()] == wanted
     assert done.stderr.startswith("warning: runs/damaged: ") and "metrics.jsonl:1: not an event" in done.stderr
     assert "no checkpoint yet" in server.run("runs", "show", "runs/begun", cwd=place).stdout
 
@@ -165,9 +157,7 @@ def test_what_runs_refuses(server: ForkServer, place: Path, two: Path) -> None:
     one = two / "first"
     refused(server.run("runs", "compare", one, cwd=place), "takes two or more run folders: got 1")
     refused(server.run("runs", "plot", one, cwd=place), "takes run folders and --out FILE")
-    refused(
-        server.run("runs", "show", one, "--out", "x.svg", cwd=place), "--out is an option of `atento runs plot` only"
-    )
+    refused(server.run("runs", "show", one, "--out", "x.svg", cwd=place), "--out is an option of `atento runs plot`")
     refused(server.run("runs", "plot", one, "--out", "x.pdf", cwd=place), "--out must end in .svg, .png or .html")
     refused(server.run("runs", "plot", one, "--out", "none/x.svg", cwd=place), "there is no folder none")
     refused(server.run("runs", "plot", "none", "--out", "x.svg", cwd=place), "none is not a run")

@@ -15,6 +15,7 @@ from atento.base.errors import CapabilityError, DataError, ModelError, RecipeErr
 from atento.data.files.source_lines import read_lines
 from atento.runs.train import TrainedRun
 from conftest import ForkServer, refused
+from failing import fails
 from http_service import Served, error_of, served
 from runs import differences, events
 
@@ -79,12 +80,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> TrainedRun:
-    return atento.train(
-        folder / "recipe.yaml",
-        ["training.steps=240", "training.learning_rate=1e-2", "training.validate_every=60"],
-        out=folder / "run",
-        threads=1,
-    )
+    changes = ["training.steps=240", "training.learning_rate=1e-2", "training.validate_every=60"]
+    return atento.train(folder / "recipe.yaml", changes, out=folder / "run", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +111,10 @@ def test_records_without_a_label_count_for_the_other_heads(folder: Path, run: Tr
     log = (run.folder / "train.log").read_text(encoding="utf-8")
     for name in ("kind", "mood", "words", "size"):
         assert f"warning: {name}: rows.jsonl: 15 examples without a text or a label left out" in log
-    tables = [
-        one | {"data": one["data"] | {"train": one["data"]["train"] | {"file": "rows.csv"}}}
-        for one in recipe()["tasks"]
-    ]
-    both = recipe(tasks=[tables[0], tables[3]])
-    both["data"] = {"folder": str(folder)}
+    kind, *_, size = recipe()["tasks"]
+    for table in (kind, size):
+        table["data"]["train"]["file"] = "rows.csv"
+    both = recipe(tasks=[kind, size], data={"folder": str(folder)})
     one = atento.train(both, ["training.steps=2"], out=folder / "csv", threads=1)
     assert "size: rows.csv: 15 examples without" in (one.folder / "train.log").read_text(encoding="utf-8")
 
@@ -167,11 +162,9 @@ def test_a_saved_model_and_each_head_alone_give_the_same(model: atento.Model, tm
     wanted = {head: model.classifications(texts, head=head) for head in ("kind", "mood")}
     saved = atento.load(model.save(tmp_path / "all"), engine="torch")
     assert {head: saved.classifications(texts, head=head) for head in wanted} == wanted
-    assert (
-        "Heads: kind (classification), mood (classification), words (tagging)"
-        in (tmp_path / "all" / "README.md").read_text()
-    )
-    assert "model.classify('Olá.', head='kind')" in (tmp_path / "all" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "all" / "README.md").read_text(encoding="utf-8")
+    assert "Heads: kind (classification), mood (classification), words (tagging)" in card
+    assert "model.classify('Olá.', head='kind')" in card
     for head in wanted:
         alone = atento.load(model.head(head).save(tmp_path / head), engine="torch")
         assert alone.classifications(texts) == wanted[head] and "tasks" not in alone.config
@@ -200,20 +193,12 @@ def test_evaluation_scores_a_head_as_validation_did(folder: Path, run: TrainedRu
     assert atento.evaluate(run.folder, path, "tagging")["tag-accuracy"].value == scores["words"]["tag-accuracy"].value
     done = server.run("evaluate", "run", "rows.jsonl", "--head", "mood", "--json", cwd=folder)
     assert json.loads(done.stdout)["accuracy"]["value"] == scores["mood"]["accuracy"].value
-    refused(
-        server.run("evaluate", "run", "rows.jsonl", cwd=folder), "must name one of the heads: this model has kind, mood"
-    )
-    refused(
-        server.run("evaluate", "run", "rows.jsonl", "--head", "mod", cwd=folder), "no head 'mod'; did you mean 'mood'?"
-    )
-    refused(
-        server.run("evaluate", "run", "rows.jsonl", "--head", "mood", "--calibrate", cwd=folder), "a model of one head"
-    )
+    refused(server.run("evaluate", "run", "rows.jsonl", cwd=folder), "must name one of the heads", "has kind, mood")
+    refused(server.run("evaluate", "run", "rows.jsonl", "--head", "mod", cwd=folder), "'mod'; did you mean 'mood'?")
+    refused(server.run("evaluate", "run", "rows.jsonl", "--head", "mood", "--calibrate", cwd=folder), "of one head")
 
 
-def test_commands_take_the_head_by_its_name(
-    folder: Path, run: TrainedRun, model: atento.Model, server: ForkServer
-) -> None:
+def test_commands_take_the_head_by_name(folder: Path, run: TrainedRun, model: atento.Model, server: ForkServer) -> None:
     texts = "eu vejo uva 3\n\nnão vejo gato 4\n"
     done = server.run("classify", "run", "--head", "kind", "--engine", "torch", cwd=folder, stdin=texts)
     wanted = model.classify(["eu vejo uva 3", "não vejo gato 4"], head="kind")
@@ -225,41 +210,21 @@ def test_commands_take_the_head_by_its_name(
     )
     tagged = server.run("tag", "run", cwd=folder, stdin="mostra Chile já\n")
     assert tagged.stdout == "mostra/OUTRO Chile/NOME já/OUTRO\n", tagged.stderr
-    refused(
-        server.run("tag", "run", "--head", "kind", cwd=folder, stdin="a\n"),
-        "trained for classification and has no tagging head",
-    )
-    explained = server.run(
-        "classify", "run", "--head", "mood", "--explain", "--json", cwd=folder, stdin="não vejo uva\n"
-    )
+    refused(server.run("tag", "run", "--head", "kind", cwd=folder, stdin="a\n"), "and has no tagging head")
+    explained = server.run("classify", "run", "--head", "mood", "--explain", "--json", cwd=folder, stdin="não vejo uva")
     assert json.loads(explained.stdout)["target"] in MOODS, explained.stderr
     vectors = server.run("embed", "run", "--head", "kind", cwd=folder, stdin="uva\n")
     assert len(vectors.stdout.split()) == 24
     (folder / "lines.txt").write_text(texts, encoding="utf-8")
-    parts = server.run(
-        "classify",
-        "run",
-        "lines.txt",
-        "--head",
-        "kind",
-        "--cluster",
-        "local",
-        "--workers",
-        "1",
-        "--out",
-        "cluster",
-        cwd=folder,
-    )
+    many = ("--cluster", "local", "--workers", "1", "--out", "cluster")
+    parts = server.run("classify", "run", "lines.txt", "--head", "kind", *many, cwd=folder)
     assert parts.status == 0, parts.stderr
     joined = server.run("collect", "cluster", cwd=folder)
     assert joined.stdout == done.stdout, joined.stderr
     one = server.run("convert", "run", "--to", "atento", "--out", "one", "--head", "mood", cwd=folder)
     assert one.status == 0, one.stderr
     assert atento.load(folder / "one").classify("não vejo uva").name == model.classify("não vejo uva", head="mood").name
-    refused(
-        server.run("convert", "run", "--to", "huggingface", "--out", "two", cwd=folder),
-        "holds one head of kind, mood, words, size: --head NAME",
-    )
+    refused(server.run("convert", "run", "--to", "huggingface", "--out", "two", cwd=folder), "words, size: --head NAME")
 
 
 @pytest.fixture(scope="module")
@@ -270,12 +235,8 @@ def service(run: TrainedRun) -> Iterator[Served]:
 
 def test_the_service_takes_the_head_by_its_name(service: Served, model: atento.Model) -> None:
     text = "não vejo uva 3"
-    assert service.get("/info").json()["models"]["several"]["heads"] == {
-        "kind": "classification",
-        "mood": "classification",
-        "words": "tagging",
-        "size": "regression",
-    }
+    heads = {"kind": "classification", "mood": "classification", "words": "tagging", "size": "regression"}
+    assert service.get("/info").json()["models"]["several"]["heads"] == heads
     for head in ("kind", "mood"):
         wanted = [(one.name, one.probability) for one in model.classifications([text], head=head)[0]]
         for body in ({"inputs": text, "parameters": {"head": head}}, {"inputs": text, "head": head}):
@@ -312,15 +273,9 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": [A, A]}, r"tasks must have different names: got 'a' twice"),
     ({"tasks": [A, B | {"share": 0}]}, r"`share` must be finite and above 0: got 0"),
     ({"tasks": [A, {"name": "b", "task": "classification"}]}, r"data.train is missing: .* \(task 'b'\)"),
-    (
-        {"tasks": [A, B | {"task": "translation"}]},
-        r"tasks.1.task must label or rate texts or tag words: got 'translation'",
-    ),
+    ({"tasks": [A, B | {"task": "translation"}]}, r"tasks.1.task must label or rate texts .*: got 'translation'"),
     ({"tasks": [A, B | {"task": "clasification"}]}, r"got 'clasification'; did you mean 'classification'\?"),
-    (
-        {"tasks": [A, B | {"metrics": ["entity-f1"]}]},
-        r"metrics?:? ?unknown metric 'entity-f1'.*\(task 'b'\)|unknown metric 'entity-f1'",
-    ),
+    ({"tasks": [A, B | {"metrics": ["entity-f1"]}]}, r"unknown metric 'entity-f1'"),
     ({"tasks": [A, B | {"weigth": 1}]}, r"unknown key 'weigth' in tasks.1; did you mean 'weight'\?"),
     ({"tasks": [A, B | {"name": "b.c"}]}, r"`name` of a task must have letters, digits, - and _"),
     ({"tasks": [A, B | {"name": "keys"}]}, r"`name` of a head cannot be 'keys'"),
@@ -330,22 +285,16 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSALS)
-def test_what_is_wrong_is_refused_in_one_sentence(
-    folder: Path, changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_is_one_sentence(folder: Path, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     made = recipe(tasks=[A, B], data={"folder": str(folder)}) | changes
-    with pytest.raises(RecipeError, match=message):
-        atento.train(made, out=tmp_path / "run")
+    fails(RecipeError, message, atento.train, made, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_wrong_records_name_the_task_file_and_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "one.tsv").write_text("a\tx\nb\tx\n", encoding="utf-8")
-    same = {
-        "name": "b",
-        "task": "classification",
-        "data": {"train": {"file": str(tmp_path / "one.tsv"), "text": 0, "label": 1}},
-    }
+    train = {"file": str(tmp_path / "one.tsv"), "text": 0, "label": 1}
+    same = {"name": "b", "task": "classification", "data": {"train": train}}
     with pytest.raises(DataError, match=r"the training data has only one label, 'x'.*\(task 'b'\)"):
         atento.train(recipe(tasks=[A, same], data={"folder": str(folder)}), out=tmp_path / "run")
     broken = A | {"name": "c", "data": {"train": {"file": "rows.jsonl", "text": "text", "label": "kindd"}}}
@@ -355,31 +304,20 @@ def test_wrong_records_name_the_task_file_and_line(folder: Path, tmp_path: Path)
 
 def test_heads_that_do_not_fit_are_named(model: atento.Model) -> None:
     for call in (model.classify, model.classifications):
-        with pytest.raises(UsageError, match=r"must name one of the heads that classify: this model has kind, mood"):
-            call(["a"])
-        with pytest.raises(
-            UsageError, match=r"the model has no head 'kin'; did you mean 'kind'\? Known: kind, mood, size, words"
-        ):
-            call(["a"], head="kin")
-    with pytest.raises(CapabilityError, match="trained for tagging and has no classification head"):
-        model.classify("a", head="words")
-    with pytest.raises(CapabilityError, match="holds one head of kind, mood, words, size"):
-        model.save("nowhere", layout="huggingface")
+        fails(UsageError, r"one of the heads that classify: this model has kind, mood", call, ["a"])
+        fails(UsageError, r"'kin'; did you mean 'kind'\? Known: kind, mood, size, words", call, ["a"], head="kin")
+    fails(CapabilityError, "trained for tagging and has no classification head", model.classify, "a", head="words")
+    fails(CapabilityError, "holds one head of kind, mood, words, size", model.save, "nowhere", layout="huggingface")
 
 
 def test_commands_of_one_task_say_so(server: ForkServer, folder: Path) -> None:
     for words in (("data", "stats"), ("data", "peek"), ("plan",), ("baseline",)):
-        refused(
-            server.run(*words, "recipe.yaml", cwd=folder),
-            "takes a recipe with `task`: recipe has the tasks kind, mood, words, size",
-        )
+        refused(server.run(*words, "recipe.yaml", cwd=folder), "recipe has the tasks kind, mood, words, size")
     checked = server.run("config", "check", "recipe.yaml", cwd=folder)
     assert checked.stdout == "ok\n", checked.stderr
     shown = server.run("config", "show", "recipe.yaml", cwd=folder)
     (folder / "shown.yaml").write_text(shown.stdout, encoding="utf-8")
-    assert server.run("config", "show", "shown.yaml", cwd=folder).stdout == shown.stdout.replace(
-        "name: recipe", "name: recipe"
-    )
+    assert server.run("config", "show", "shown.yaml", cwd=folder).stdout == shown.stdout
     assert "\ntask:" not in shown.stdout and "\ndata:" not in shown.stdout
 
 
@@ -395,8 +333,7 @@ def test_a_folder_whose_tasks_are_no_heads_is_refused(model: atento.Model, tmp_p
         {"kind": {"task": []}},
     ):
         (path / "config.json").write_text(json.dumps(config | {"tasks": tasks}), encoding="utf-8")
-        with pytest.raises(ModelError, match="`tasks` must have the task of each head by its name"):
-            atento.load(path)
+        fails(ModelError, "`tasks` must have the task of each head by its name", atento.load, path)
 
 
 def test_the_log_says_what_each_task_gets(run: TrainedRun) -> None:

@@ -20,6 +20,7 @@ from sklearn.utils import estimator_checks as checks
 
 from atento.base.errors import UsageError
 from atento.sklearn import Classifier, Embedder, Regressor, Tagger
+from failing import fails
 
 pytestmark = pytest.mark.integration
 
@@ -83,8 +84,7 @@ def test_a_classifier_learns_predicts_and_is_cloned(capsys: pytest.CaptureFixtur
     assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
     folder = Path(str(classifier.model.path))
     assert folder.exists()
-    with pytest.raises(UsageError, match="give it one as `folder` before `fit`"):
-        pickle.dumps(classifier)
+    fails(UsageError, "give it one as `folder` before `fit`", pickle.dumps, classifier)
     del classifier
     assert not folder.exists()  # a temporary one goes with its estimator
 
@@ -154,10 +154,8 @@ def test_numbers_pairs_and_tags() -> None:
     pairs = np.array([[text, text] for text in X], dtype=object)
     regressor = Regressor(steps=60, learning_rate=0.02, settings=TINY, device="cpu").fit(pairs, Y)
     assert regressor.predict(pairs).shape == (len(X),) and regressor.score(pairs, Y) > 0.5
-    sentences, tags = (
-        [text.split() for text in X],
-        [["J" if word in ("good", "bad") else "N" for word in text.split()] for text in X],
-    )
+    sentences = [text.split() for text in X]
+    tags = [["J" if word in ("good", "bad") else "N" for word in sentence] for sentence in sentences]
     tagger = Tagger(steps=40, learning_rate=0.02, settings=TINY, device="cpu").fit(sentences, tags)
     assert tagger.predict(sentences) == tags and tagger.score(sentences, tags) == 1.0
     iob1 = [["I-J" if tag == "J" else "O" for tag in sentence] for sentence in tags]  # which training reads as IOB2
@@ -186,12 +184,7 @@ def test_vectors_feed_other_estimators() -> None:
         ([["a", "b", "c"]], [0], ValueError, r"two of pairs: got the shape \(1, 3\)"),
         (["a", "b"], [0], ValueError, "got 2 inputs and 1 targets"),
         ([], [], ValueError, "got 0 inputs and 0 targets"),
-        (
-            ["a", "b", "c"],
-            ["x", "y", float("nan")],
-            ValueError,
-            "each text must have a class: that of text 2 is missing",
-        ),
+        (["a", "b", "c"], ["x", "y", float("nan")], ValueError, "each text must have a class: .* text 2 is missing"),
         (["a", "b"], ["x", None], ValueError, "that of text 1 is missing"),
         (["a", "b", "c"], ["x", " ", "y"], ValueError, "that of text 1 is missing"),
         (["a", "b"], [[1, 0], [0, 1]], ValueError, "1d array"),
@@ -203,15 +196,12 @@ def test_vectors_feed_other_estimators() -> None:
     ],
 )
 def test_wrong_inputs_are_refused(texts: Any, targets: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        Classifier(settings=TINY).fit(texts, targets)
+    fails(error, said, Classifier(settings=TINY).fit, texts, targets)
     for twice in ("training.steps", "training.seed"):
         with pytest.raises(UsageError, match=f"an argument of the estimator both give {twice}"):
             Classifier(steps=3, settings={twice: 7}).fit(["a", "b"], ["x", "y"])
-    with pytest.raises(ValueError, match="sentence 0 has 2 words and 1 tags"):
-        Tagger(settings=TINY).fit([["a", "b"]], [["N"]])
+    fails(ValueError, "sentence 0 has 2 words and 1 tags", Tagger(settings=TINY).fit, [["a", "b"]], [["N"]])
 
 
 def test_a_value_that_is_no_text_is_named() -> None:
-    with pytest.raises(TypeError, match="X must be texts: row 1 has int"):
-        Classifier().fit([["a", "b"], ["a", 1]], ["x", "y"])
+    fails(TypeError, "X must be texts: row 1 has", Classifier().fit, [["a", "b"], ["a", 1]], ["x", "y"])

@@ -10,10 +10,11 @@ import torch
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError
-from atento.data.files.source_lines import read_lines
 from atento.runs.train import TrainedRun
 from atento.tasks.tagging import word_tags
 from conftest import ForkServer, refused
+from failing import fails
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -49,18 +50,12 @@ def records() -> list[tuple[list[str], list[str]]]:
 
 
 def recipe(data: dict[str, Any], network: dict[str, Any] = ENCODER, **training: Any) -> dict[str, Any]:
-    return {
-        "task": "tagging",
-        "data": data,
-        "tokenizer": {"kind": "bpe", "vocab_size": 330},
-        "network": network,
-        "training": TRAINING | training,
-    }
+    given = {"task": "tagging", "data": data, "tokenizer": {"kind": "bpe", "vocab_size": 330}, "network": network}
+    return given | {"training": TRAINING | training}
 
 
 def last_loss(folder: Path) -> float:
-    events = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
-    return float([event for event in events if event["event"] == "train"][-1]["loss"])
+    return float(events(folder, "train")[-1]["loss"])
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +124,7 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     assert 0 < city["probability"] <= 1
     done = server.run("tag", "run", "--words", "--conll", "--constrained", cwd=folder, stdin="Ana  mora\n\nem Évora\n")
     assert done.stdout == "Ana\tB-PER\nmora\tO\n\n\nem\tO\nÉvora\tB-LOC\n\n"
-    refused(
-        server.run("tag", "run", "--json", "--conll", cwd=folder, stdin=""), "--conll and --json exclude each other"
-    )
+    refused(server.run("tag", "run", "--json", "--conll", cwd=folder, stdin=""), "--conll and --json exclude")
     for file in ("columns.conll", "plain.tsv"):
         done = server.run("evaluate", "run", file, "--json", cwd=folder)
         assert json.loads(done.stdout)["entity-f1"]["value"] == 1.0, done.stderr
@@ -151,8 +144,7 @@ def test_plain_tags_are_scored_by_their_accuracy(tmp_path: Path, server: ForkSer
     data = [(words, [PARTS_OF_SPEECH.get(word, "X") for word in words]) for words, _ in records()]
     given = recipe({}, steps=40, validate_every=40)
     run = atento.train(given, data={"train": data, "valid": data}, out=tmp_path / "run", threads=1)
-    events = [json.loads(line) for line in read_lines(run.folder / "metrics.jsonl")]
-    assert [event["tag-accuracy"] for event in events if event["event"] == "valid"] == [run.best]
+    assert [event["tag-accuracy"] for event in events(run.folder, "valid")] == [run.best]
     assert run.best is not None and run.best > 0.8
     model = atento.load(run.folder)
     assert model.config["tag_scheme"] is None and set(atento.evaluate(model, data)) == {"tag-accuracy"}
@@ -197,12 +189,9 @@ def test_a_model_that_cannot_tag_says_so(run: TrainedRun, tmp_path: Path, server
         atento.load(folder).tag("a")
     assert str(refusal.value) == f"{said}`"  # the run, not its checkpoint
     refused(server.run("tag", "run", cwd=tmp_path, stdin="a\n"), "has no tagging head")
-    with pytest.raises(CapabilityError, match="has no tagging head"):
-        atento.evaluate(folder, records(), task="tagging")
-    with pytest.raises(CapabilityError, match="trained for tagging and has no classification head: fine-tune it by"):
-        atento.load(run.folder).classify("a")
-    with pytest.raises(DataError, match=r"data:0: unknown tag 'B-X' of word 1, 'a'"):
-        atento.evaluate(run.folder, [(["a"], ["B-X"])])
+    fails(CapabilityError, "has no tagging head", atento.evaluate, folder, records(), task="tagging")
+    fails(CapabilityError, "for tagging and has no classification head: .*by", atento.load(run.folder).classify, "a")
+    fails(DataError, r"data:0: unknown tag 'B-X' of word 1, 'a'", atento.evaluate, run.folder, [(["a"], ["B-X"])])
 
 
 def test_a_head_of_another_size_than_its_labels_is_refused(tmp_path: Path) -> None:
@@ -213,8 +202,7 @@ def test_a_head_of_another_size_than_its_labels_is_refused(tmp_path: Path) -> No
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["id2label"] = {"0": "O", "1": "B-PER", "2": "I-PER"}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"classifier\.weight.* has shape \(5, 32\), config\.json says \(3, 32\)"):
-        atento.load(folder)
+    fails(ModelError, r"classifier\.weight.* shape \(5, 32\), .* says \(3, 32\)", atento.load, folder)
 
 
 def test_long_sentences_are_read_in_windows(run: TrainedRun) -> None:
@@ -242,8 +230,7 @@ def test_any_architecture_that_reads_text_can_tag(network: dict[str, Any], tmp_p
     if network["architecture"] == "elmo":
         given["tokenizer"] = {"kind": "word"}
     run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
-    events = [json.loads(line) for line in read_lines(run.folder / "metrics.jsonl")]
-    losses = [event["loss"] for event in events if event["event"] == "train"]
+    losses = [event["loss"] for event in events(run.folder, "train")]
     assert losses[-1] < 0.8 * losses[0]
     model = atento.load(run.folder)
     words = [words for words, _ in records()[:4]]

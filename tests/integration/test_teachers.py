@@ -15,6 +15,7 @@ import atento
 from atento.base.errors import AtentoError, RecipeError
 from atento.config.reading.loading import load_recipe, recipe_schema
 from atento.tasks.tagging import word_tags
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -49,15 +50,9 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [trained(given, TEXTS, folder / name) for given, name in ((one, "one"), (other, "other"))]
 
 
-def logged(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def probabilities(run: Path, temperature: float) -> torch.Tensor:
     """(texts, labels), the labels in alphabetical order."""
-    rows = [
-        {label.name: label.probability for label in atento.load(run).classify(text, threshold=0.0)} for text, _ in TEXTS
-    ]
+    rows = [{one.name: one.probability for one in atento.load(run).classify(text, threshold=0.0)} for text, _ in TEXTS]
     return torch.softmax(torch.tensor([[row["fruit"], row["tool"]] for row in rows]).log() / temperature, dim=-1)
 
 
@@ -69,14 +64,12 @@ def test_the_loss_is_that_of_the_labels_and_of_the_mean_of_the_teachers(teachers
     right = torch.stack([probabilities(path, 3.0) for path in teachers]).mean(dim=0)
     nll = F.nll_loss(probabilities(run, 1.0).log(), torch.tensor([int(label == "tool") for _, label in TEXTS]))
     soft = 9 * F.kl_div(probabilities(run, 3.0).log(), right, reduction="batchmean")
-    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    (event,) = events(run, "train")
     assert event["loss"] == pytest.approx(float(0.7 * nll + 0.3 * soft), rel=1e-4)
     assert event["nll"] == pytest.approx(float(nll), rel=1e-4)
 
 
-def test_teachers_are_asked_once_and_a_stopped_run_goes_on_to_the_same_weights(
-    teachers: list[Path], tmp_path: Path
-) -> None:
+def test_teachers_are_asked_once_and_a_stopped_run_goes_on_bit_for_bit(teachers: list[Path], tmp_path: Path) -> None:
     """Another run, with more texts, asks for these alone; a teacher with other weights is another teacher."""
     given = recipe(teacher={"model": str(teachers[0]), "cache": "outputs"}, training={"checkpoint_every": 2})
     given["network"] = NETWORK | {"dropout": 0.1}
@@ -151,15 +144,13 @@ PAIRS = [("the apple", "an apple"), ("the saw", "a saw"), ("the file", "a file")
 def loss_of_one_update(given: dict[str, Any], data: list[Any], out: Path) -> tuple[float, float]:
     """The loss and the negative log-likelihood of an update that changes the weights by nothing."""
     run = trained(given | {"training": given["training"] | ONCE}, data, out)
-    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    (event,) = events(run, "train")
     return event["loss"], event["nll"]
 
 
 def sets_of(model: atento.Model) -> list[list[list[float]]]:
     every = model.classify([text for text, _ in SETS], threshold=0.0)
-    return [
-        [[{label.name: label.probability for label in labels}[name] for name in ("red", "round")]] for labels in every
-    ]
+    return [[[{one.name: one.probability for one in labels}[name] for name in ("red", "round")]] for labels in every]
 
 
 def test_tags_sets_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
@@ -177,9 +168,8 @@ def test_tags_sets_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
         teacher = trained(other, data, tmp_path / f"{task}-teacher")
         alone = loss_of_one_update(given, data, tmp_path / f"{task}-alone")
         taught = loss_of_one_update(given | {"teacher": str(teacher)}, data, tmp_path / f"{task}-taught")
-        ours, right = (
-            torch.tensor(np.concatenate(asked(atento.load(run)))) for run in (tmp_path / f"{task}-taught", teacher)
-        )
+        folders = (tmp_path / f"{task}-taught", teacher)
+        ours, right = (torch.tensor(np.concatenate(asked(atento.load(run)))) for run in folders)
         if task == "multi-label-classification":  # of each class, present or not, its mean over classes
             ours, right = (torch.stack([p, 1 - p], dim=-1).flatten(0, 1) for p in (ours, right))
         if task in ("tagging", "multi-label-classification"):
@@ -210,7 +200,7 @@ def test_the_sources_of_a_mixture_have_their_own_records(teachers: list[Path], t
     run = atento.train(given, out=tmp_path / "run", threads=1).folder
     log = (run / "train.log").read_text()
     assert "outputs for 5 records, 5 computed" in log and "outputs for 7 records, 7 computed" in log
-    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    (event,) = events(run, "train")
     assert abs(event["loss"]) < 1e-5 < event["nll"]
 
 
@@ -229,12 +219,9 @@ def test_tokens_are_learned_from_a_teacher_with_the_same_tokenizer(tmp_path: Pat
     best = atento.load(run).translate(texts, n_best=2)
     student = given | {"tokenizer": other, "teacher": {"model": str(run), "n_best": 2, "cache": str(tmp_path)}}
     loss, nll = loss_of_one_update(student, pairs, tmp_path / "student")
-    scores = [
-        log_prob
-        for text, outputs in zip(texts, best)
-        for one in atento.load(tmp_path / "student").score([text] * 2, outputs)
-        for log_prob in one.log_probs
-    ]
+    student_model = atento.load(tmp_path / "student")
+    rows = [one for text, outputs in zip(texts, best) for one in student_model.score([text] * 2, outputs)]
+    scores = [log_prob for one in rows for log_prob in one.log_probs]
     assert loss == nll == pytest.approx(-sum(scores) / len(scores), rel=1e-4)
     masked = recipe("masked-language-modeling", network=NETWORK)
     again = trained(masked, texts, tmp_path / "masked")
@@ -250,12 +237,7 @@ def test_teachers_of_other_tokens_tasks_and_widths_are_refused(teachers: list[Pa
     model = trained(narrow, texts, tmp_path / "model")
     vectors = recipe("embedding", network=NETWORK | {"d_model": 8})
     for given, data, teacher, said in (
-        (
-            masked | {"tokenizer": {"kind": "byte"}},
-            texts,
-            model,
-            "it has another vocabulary; with `tokenizer.path`",
-        ),
+        (masked | {"tokenizer": {"kind": "byte"}}, texts, model, "it has another vocabulary; with `tokenizer.path`"),
         (
             masked,
             texts,

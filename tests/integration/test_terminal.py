@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,10 +78,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, files and a recipe that hold the text wherever they can."""
     folder = tmp_path_factory.mktemp("terminal")
     tokenizer = train_tokenizer(TokenizerConfig(kind="byte"), ["a"])
-    heads = (
-        HeadConfig("classification", (EVIL, f"{EVIL}2"), pooling="first"),
-        HeadConfig("tagging", (f"B-{EVIL}", f"I-{EVIL}")),
-    )
+    classes = HeadConfig("classification", (EVIL, f"{EVIL}2"), pooling="first")
+    heads = (classes, HeadConfig("tagging", (f"B-{EVIL}", f"I-{EVIL}")))
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "max_len": 128}
     config = NetworkConfig(
         architecture="encoder",
@@ -109,14 +108,8 @@ def on_terminal(here: Path, *commands: list[str], term: str = "dumb") -> list[st
     """What a terminal gets from each command, as its standard output and standard error; a dumb one gets no bar."""
     ours, theirs = pty.openpty()
     terminal, file = Path(os.ttyname(theirs)), written(here, commands)
-    running = fork_server().start(
-        cwd=here,
-        stdout=terminal,
-        stderr=terminal,
-        env={"TERM": term, "COLUMNS": "500"},
-        test="test_terminal:run_all",
-        commands=str(file),
-    )
+    options: dict[str, Any] = {"env": {"TERM": term, "COLUMNS": "500"}, "commands": str(file)}
+    running = fork_server().start(cwd=here, stdout=terminal, stderr=terminal, test="test_terminal:run_all", **options)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_all, ours)
         status = running.status(60)
@@ -137,9 +130,7 @@ def read_all(file: int) -> bytes:
 
 
 def controls(text: str) -> set[str]:
-    return {
-        char for char in text if (unicodedata.category(char) == "Cc" or char in "\u202d\u202e") and char not in "\n\t"
-    }
+    return {one for one in text if (unicodedata.category(one) == "Cc" or one in "\u202d\u202e") and one not in "\n\t"}
 
 
 def test_no_command_lets_a_text_steer_the_terminal(here: Path) -> None:
@@ -187,9 +178,7 @@ Log(texts=True).event("six " + {EVIL!r})
 assert log.getvalue().count({EVIL!r}) == 2
 """
     ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=here, stdout=theirs, stderr=theirs, check=False, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=here, stdout=theirs, stderr=theirs, timeout=60)
     os.close(theirs)
     text = os.read(ours, 1 << 16).decode()
     os.close(ours)

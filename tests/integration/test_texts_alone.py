@@ -43,14 +43,8 @@ PORTUGUESE = ["o gato dorme na ação", "a canção é do coração", "não há 
 def recipe(objective: Any, **changes: Any) -> dict[str, Any]:
     data = {"train": {"memory": "train"}, "valid": {"memory": "valid"}}
     tokenizer = {"kind": "word", "vocab_size": 100}
-    return {
-        "task": "embedding",
-        "objective": objective,
-        "data": data,
-        "tokenizer": tokenizer,
-        "network": NETWORK,
-        "training": TRAINING | {"steps": 300},
-    } | changes
+    given = {"task": "embedding", "objective": objective, "data": data, "tokenizer": tokenizer, "network": NETWORK}
+    return given | {"training": TRAINING | {"steps": 300}} | changes
 
 
 def trained(out: Path, objective: Any, share: str = "1", **changes: Any) -> Path:
@@ -146,15 +140,12 @@ def test_a_piece_inside_a_word_is_spelled_as_such(kind: str, folders: dict[str, 
         spelled = spelled_by(old, new)
         ids = [i for token in new.encode("o gato dorme na refeicao") for i in spelled[token]]
         assert old.decode(ids).replace("##", "").replace(" ", "") == "ogatodormenarefeicao"
-        assert [spelled[new.specials.id(role)] for role in ("pad", "bos", "mask")] == [
-            [old.specials.id(role)] for role in ("pad", "bos", "mask")
-        ]
+        roles = ("pad", "bos", "mask")
+        assert [spelled[new.specials.id(role)] for role in roles] == [[old.specials.id(role)] for role in roles]
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_a_model_with_another_tokenizer_goes_on_and_is_exported(
-    name: str, folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_model_with_another_tokenizer_is_exported(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     """A run in two parts is the same run; `transformers` reads the saved folder, with equal hidden vectors."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     data = {"train": PORTUGUESE}
@@ -204,12 +195,7 @@ def test_the_next_run_keeps_the_tokenizer_and_tsdae_brings_its_decoder(
 @pytest.mark.parametrize(
     ("texts", "objective", "changes", "message"),
     [
-        (
-            TEXTS,
-            "simcse",
-            {"network": NETWORK | {"dropout": 0.0}},
-            "`network.dropout` is 0, and nothing tells two read",
-        ),
+        (TEXTS, "simcse", {"network": NETWORK | {"dropout": 0.0}}, "`network.dropout` is 0, and nothing tells two"),
         (TEXTS, "simcse", {"training": TRAINING | {"steps": 1, "batch_tokens": 1}}, "a batch of one text has nothing"),
         (TEXTS[:1], "simcse", {}, "there is one text alone, and nothing to contrast it with"),
         ([("a b", "c d")], "simcse", {}, r"data\['train'\]\[0\]: give texts, or dicts .*: got tuple of 2"),
@@ -220,12 +206,7 @@ def test_the_next_run_keeps_the_tokenizer_and_tsdae_brings_its_decoder(
             "texts without a pair to score: .* 2",
         ),
         (["um", "dois", "três"], "tsdae", {}, "every text is one word, of which objective tsdae can delete none"),
-        (
-            TEXTS,
-            "tsdae",
-            {"embedding": {"pooling": "first+mean"}},
-            "as wide as the layers, 32 numbers: got vectors of 64",
-        ),
+        (TEXTS, "tsdae", {"embedding": {"pooling": "first+mean"}}, "as wide as the layers, 32 numbers: .* of 64"),
         (TEXTS, {"kind": "tsdae", "deletion": 1}, {}, r"`deletion` must lie in \[0, 1\): got 1"),
         (TEXTS, {"kind": "tsdae", "matryoshka": [8]}, {}, "`matryoshka` has no effect on the objective tsdae"),
         (TEXTS, "tsdae", {"network": NETWORK | {"architecture": "decoder"}}, "needs network.architecture encoder"),
@@ -254,11 +235,7 @@ def test_windows_and_pairs_are_refused_before_any_reading(tmp_path: Path) -> Non
     [
         ("bert", {"tokenizer": None}, "init.tokenizer own is that of the section tokenizer, which is missing"),
         ("bert", {"init": {"tokenizer": "mine"}}, "init.tokenizer must be one of model, own: got 'mine'"),
-        (
-            "bert",
-            {"init": {"new_decoder": True}},
-            "`init.tokenizer: own` replaces the vocabulary that `init.new_decoder`",
-        ),
+        ("bert", {"init": {"new_decoder": True}}, "`init.tokenizer: own` replaces the .* that `init.new_decoder`"),
         ("bert", {"init": {"few_shot": True}}, "leave `init.tokenizer` out"),
         ("bert", {"init": {"model": ""}}, "`init.model` must name a model"),
         ("gpt2", {"task": "language-modeling"}, "`init.tokenizer: own` is for encoders .*: got architecture 'decoder'"),

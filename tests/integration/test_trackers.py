@@ -70,9 +70,7 @@ def test_tensorboard_reads_the_curves_of_a_run_that_was_resumed(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_mlflow_has_the_metrics_parameters_and_samples_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_has_the_metrics_and_samples_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -155,9 +153,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
     assert differences(run, whole) == []
 
 
-def test_a_tracker_that_hangs_keeps_the_end_of_a_run_for_a_limited_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_hangs_keeps_the_end_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hanging(Broken):
         def log(self, event: dict[str, Any]) -> None:
             time.sleep(5)
@@ -177,12 +173,10 @@ def test_only_finite_numbers_are_sent() -> None:
     assert scalars({"event": "skip", "step": 3, "rewound_to": 2}) == {}
 
 
-def test_a_missing_package_and_an_unknown_name_are_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_and_an_unknown_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    with pytest.raises(MissingPartError, match=r"`training.report_to` wandb needs .* pip install -e '\.\[wandb\]'"):
+    with pytest.raises(MissingPartError, match=r"report_to` wandb needs .*'\.\[wandb\]'"):
         train(tmp_path / "run", "wandb")
-    with pytest.raises(RecipeError, match="unknown tracker 'tensorbord'; did you mean 'tensorboard'"):
+    with pytest.raises(RecipeError, match="'tensorbord'; did you mean 'tensorboard'"):
         train(tmp_path / "run", "tensorbord")
     assert not (tmp_path / "run").exists()

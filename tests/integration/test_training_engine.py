@@ -20,6 +20,7 @@ from atento.storage.checkpoint import load_checkpoint
 from atento.storage.writer import CheckpointWriter
 from atento.training.optimizer import Optimizer
 from atento.training.step import Updater
+from failing import fails
 from runs import differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
@@ -27,10 +28,7 @@ pytestmark = pytest.mark.integration
 RECIPE: dict[str, Any] = {
     "task": "translation",
     "name": "tiny",
-    "data": {
-        "train": {"world": "train", "count": 60},
-        "valid": {"world": "valid", "count": 4},
-    },
+    "data": {"train": {"world": "train", "count": 60}, "valid": {"world": "valid", "count": 4}},
     "tokenizer": {"kind": "character"},
     "network": {"d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1, "norm": "pre", "dropout": 0.1},
     "training": {
@@ -60,8 +58,6 @@ def train(folder: Path, share: str = "1", shared: bool = True, **training: Any) 
 def losses(run: Path) -> list[float]:
     return [event["loss"] for event in events(run, "train")]
 
-
-# Resuming -----------------------------------------------------------------------------------------------------------
 
 ENGINES: list[dict[str, Any]] = [
     {"optimizer": "muon", "ema": 0.9, "schedule": "wsd", "decay": 0.5, "micro_batches": 2}
@@ -95,12 +91,7 @@ def test_more_steps_that_change_the_schedule_are_said(
     assert capsys.readouterr().err.count(f"{message}instead of 2.73e-03") == said
 
 
-# Moving average -----------------------------------------------------------------------------------------------------
-
-
-def test_ema_is_the_mean_of_its_formula_and_what_is_saved_and_validated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ema_is_its_formula_and_what_is_saved_and_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Computed again from the weights after each update; the network trains on its own weights as without."""
     weights: list[dict[str, Tensor]] = []
     real = Updater.update
@@ -129,9 +120,6 @@ def test_ema_is_the_mean_of_its_formula_and_what_is_saved_and_validated(
     assert events(run, "valid") != events(plain, "valid")
 
 
-# Not finite ---------------------------------------------------------------------------------------------------------
-
-
 def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     """Let the gradient of the embeddings be NaN in those updates."""
     real = Updater._part_gradients
@@ -146,18 +134,13 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     monkeypatch.setattr(Updater, "_part_gradients", part_gradients)
 
 
-def test_n3_stop_names_step_and_parameter_and_keeps_the_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_n3_stop_names_the_step_and_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, {7})
-    with pytest.raises(TrainingError, match=r"step 7: the gradient is not finite .* is that of embedding\.weight\."):
-        train(tmp_path / "run")
+    fails(TrainingError, r"step 7: the gradient is not finite .* embedding\.weight\.", train, tmp_path / "run")
     assert last(tmp_path / "run").name == "step-00000006"
 
 
-def test_n3_a_skipped_update_changes_nothing_and_the_run_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_n3_a_skipped_update_changes_nothing_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, {6})
     whole = train(tmp_path / "whole", non_finite="skip", checkpoint_every=1)
     before, after = (whole / "checkpoints" / f"step-0000000{step}" for step in (5, 6))
@@ -172,16 +155,13 @@ def test_n3_a_skipped_update_changes_nothing_and_the_run_resumes(
 def test_n3_more_than_a_thousandth_of_the_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """12 updates: one may be skipped; in 20,000 updates 20 may, but not 11 in a row."""
     spoil(monkeypatch, {3, 9})
-    with pytest.raises(TrainingError, match=r"step 9: .*2 updates were not finite, 1 of them in a row: at most 1"):
-        train(tmp_path / "run", non_finite="skip")
+    fails(TrainingError, r"step 9: .*2 updates .*, 1 of .* at most 1", train, tmp_path / "run", non_finite="skip")
     spoil(monkeypatch, set(range(2, 20)))
     with pytest.raises(TrainingError, match=r"step 12: .*11 updates were not finite, 11 of them in a row: at most 20"):
         train(tmp_path / "more", non_finite="skip", steps=20_000)
 
 
-def test_n3_rewound_weights_are_the_last_checkpoints_and_the_data_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_n3_rewound_weights_are_the_last_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, {7})
     run = train(tmp_path / "run", non_finite="rewind", validate_every=7, checkpoint_every=4)
     (event,) = events(run, "skip")
@@ -189,11 +169,8 @@ def test_n3_rewound_weights_are_the_last_checkpoints_and_the_data_go_on(
     four, seven = (run / "checkpoints" / f"step-0000000{step}" for step in (4, 7))
     assert tensors(four / "model.safetensors") == tensors(seven / "model.safetensors")
     spoil(monkeypatch, {2})
-    with pytest.raises(TrainingError, match=r"step 2: .* there is no checkpoint yet to rewind to"):
-        train(tmp_path / "early", non_finite="rewind")
+    fails(TrainingError, r"step 2: .* no checkpoint yet to rewind to", train, tmp_path / "early", non_finite="rewind")
 
-
-# Memory -------------------------------------------------------------------------------------------------------------
 
 FAULTS: list[Callable[[], BaseException]] = [
     lambda: torch.OutOfMemoryError("CUDA out of memory."),
@@ -254,8 +231,7 @@ def test_n4_an_optimizer_that_fails_half_way_is_not_repeated() -> None:
 
     optimizer.optimizers = [Failing([{"params": [first.weight, second.weight], "scale": 1.0}], lr=0.1)]
     first.weight.grad = torch.ones(4, 4)
-    with pytest.raises(TrainingError, match="failed while it changed the weights"):
-        optimizer.step(0.1)
+    fails(TrainingError, "failed while it changed the weights", optimizer.step, 0.1)
 
 
 def test_n4_another_failure_is_no_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,16 +239,10 @@ def test_n4_another_failure_is_no_lack_of_memory(tmp_path: Path, monkeypatch: py
         raise RuntimeError("shapes cannot be multiplied")
 
     monkeypatch.setattr(Updater, "_part_gradients", failing)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        train(tmp_path / "run")
+    fails(RuntimeError, "shapes cannot be multiplied", train, tmp_path / "run")
 
 
-# Checkpoints beside the next steps -----------------------------------------------------------------------------------
-
-
-def test_checkpoints_written_beside_the_next_steps_are_bit_equal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_written_beside_the_steps_are_bit_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk so slow that later updates change the weights meanwhile: every file and every event is the same."""
     whole = train(tmp_path / "whole", async_checkpoints=False)
     real, threads, steps = saving.save_checkpoint, dict[int, threading.Thread](), []
@@ -315,9 +285,7 @@ def test_checkpoints_written_beside_the_next_steps_are_bit_equal(
 
 
 @pytest.mark.parametrize("share", [0.5, 1e9])
-def test_a_checkpoint_that_is_written_quickly_needs_no_copy(
-    share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quick_checkpoint_needs_no_copy(share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that takes half a second: more than half of the time between two, but less than 1e9 times as much."""
     real, beside = saving.save_checkpoint, []
 
@@ -344,9 +312,7 @@ def test_without_memory_for_a_thread_a_checkpoint_is_written_in_turn(monkeypatch
     assert writer.step is None
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_training_at_the_next_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_stops_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = saving.save_checkpoint
 
     def failing(folder: Path, step: int, **contents: Any) -> Path:
@@ -355,8 +321,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_training_at_the_next_step(
         return real(folder, step, **contents)
 
     monkeypatch.setattr(saving, "save_checkpoint", failing)
-    with pytest.raises(CheckpointError, match="cannot save step 8"):
-        train(tmp_path / "run", steps=5000, validate_every=5000)
+    fails(CheckpointError, "cannot save step 8", train, tmp_path / "run", steps=5000, validate_every=5000)
     assert last(tmp_path / "run").name == "step-00000004"
     assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [4]
     assert len(events(tmp_path / "run", "train")) < 100
@@ -376,8 +341,7 @@ def test_a_run_folder_that_is_moved_away_stops_training_and_is_resumed_when_it_i
         return update(self, parts, step, *rest)
 
     monkeypatch.setattr(Updater, "update", moving)
-    with pytest.raises(CheckpointError, match="run was removed or moved during training, so step 6 is not saved"):
-        train(run, async_checkpoints=False)
+    fails(CheckpointError, "run was removed or moved .* step 6 is not", train, run, async_checkpoints=False)
     assert not run.exists() and last(away).name == "step-00000004"
     monkeypatch.setattr(Updater, "update", update)
     away.rename(run)

@@ -215,18 +215,13 @@ def test_sources_in_a_new_language(name: str, place: Path, recipe: Recipe, tmp_p
 
 
 WRONG = [
-    (
-        "nllb",
-        {"new_languages": {"tyv_Cyrl": "por_Latin"}},
-        {},
-        "`init.new_languages`: the model has no language 'por_Latin'; did you mean 'por_Latn'",
-    ),
+    ("nllb", {"new_languages": {"tyv_Cyrl": "por_Latin"}}, {}, "has no language 'por_Latin'; did you mean 'por_Latn'"),
     ("m2m_100", {"new_languages": {"pt": "es"}}, {}, "`init.new_languages`: the model has the language 'pt' already"),
     (
         "nllb",
         {"new_languages": {"tyv": "por_Latn"}},
         {},
-        "'tyv' would be read as text: name it as the model names its languages, such as 'por_Latn'",
+        "name it as the model names its languages, such as 'por_Latn'",
     ),
     ("mbart50", {"new_languages": {"tyv_Cyrl": "pt_XX"}}, {}, "'tyv_Cyrl' would be read as text"),
     ("marian of languages", {"new_languages": {"a b": "por"}}, {}, "'a b' would be read as text"),
@@ -239,12 +234,7 @@ WRONG = [
     ("one-pair", {}, {"target_language": "glg"}, "`data.target_language`: this model is not multilingual"),
     ("nllb", {}, {"source_language": "por"}, "`data.source_language`: the model has no language 'por'"),
     ("mbart50", {}, {"target_language": "por_Latn"}, "`data.target_language`: the model has no language 'por_Latn'"),
-    (
-        "marian of languages",
-        {},
-        {"source_language": "eng"},
-        "`data.source_language`: this model is told the target language only",
-    ),
+    ("marian of languages", {}, {"source_language": "eng"}, "source_language`: this model is told the target language"),
 ]
 
 
@@ -309,10 +299,8 @@ def test_terms_are_kept_behind_the_language(name: str, place: Path) -> None:
     named: dict[str, Any] = {key: value for key, value in told.items() if value is not None}
     terms = {"cat": "gata branca", "sleeps": "dorme muito"}
     (row,) = model.translations(["The cat sleeps here."], max_new_tokens=40, glossary=terms, **named)
-    assert Glossary([Term(source, (form,)) for source, form in terms.items()]).report("cat sleeps", row[0].text) == {
-        "cat": True,
-        "sleeps": True,
-    }
+    glossary = Glossary([Term(source, (form,)) for source, form in terms.items()])
+    assert glossary.report("cat sleeps", row[0].text) == {"cat": True, "sleeps": True}
     assert model.tokenizer is not None
     begins = name in ("nllb", "m2m_100", "mbart50")
     first = model.tokenizer.specials.ids[_token_of(name, target)] if begins else None

@@ -47,10 +47,8 @@ def by_hand(folder: Path, references: list[str], layer: int, idf: bool) -> np.nd
             rows.append([0.0, 0.0, 0.0])
             continue
         with torch.no_grad():
-            vectors = [
-                network(torch.tensor([ids]), output_hidden_states=True).hidden_states[layer + 1][0]
-                for ids in (ours, theirs)
-            ]
+            outputs = (network(torch.tensor([ids]), output_hidden_states=True) for ids in (ours, theirs))
+            vectors = [one.hidden_states[layer + 1][0] for one in outputs]
         cosine = torch.nn.functional.cosine_similarity(vectors[0][:, None], vectors[1][None], dim=-1)
         precision = sum(weight(token) * float(row.max()) for token, row in zip(ours, cosine)) / sum(map(weight, ours))
         recall = sum(weight(token) * float(row.max()) for token, row in zip(theirs, cosine.T)) / sum(

@@ -34,12 +34,8 @@ from released_folders import TEXTS, _byte_level, _wordpiece
 from test_tokenizer_families import FAIRSEQ, modernbert, mpnet, unigram
 
 pytestmark = pytest.mark.parity
-CONFIG, MAP, DEFINITION, ADDED = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "added_tokens.json",
-)
+CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
+DEFINITION, ADDED = "tokenizer.json", "added_tokens.json"
 SOME = [
     *TEXTS[:3],
     "  a menina  viu o cão ",
@@ -70,13 +66,8 @@ class Layout:
     other: dict[str, Any] = field(default_factory=dict)
 
 
-CASED = {
-    "type": "BertNormalizer",
-    "clean_text": True,
-    "handle_chinese_chars": True,
-    "strip_accents": False,
-    "lowercase": False,
-}
+CASED: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+CASED |= {"strip_accents": False, "lowercase": False}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
 ALBERT, CAMEMBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
 LAYOUTS = {

@@ -50,9 +50,7 @@ def read(model_type: str, data: dict[str, Any]) -> dict[str, Any]:
 def test_every_key_of_a_configuration_class_has_a_row(model_type: str) -> None:
     table, keys = class_defaults(model_type), class_keys(model_type)
     none_left((table.keys() ^ keys.keys()) - DERIVED, f"{model_type}: keys without a row", hf)
-    none_left(
-        {key for key in table.keys() & keys.keys() if table[key] != keys[key]}, f"{model_type}: other defaults", hf
-    )
+    none_left({key for key in table.keys() & keys.keys() if table[key] != keys[key]}, f"{model_type}: defaults", hf)
     full = hf.CONFIG_MAPPING[model_type]().to_dict()
     data = ReadKeys(full)
     FAMILIES[model_type].read(data, frozenset(DECODER), FAMILIES[model_type].tying(full, ["x"]))

@@ -88,9 +88,7 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
 
 
 @pytest.mark.parametrize("kind, layers", [("logistic", None), ("svm", 1)])
-def test_a_classifier_tags_words_as_scikit_learn_does(
-    bert: Path, tmp_path: Path, kind: str, layers: int | None
-) -> None:
+def test_it_tags_words_as_scikit_learn_does(bert: Path, tmp_path: Path, kind: str, layers: int | None) -> None:
     """On the hidden states of transformers at the first token of each word."""
     made = [(text.split(), ["DET", f"NOUN-{name}", "VERB", "PRON"]) for text, name in examples(list(NOUNS), 50, 3)]
     train, test = made[:35], made[35:]
@@ -142,5 +140,5 @@ def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
     settings = recipe(bert, classifier={}) | {"task": "regression", "data": {"train": source}}
     path = tmp_path / "numbers.yaml"
     path.write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"init\.classifier gives each text, or each word, one label: got task regre"):
+    with pytest.raises(RecipeError, match=r"init\.classifier gives each text, .* got task regre"):
         atento.train(path)

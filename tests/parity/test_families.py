@@ -42,11 +42,8 @@ def ours_of(network: Any, inputs: Inputs) -> Output:
 
 def theirs_of(network: Any, inputs: Inputs) -> Any:
     """Theirs on the same."""
-    given: dict[str, Any] = {
-        "input_ids": inputs.ids,
-        "attention_mask": inputs.real.long(),
-        "output_hidden_states": True,
-    }
+    given: dict[str, Any] = {"input_ids": inputs.ids, "attention_mask": inputs.real.long()}
+    given["output_hidden_states"] = True
     config = network.config
     if getattr(config, "is_encoder_decoder", False) and hasattr(network, "get_decoder") and hasattr(network, "lm_head"):
         start = torch.full((3, 1), config.decoder_start_token_id)
@@ -266,7 +263,7 @@ def test_roberta_without_an_id_of_padding(tmp_path: Path, caplog: pytest.LogCapt
         hf.RobertaModel(hf.RobertaConfig(**config.to_dict() | {"pad_token_id": 37}))
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token_id": 37}))
-    with pytest.raises(ModelError, match="positions begin behind `pad_token_id`, which must be below `vocab_size`"):
+    with pytest.raises(ModelError, match="behind `pad_token_id`, which must be below `vocab_size`"):
         atento.load(folder)
 
 
@@ -307,9 +304,8 @@ def test_c16_a_head_on_the_decoder_that_reads_a_text_again(
         both = () if ending == "SequenceClassification" else (out.start_logits, out.end_logits)
         return torch.stack(both, dim=-1)[real] if both else out.logits
 
-    store = MemoryStore(
-        {"ids": Ragged([row[part].tolist() for row, part in zip(ids, real)]), "segments": Ragged([[]] * 3)}
-    )
+    ids_of = [row[part].tolist() for row, part in zip(ids, real)]
+    store = MemoryStore({"ids": Ragged(ids_of), "segments": Ragged([[]] * 3)})
 
     def ours_say(model: atento.Model) -> Tensor:
         network: Any = model.network

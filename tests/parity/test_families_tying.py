@@ -58,10 +58,8 @@ def reloaded(folder: Path) -> Any:
     config = transformers.AutoConfig.from_pretrained(folder)
     network, notes = getattr(transformers, config.architectures[0]).from_pretrained(folder, output_loading_info=True)
     computed = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
-    assert (
-        not notes["missing_keys"] - (computed if config.model_type == "pegasus" else set())
-        and not notes["mismatched_keys"]
-    )
+    missing = notes["missing_keys"] - (computed if config.model_type == "pegasus" else set())
+    assert not missing and not notes["mismatched_keys"]
     return network.eval()
 
 
@@ -165,9 +163,7 @@ def test_w4_a_configuration_that_says_untied_needs_the_matrix(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["roberta masked", "xlm-roberta masked", "bert masked"])
-def test_w5_robertas_head_is_gelu_whatever_the_network_is(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_w5_robertas_head_is_gelu(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make, config = CASES[name]
     torch.manual_seed(1)
     other = make(type(config)(**{**config.to_dict(), "hidden_act": "relu"})).eval()

@@ -75,9 +75,7 @@ def test_f7_a_decoder_without_bos_learns_each_token_but_the_first(qwen: Path, tm
         assert model.generate([text], max_new_tokens=8)[0] == tokenizer.decode(theirs[ids.shape[1] :], True)
 
 
-def test_f7_one_that_has_learned_is_read_by_transformers_and_a_prefix_has_no_begin_either(
-    qwen: Path, tmp_path: Path
-) -> None:
+def test_f7_one_that_has_learned_is_read_by_transformers(qwen: Path, tmp_path: Path) -> None:
     run = atento.train(
         recipe(qwen, steps=20, warmup=2, learning_rate=1e-2, validate_every=20), data=DATA, out=tmp_path / "run"
     )

@@ -129,9 +129,7 @@ def tuned(case: str, base: Path, run: Path, lora: LoraConfig, **scale: float) ->
 @pytest.mark.covering
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("targets", [("query", "value"), ("all-linear",), ("input", "outer")], ids=str)
-def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(
-    name: str, targets: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_our_folder_loads_there_and_here_the_same(name: str, targets: tuple[str, ...], tmp_path: Path) -> None:
     """query and value stand in one matrix of GPT-2, so its rank doubles; input is three matrices of BERT."""
     base = saved(theirs(name), tmp_path / "base")
     network = tuned(name, base, tmp_path / "run", LoraConfig(rank=2, alpha=3.0, targets=targets))
@@ -209,9 +207,7 @@ def test_an_adapter_brings_its_head_to_a_base_without_one(
 def test_what_cannot_be_read_or_written_says_why(tmp_path: Path) -> None:
     base = saved(theirs("bert classification"), tmp_path / "base")
     (tmp_path / "lost").mkdir()
-    (tmp_path / "lost" / "adapter_config.json").write_text(
-        '{"peft_type": "LORA", "base_model_name_or_path": "gone"}', encoding="utf-8"
-    )
+    (tmp_path / "lost" / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "gone"}')
     with pytest.raises(UsageError, match="no model at gone"):
         load(tmp_path / "lost")
     with pytest.raises(UsageError, match="is no checkpoint of a run"):

@@ -73,9 +73,7 @@ def test_k2_a_vocabulary_padded_beyond_the_tokenizer(name: str, tmp_path: Path) 
     published(folder, data["model_type"], "shards")
     model = atento.load(folder)
     config = model.network.config
-    assert (
-        model.tokenizer is not None and model.tokenizer.vocab_size <= config.vocab_size - 13 == data["vocab_size"] - 13
-    )
+    assert model.tokenizer and model.tokenizer.vocab_size <= config.vocab_size - 13 == data["vocab_size"] - 13
     other = getattr(transformers, data["architectures"][0]).from_pretrained(folder).eval()
     assert other.get_input_embeddings().weight.shape[0] == config.vocab_size
     compare(model.network, other, "right")
@@ -118,7 +116,7 @@ def test_a_class_that_is_not_built_is_named(tmp_path: Path) -> None:
     for name in ("BartForCausalLM", "BertForMultipleChoice", "GPT2DoubleHeadsModel"):
         data = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(data | {"architectures": [name]}))
-        with pytest.raises(ModelError, match=f"config.json: the class {name} of transformers is not built here"):
+        with pytest.raises(ModelError, match=f"config.json: the class {name} .* is not built here"):
             atento.load(folder)
 
 

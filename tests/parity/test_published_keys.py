@@ -88,14 +88,10 @@ def test_k2_a_key_with_the_default_of_its_class_is_not_named() -> None:
             assert key not in ReadKeys({"model_type": model_type, "vocab_size": 10**6, key: value}).unread()
     assert ReadKeys({"model_type": "bert", "hidden_size": 5}).unread() == ["hidden_size"]
     assert ReadKeys({"model_type": "bart", "add_bias_logits": True}).unread() == ["add_bias_logits"]
-    assert ReadKeys({"model_type": "bart", "num_hidden_layers": 3, "encoder_layers": 6}).unread() == [
-        "encoder_layers",
-        "num_hidden_layers",
-    ]
-    assert ReadKeys({"model_type": "gemma", "hidden_activation": "relu", "newest": 1}).unread() == [
-        "hidden_activation",
-        "newest",
-    ]
+    data = {"model_type": "bart", "num_hidden_layers": 3, "encoder_layers": 6}
+    assert ReadKeys(data).unread() == ["encoder_layers", "num_hidden_layers"]
+    data = {"model_type": "gemma", "hidden_activation": "relu", "newest": 1}
+    assert ReadKeys(data).unread() == ["hidden_activation", "newest"]
 
 
 # With windows in the upper layers, which a file of then has no `layer_types` for.

@@ -14,6 +14,7 @@ from atento.base.errors import CapabilityError, ModelError, RecipeError, Tokeniz
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.models.transplant import extended
+from failing import fails
 from released_folders import _SEQ2SEQ, TEXTS, _spm
 
 pytestmark = pytest.mark.parity
@@ -82,13 +83,11 @@ def test_k2_two_vocabularies_translate_as_transformers_and_are_saved(tmp_path: P
         assert _written(atento.load(folder, device="cpu")) == expected
     again = hf.MarianMTModel.from_pretrained(tmp_path / "huggingface").eval()
     assert _expected(hf.MarianTokenizer.from_pretrained(tmp_path / "huggingface"), again) == expected
-    with pytest.raises(CapabilityError, match="a network with two vocabularies"):
-        extended(model.network, 600)
+    fails(CapabilityError, "a network with two vocabularies", extended, model.network, 600)
     file = tmp_path / "theirs" / "target_vocab.json"
     more = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(more | {"more": len(more)}), encoding="utf-8")
-    with pytest.raises(TokenizerError, match=f"has {len(more) + 1} pieces and the model {len(more)}"):
-        atento.load(tmp_path / "theirs")
+    fails(TokenizerError, f"{len(more) + 1} pieces and .* {len(more)}", atento.load, tmp_path / "theirs")
 
 
 @pytest.mark.parametrize("init", [True, False])
@@ -110,9 +109,7 @@ def test_k2_two_vocabularies_are_trained(init: bool, tmp_path: Path) -> None:
     if not init:
         recipe["network"]["embedding"]["target_vocab_size"] = 7  # type: ignore[index]
         (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-        with pytest.raises(
-            RecipeError, match=r"`network\.embedding\.target_vocab_size` must be the tokenizer's: got 7"
-        ):
+        with pytest.raises(RecipeError, match=r"`network\.embedding\.target_vocab_size` must be .* tokenizer's: got 7"):
             atento.train(tmp_path / "recipe.yaml", out=tmp_path / "other")
 
 
@@ -127,8 +124,7 @@ def test_k2_two_vocabularies_in_other_engines(engine: str, tmp_path: Path) -> No
 
 
 def test_a_second_size_needs_a_second_table() -> None:
-    with pytest.raises(RecipeError, match=r"needs `embedding\.shared` false: got 9 and true"):
-        InputConfig(target_vocab_size=9)
+    fails(RecipeError, r"`embedding\.shared` false: got 9 and true", InputConfig, target_vocab_size=9)
     with pytest.raises(RecipeError, match=r"`embedding\.target_vocab_size` belongs to an encoder-decoder"):
         NetworkConfig(architecture="decoder", vocab_size=9, embedding=InputConfig(shared=False, target_vocab_size=8))
 
@@ -140,5 +136,4 @@ def test_an_id_above_the_written_vocabulary_is_refused(tmp_path: Path) -> None:
     data = json.loads((folder / "config.json").read_text())
     data["network"]["ids"]["start"] = data["network"]["embedding"]["target_vocab_size"]
     (folder / "config.json").write_text(json.dumps(data))
-    with pytest.raises(ModelError, match=r"network\.ids\.start must be below network\.vocab_size"):
-        atento.load(folder)
+    fails(ModelError, r"network\.ids\.start must be below network\.vocab_size", atento.load, folder)

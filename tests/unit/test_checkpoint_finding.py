@@ -4,40 +4,14 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from atento.base.errors import CheckpointError
 from atento.storage.catalogue import is_in_use, list_checkpoints, select_checkpoint
-from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
-
-
-def save(
-    folder: Path,
-    step: int,
-    score: float | None = None,
-    run_id: str = "r",
-    fill: float | None = None,
-    ties: tuple[float, ...] = (),
-) -> Path:
-    """A small checkpoint whose every weight is the step (or `fill`)."""
-    weights = {"w": torch.full((30,), float(step) if fill is None else fill)}
-    return save_checkpoint(
-        folder,
-        step,
-        config={"d_model": 8},
-        weights=weights,
-        optimizer={},
-        state={"score": score, "ties": list(ties)},
-        run_id=run_id,
-    )
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+from atento.storage.checkpoint import best, clean, newest, retain
+from checkpoints import failing, names, save
 
 
 def steps(folder: Path) -> list[int]:
@@ -59,8 +33,9 @@ def test_the_manifest_says_the_step_not_the_name(tmp_path: Path) -> None:
 
 
 def test_newest_of_nothing_is_none(tmp_path: Path) -> None:
-    assert newest(tmp_path) is None and best(tmp_path) is None
-    assert newest(tmp_path / "absent") is None
+    assert newest(tmp_path) is None and best(tmp_path) is None and newest(tmp_path / "absent") is None
+    save(tmp_path / "unscored", 1)
+    assert best(tmp_path / "unscored") is None
     (tmp_path / "step-00000001").mkdir()
     assert newest(tmp_path, rename_damaged=False) is None
 
@@ -106,25 +81,6 @@ def test_best_does_not_believe_an_altered_score(tmp_path: Path, caplog: pytest.L
         assert best(tmp_path) == tmp_path / "step-00000001"
     assert "state.json was altered" in caplog.text
     assert "step-00000002.bad" in names(tmp_path)
-
-
-def test_best_without_scores_is_none(tmp_path: Path) -> None:
-    save(tmp_path, 1)
-    assert best(tmp_path) is None
-
-
-def failing(name: str, code: int, when: Callable[[int], bool], patch: pytest.MonkeyPatch) -> list[int]:
-    """Make a system call fail on the calls that `when` chooses (counted from 0); the list grows with each call."""
-    real, calls = getattr(os, name), []
-
-    def call(*args, **kwargs):
-        calls.append(len(calls))
-        if when(calls[-1]):
-            raise OSError(code, os.strerror(code))
-        return real(*args, **kwargs)
-
-    patch.setattr(os, name, call)
-    return calls
 
 
 def test_clean_takes_ours_and_nothing_else(tmp_path: Path) -> None:
@@ -180,9 +136,7 @@ def test_what_says_nothing_of_a_checkpoint_does_not_condemn_it(tmp_path: Path, c
         assert failed >= 6
 
 
-def test_what_the_disk_cannot_read_is_passed_over_but_not_renamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_disk_cannot_read_is_not_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2)
     real, second = os.open, (tmp_path / "step-00000002").stat().st_ino

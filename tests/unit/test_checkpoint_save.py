@@ -4,7 +4,6 @@ import errno
 import logging
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,8 @@ from safetensors.torch import save as library_bytes
 from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import load_checkpoint, newest, save_checkpoint
 from atento.storage.manifest import read_manifest, verify, write_manifest
-
-
-def save(folder: Path, step: int, score: float | None = None, run_id: str = "r", fill: float | None = None) -> Path:
-    """A small checkpoint whose every weight is the step (or `fill`)."""
-    weights = {"w": torch.full((30,), float(step) if fill is None else fill)}
-    return save_checkpoint(
-        folder, step, config={"d_model": 8}, weights=weights, optimizer={}, state={"score": score}, run_id=run_id
-    )
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
+from checkpoints import failing, names, save
+from failing import fails
 
 ODD = {
     "float32": torch.randn(3, 5),
@@ -119,12 +107,6 @@ def test_tensors_the_format_cannot_hold_are_refused(tmp_path: Path, tensor: torc
         save_checkpoint(tmp_path, 1, config={}, weights={"w": tensor}, optimizer={}, state={})
 
 
-def test_a_header_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
-    weights = {f"{'n' * 60_000}{number}": torch.ones(1) for number in range(300)}
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: its header would have \d+ bytes, more than 16"):
-        save_checkpoint(tmp_path, 1, config={}, weights=weights, optimizer={}, state={})
-
-
 @pytest.mark.parametrize(
     ("state", "message"),
     [
@@ -139,21 +121,24 @@ def test_a_header_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> 
     ],
 )
 def test_state_that_would_not_come_back_is_refused(tmp_path: Path, state: dict, message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        save_checkpoint(tmp_path, 1, config={}, weights={}, optimizer={}, state=state)
+    fails(CheckpointError, message, save_checkpoint, tmp_path, 1, config={}, weights={}, optimizer={}, state=state)
     assert names(tmp_path) == []
 
 
-def test_state_nested_without_end_is_refused(tmp_path: Path) -> None:
-    state: dict = {}
-    state["self"] = state
-    with pytest.raises(CheckpointError, match=r"config\.json cannot be written: it is nested too deeply"):
-        save_checkpoint(tmp_path, 1, config=state, weights={}, optimizer={}, state={})
-
-
-def test_json_longer_than_its_reader_takes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"config\.json cannot be written: it has \d+ bytes, more than 67108864"):
-        save_checkpoint(tmp_path, 1, config={"text": "x" * (65 << 20)}, weights={}, optimizer={}, state={})
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    endless: dict = {}
+    endless["self"] = endless
+    weights = {f"{'n' * 60_000}{number}": torch.ones(1) for number in range(300)}
+    for part, message in (
+        ({"config": endless}, r"config\.json cannot be written: it is nested too deeply"),
+        (
+            {"config": {"text": "x" * (65 << 20)}},
+            r"config\.json .*: it has \d+ bytes, more than 67108864",
+        ),
+        ({"weights": weights}, r"model\.safetensors: its header would have \d+ bytes, more than 16"),
+    ):
+        parts: dict = {"config": {}, "weights": {}, "optimizer": {}, "state": {}} | part
+        fails(CheckpointError, message, save_checkpoint, tmp_path, 1, **parts)
 
 
 @pytest.mark.parametrize("name", ["../tokenizer.json", "a/b", "state.json", "MANIFEST.json", "..", "ação", ""])
@@ -163,13 +148,10 @@ def test_extra_files_have_plain_names_of_their_own(tmp_path: Path, name: str) ->
 
 
 def test_a_step_is_not_negative(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="`step` must not be negative: got -1"):
-        save(tmp_path, -1)
+    fails(CheckpointError, "`step` must not be negative: got -1", save, tmp_path, -1)
 
 
-def test_a_damaged_checkpoint_is_reported_set_aside_and_the_older_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_checkpoint_is_set_aside_and_the_older_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save(tmp_path, 1)
     bad = save(tmp_path, 2)
     content = bytearray((bad / "model.safetensors").read_bytes())
@@ -186,20 +168,6 @@ def test_a_damaged_checkpoint_is_reported_set_aside_and_the_older_used(
     (save(tmp_path, 2) / "config.json").unlink()
     assert newest(tmp_path) == tmp_path / "step-00000001"
     assert names(tmp_path) == ["step-00000001", "step-00000002.bad", "step-00000002.bad1"]
-
-
-def failing(name: str, code: int, when: Callable[[int], bool], patch: pytest.MonkeyPatch) -> list[int]:
-    """Make a system call fail on the calls that `when` chooses (counted from 0); the list grows with each call."""
-    real, calls = getattr(os, name), []
-
-    def call(*args, **kwargs):
-        calls.append(len(calls))
-        if when(calls[-1]):
-            raise OSError(code, os.strerror(code))
-        return real(*args, **kwargs)
-
-    patch.setattr(os, name, call)
-    return calls
 
 
 def no_waiting(patch: pytest.MonkeyPatch) -> None:
@@ -253,8 +221,7 @@ def test_r5_a_passing_error_is_tried_again(tmp_path: Path, name: str, caplog: py
 
 def test_an_error_that_will_not_pass_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = failing("fsync", errno.EROFS, lambda call: True, monkeypatch)
-    with pytest.raises(CheckpointError, match=r"Read-only file system \(config\.json\).*there is no earlier"):
-        save(tmp_path, 1)
+    fails(CheckpointError, r"Read-only file .* \(config\.json\).*there is no earlier", save, tmp_path, 1)
     assert len(calls) == 1 and names(tmp_path) == []
 
 
@@ -304,8 +271,8 @@ def test_a_file_system_that_does_not_tell_its_room_is_tried(tmp_path: Path, monk
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"cannot save step 1 to .*: Not a directory; there is no earlier"):
-        save(tmp_path / "file" / "checkpoints", 1)
+    said = r"cannot save step 1 to .*: Not a directory; there is no earlier"
+    fails(CheckpointError, said, save, tmp_path / "file" / "checkpoints", 1)
 
 
 def test_the_same_step_is_replaced(tmp_path: Path) -> None:
@@ -317,8 +284,7 @@ def test_the_same_step_is_replaced(tmp_path: Path) -> None:
 
 def test_another_runs_checkpoint_is_not_replaced(tmp_path: Path) -> None:
     path = save(tmp_path, 1, run_id="a")
-    with pytest.raises(CheckpointError, match=r"belongs to another run \('a', this one is 'b'\); it is not replaced"):
-        save(tmp_path, 1, run_id="b")
+    fails(CheckpointError, r"another run \('a', this one is 'b'\); .* not replaced", save, tmp_path, 1, run_id="b")
     assert read_manifest(path).run_id == "a"
 
 

@@ -23,17 +23,9 @@ def test_counts_equal_those_of_scikit_learn() -> None:
 
 def test_a_matrix_as_text_and_as_html() -> None:
     matrix = confusion(["b", "a", "b"], ["a", "a", "b"])
-    assert str(matrix).splitlines() == [
-        "right \\ predicted  a  b",
-        "a                  1  1",
-        "b                  0  1",
-    ]
-    assert (
-        "&lt;b&gt;" in confusion(["<b>"], ["a"])._repr_html_() and "<b>" not in confusion(["<b>"], ["a"])._repr_html_()
-    )
-
-
-def test_other_scores_have_no_confusion_matrix() -> None:
+    assert str(matrix) == "right \\ predicted  a  b\na                  1  1\nb                  0  1"
+    shown = confusion(["<b>"], ["a"])._repr_html_()
+    assert "&lt;b&gt;" in shown and "<b>" not in shown
     with pytest.raises(UsageError, match="made from the result of `report`: got Score"):
         confusion_of(f1(["a"], ["a"]))
 

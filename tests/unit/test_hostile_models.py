@@ -105,9 +105,7 @@ VALUES = [3, pytest.param(len(HOSTILE), marks=pytest.mark.slow, id="all")]
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_s1_no_number_of_a_released_configuration_costs_more_than_its_folder(
-    family: str, values: int, tmp_path: Path
-) -> None:
+def test_s1_no_number_of_theirs_costs_more_than_its_folder(family: str, values: int, tmp_path: Path) -> None:
     """Also of keys that the file leaves out and the family reads."""
     folder = tiny_model(of_family()[family]).save(tmp_path / "model", layout="huggingface")
     for name in ("MANIFEST.json", "generation_config.json"):
@@ -182,18 +180,10 @@ def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
 @pytest.mark.parametrize(
     ("preset", "change", "said"),
     [
-        (
-            "mistral-7b",
-            {"head_dim": 1},
-            "no network of these sizes can be built: rotary positions need a head at least 2",
-        ),
+        ("mistral-7b", {"head_dim": 1}, "no network of these sizes can be built: rotary positions need a head at"),
         ("modernbert-base", {"layer_types": []}, None),
         ("modernbert-base", {"layer_types": ["full_attention"]}, "must name the kind of each of 4 layers: got 1"),
-        (
-            "modernbert-base",
-            {"layer_types": ["chunked_attention"] * 4},
-            "`layer_types` 'chunked_attention' is not built",
-        ),
+        ("modernbert-base", {"layer_types": ["chunked_attention"] * 4}, "`layer_types` 'chunked_attention' is not"),
         ("mistral-7b", {"layer_types": ["sliding_attention"]}, "must name the kind of each of 2 layers: got 1"),
         ("mistral-7b", {"layer_types": "sliding_attention"}, "each of 2 layers: got 'sliding_attention'"),
         ("mistral-7b", {"layer_types": ["sliding_attention", "linear_attention"]}, "'linear_attention' is not built"),

@@ -28,9 +28,7 @@ def test_no_page_and_no_message_names_a_package_that_is_not_published() -> None:
 
 
 def test_every_hint_names_an_extra_and_is_made_by_one_function() -> None:
-    calls = [
-        call for file in SOURCES for call in re.findall(r"install_hint\(['\"](\w+)['\"]\)", file.read_text("utf-8"))
-    ]
+    calls = [call for file in SOURCES for call in re.findall(r"install_hint\(['\"](\w+)['\"]\)", file.read_text())]
     assert len(calls) > 10 and set(calls) <= set(EXTRAS)
     written = [file.name for file in SOURCES if "pip install -e" in file.read_text(encoding="utf-8")]
     assert written == ["errors.py"]
@@ -53,9 +51,8 @@ def test_make_serve_says_what_it_would_run() -> None:
     """
     alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     done = subprocess.run(["make", "-n", "serve"], cwd=ROOT, env=alone, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].endswith(
-        "pip install --quiet --constraint constraints.txt --editable '.[serve]'"
-    )
+    last = "pip install --quiet --constraint constraints.txt --editable '.[serve]'"
+    assert done.stdout.splitlines()[-1].endswith(last)
 
 
 def test_the_first_command_of_the_readme_says_what_it_downloads() -> None:

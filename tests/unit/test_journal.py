@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError, TrainingError, UsageError
 from atento.training import journal as journal_module
 from atento.training.journal import Journal, changed_since, read_journal
+from failing import fails
 
 
 def train(step: int, **more: object) -> dict:
@@ -35,9 +36,8 @@ def test_one_json_object_an_event(path: Path) -> None:
         journal.append({"event": "train", "step": 50, "loss": 0.1 + 0.2, "note": "ação"})
         journal.append({"event": "valid", "step": 50, "bleu": 31.5, "parts": {"precisions": (60.0, 40.0)}})
         assert path.read_bytes().count(b"\n") == 2  # each is there at once, for whoever looks on
-    assert path.read_text(encoding="utf-8").splitlines()[0] == (
-        '{"event": "train", "step": 50, "loss": 0.30000000000000004, "note": "ação"}'
-    )
+    first = '{"event": "train", "step": 50, "loss": 0.30000000000000004, "note": "ação"}'
+    assert path.read_text(encoding="utf-8").splitlines()[0] == first
     assert read_journal(path)[1] == {"event": "valid", "step": 50, "bleu": 31.5, "parts": {"precisions": [60.0, 40.0]}}
 
 
@@ -117,9 +117,7 @@ def test_cut_drops_what_is_no_event_and_says_where(path: Path, caplog: pytest.Lo
 
 @settings(max_examples=30)
 @given(keep=st.integers(0, 200), tail=st.sampled_from([b"", b"\x00" * 40, b'{"event": "tr']))
-def test_a_journal_cut_off_anywhere_by_a_power_loss_is_mended(
-    tmp_path_factory: pytest.TempPathFactory, keep: int, tail: bytes
-) -> None:
+def test_a_journal_cut_off_anywhere_is_mended(tmp_path_factory: pytest.TempPathFactory, keep: int, tail: bytes) -> None:
     path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"
     with Journal(path) as journal:
         for step in range(1, 5):
@@ -145,18 +143,12 @@ def test_a_torn_line_longer_than_any_buffer_is_removed(path: Path) -> None:
 @pytest.mark.parametrize("line", [b"{", b"[1]", b'{"event": "train"}', b'{"step": 1}', b"\xff", b"", b"[" * 100_000])
 def test_reading_names_file_and_line_of_what_is_no_event(path: Path, line: bytes) -> None:
     path.write_bytes(b'{"event": "train", "step": 1}\n' + line + b"\n")
-    with pytest.raises(DataError, match=r"metrics\.jsonl:2: not an event"):
-        read_journal(path)
+    fails(DataError, r"metrics\.jsonl:2: not an event", read_journal, path)
 
 
-def test_reading_a_missing_journal(path: Path) -> None:
-    with pytest.raises(DataError, match=r"metrics\.jsonl cannot be read: No such file"):
-        read_journal(path)
-
-
-def test_a_journal_where_none_can_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"absent/metrics\.jsonl cannot be opened: No such file"):
-        Journal(tmp_path / "absent" / "metrics.jsonl")
+def test_a_journal_where_none_is_or_can_be(tmp_path: Path) -> None:
+    fails(DataError, r"metrics\.jsonl cannot be read: No such file", read_journal, tmp_path / "metrics.jsonl")
+    fails(UsageError, r"absent/metrics\.jsonl .*: No such file", Journal, tmp_path / "absent" / "metrics.jsonl")
 
 
 def full(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
@@ -195,9 +187,7 @@ def test_r5_a_full_disk_costs_events_not_the_training(
     assert [event["step"] for event in read_journal(path)] == [1, 5]
 
 
-def test_r5_a_disk_full_from_the_start(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_r5_a_disk_full_at_first(path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     real = os.open
 
     def no_room(*args: object, **kwargs: object) -> int:
@@ -243,8 +233,7 @@ def test_a_cut_that_fails_leaves_the_journal_as_it_was(path: Path, call: str, mo
                 )
             else:
                 patch.setattr(os, call, refuse)
-            with pytest.raises(TrainingError, match=r"metrics\.jsonl cannot be cut: No space left"):
-                journal.cut(1)
+            fails(TrainingError, r"metrics\.jsonl cannot be cut: No space left", journal.cut, 1)
         assert path.read_bytes() == before and names(path.parent) == ["metrics.jsonl"]
         journal.append(train(4))
     assert [event["step"] for event in read_journal(path)] == [1, 2, 3, 4]
@@ -254,14 +243,11 @@ def test_a_journal_that_cannot_be_read_cannot_be_cut(path: Path) -> None:
     journal = Journal(path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(TrainingError, match=r"metrics\.jsonl cannot be read: Is a directory"):
-        journal.cut(1)
+    fails(TrainingError, r"metrics\.jsonl cannot be read: Is a directory", journal.cut, 1)
     journal.close()
 
 
-def test_the_checkpoints_of_a_journal_are_known_without_reading_it_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkpoints_of_a_journal_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Journal(path) as journal:
         journal.append({"event": "checkpoint", "step": 4})
         journal.append(train(4))
@@ -282,10 +268,7 @@ def test_the_checkpoints_of_a_journal_are_known_without_reading_it_again(
         assert journal.has_checkpoint(8) and not journal.has_checkpoint(12)
 
 
-@given(
-    events=st.lists(st.text(max_size=20), min_size=1, max_size=12),
-    cuts=st.lists(st.integers(min_value=0, max_value=12), max_size=3),
-)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=12), st.lists(st.integers(0, 12), max_size=3))
 @settings(max_examples=40)
 def test_the_mark_of_a_journal_is_the_hash_of_its_bytes(
     tmp_path_factory: pytest.TempPathFactory, events: list[str], cuts: list[int]

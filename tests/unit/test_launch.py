@@ -23,13 +23,13 @@ FIELDS: dict[str, set[str]] = {
     "spec.network": {"enableDNSHostnames", "subdomain", "publishNotReadyAddresses"},
     "spec.replicatedJobs": {"name", "replicas", "template", "dependsOn", "groupName"},
     "spec.replicatedJobs.template.spec": {
-        *("completionMode", "parallelism", "completions", "backoffLimit", "template", "activeDeadlineSeconds"),
+        *("completionMode", "parallelism", "completions", "backoffLimit", "template", "activeDeadlineSeconds")
     },
     "spec.replicatedJobs.template.spec.template.spec": {
-        *("restartPolicy", "terminationGracePeriodSeconds", "containers", "volumes", "nodeSelector", "tolerations"),
+        *("restartPolicy", "terminationGracePeriodSeconds", "containers", "volumes", "nodeSelector", "tolerations")
     },
     "spec.replicatedJobs.template.spec.template.spec.containers": {
-        *("name", "image", "workingDir", "command", "args", "env", "resources", "volumeMounts"),
+        *("name", "image", "workingDir", "command", "args", "env", "resources", "volumeMounts")
     },
 }
 SAYS_ITS_WORDS = "#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
@@ -69,7 +69,7 @@ def check_words(words: list[str], nodes: str, endpoint: str, host: bool) -> None
     assert (read.rdzv_backend, read.rdzv_endpoint, read.rdzv_conf) == ("c10d", endpoint, f"is_host={int(host)}")
     assert read.module and read.training_script == "atento_cli.start"
     assert read.training_script_args == [
-        *("train", "micro-world-lm", "name=it's", "data.folder=two words", "--out", "runs/a b"),
+        *("train", "micro-world-lm", "name=it's", "data.folder=two words", "--out", "runs/a b")
     ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from atento.base.errors import MissingPartError, ScoreWarning, UsageError
 from atento.metrics import METRICS, bleu, chrf, exact_match, metric_named, paired_test, ter
+from failing import fails
 
 CAT = ["o gato está no tapete"], ["o gato está sentado no tapete"]
 SCRIPTS = {  # two lines each, and the tokenizer of BLEU without packages for Japanese and Korean
@@ -41,9 +42,8 @@ def test_bleu_of_the_notes_pair_by_hand() -> None:
     penalty = math.exp(1 - 6 / 5)
     assert score.value == pytest.approx(100 * penalty * (1 * 3 / 4 * 1 / 3 * (1 / 2) / 2) ** 0.25, abs=1e-9)
     assert round(score.value, 2) == 40.94 and round(score.parts["bp"], 3) == 0.819
-    assert score.parts == pytest.approx(
-        {"p1": 100, "p2": 75, "p3": 100 / 3, "p4": 25, "bp": penalty, "length": 5, "reference_length": 6}
-    )
+    parts = {"p1": 100, "p2": 75, "p3": 100 / 3, "p4": 25, "bp": penalty, "length": 5, "reference_length": 6}
+    assert score.parts == pytest.approx(parts)
 
 
 def test_bleu_clips_at_the_reference_that_has_most() -> None:
@@ -85,21 +85,11 @@ def test_the_tokenizer_is_sacrebleus_for_the_script_of_the_references() -> None:
     right, guess = list(SCRIPTS["Han"][1:]), ["我每天读一本旧书。", "猫现在睡在桌子旁边。"]
     assert bleu(guess, right).value == pytest.approx(BLEU(tokenize="zh").corpus_score(guess, [right]).score)
     assert bleu(right, right, tokenize="13a").value == 0
-    assert (
-        "tok:13a"
-        in bleu(
-            ["The ship Shinkai (しんかい 深海) dives deep."] * 2, ["The ship Shinkai (しんかい) dives."] * 2
-        ).settings
-    )
+    pair = (["The ship Shinkai (しんかい 深海) dives deep."] * 2, ["The ship Shinkai (しんかい) dives."] * 2)
+    assert "tok:13a" in bleu(*pair).settings
     assert "tok:tercom" in ter(["a 中 b c"], ["a 中 b d"]).settings and "tok:char" in ter(right, right).settings
     if importlib.util.find_spec("MeCab") is None:
-        with pytest.raises(MissingPartError, match=r"needs pip install 'sacrebleu\[ja\]'"):
-            bleu(right, right, tokenize="ja-mecab")
-
-
-def test_references_too_short_for_bleu_are_warned_of() -> None:
-    with pytest.warns(ScoreWarning, match="no reference has more than 2 words by the tokenizer 13a"):
-        assert bleu(["bom dia"], ["bom dia"]).value == 0
+        fails(MissingPartError, r"pip install 'sacrebleu\[ja\]'", bleu, right, right, tokenize="ja-mecab")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +107,9 @@ def test_references_that_leave_a_score_no_meaning_are_warned_of(name: str, given
         metric_named(name)(given, given)
 
 
-def test_one_item_has_no_interval() -> None:
+def test_one_item_has_no_interval_and_two_words_no_bleu() -> None:
+    with pytest.warns(ScoreWarning, match="no reference has more than 2 words by the tokenizer 13a"):
+        assert bleu(["bom dia"], ["bom dia"]).value == 0
     with pytest.warns(ScoreWarning, match="one item alone does not vary"):
         assert chrf(["a"], ["a"]).interval() == (100, 100)
 
@@ -167,31 +159,22 @@ def test_options_change_the_settings_line() -> None:
     ],
 )
 def test_what_cannot_be_scored(name: str, predictions: list[str], references: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        METRICS[name].score(predictions, references)
+    fails(UsageError, said, METRICS[name].score, predictions, references)
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.outputs == "texts"])
 def test_texts_are_strings(name: str) -> None:
     for predictions, references, got in ((["a", 3], ["a", "b"], 3), ([1, 0], [1, 1], 1)):
-        with pytest.raises(UsageError, match=f"must be strings: got {got}"):
-            METRICS[name].score(predictions, references)
+        fails(UsageError, f"must be strings: got {got}", METRICS[name].score, predictions, references)
 
 
 def test_unknown_names_and_options_list_the_known() -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: accuracy, bertscore, bleu, calibration-error, chrf",
-    ):
-        metric_named("blue")
-    with pytest.raises(UsageError, match=r"unknown BLEU smoothing 'x'.* Known: add-k, exp, floor, none"):
-        bleu(["a"], ["a"], smooth="x")
-    with pytest.raises(UsageError, match="unknown BLEU tokenizer '13b'; did you mean '13a'"):
-        bleu(["a"], ["a"], tokenize="13b")
-    with pytest.raises(UsageError, match="`max_order` must be at least 1: got 0"):
-        bleu(["a"], ["a"], max_order=0)
-    with pytest.raises(UsageError, match=r"`char_order` and `beta` must be at least 1 .* got 0, 2 and 0"):
-        chrf(["a"], ["a"], char_order=0)
+    known = "accuracy, bertscore, bleu, calibration-error, chrf"
+    fails(UsageError, f"unknown metric 'blue'; did you mean 'bleu'.* Known: {known}", metric_named, "blue")
+    fails(UsageError, r"smoothing 'x'.* Known: add-k, exp, floor, none", bleu, ["a"], ["a"], smooth="x")
+    fails(UsageError, "tokenizer '13b'; did you mean '13a'", bleu, ["a"], ["a"], tokenize="13b")
+    fails(UsageError, "`max_order` must be at least 1: got 0", bleu, ["a"], ["a"], max_order=0)
+    fails(UsageError, r"`char_order` and `beta` .* got 0, 2 and 0", chrf, ["a"], ["a"], char_order=0)
 
 
 words = st.lists(st.sampled_from(["o", "gato", "não", "está", "aqui", "."]), max_size=9).map(" ".join)
@@ -211,9 +194,6 @@ def test_scores_stay_in_range_and_sums_make_the_value(pairs: list[tuple[str, str
         assert turned.value == pytest.approx(score.value)
         low, high = score.interval(samples=20)
         assert 0 <= low <= high
-
-
-# Intervals and the paired test ------------------------------------------------------------------------------------
 
 
 def test_interval_is_that_of_a_plain_bootstrap() -> None:
@@ -248,15 +228,10 @@ def test_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert 0.84 <= held / 300 <= 0.96  # three and a half standard errors on either side
 
 
-@pytest.mark.parametrize("level", [0, 1, -1, 95, float("nan")])
-def test_levels_out_of_range(level: float) -> None:
-    with pytest.raises(UsageError, match="`level` must lie between 0 and 1: got"):
-        bleu(["a"], ["a"]).interval(level=level)
-
-
-def test_samples_out_of_range() -> None:
-    with pytest.raises(UsageError, match="`samples` must be at least 1: got 0"):
-        bleu(["a"], ["a"]).interval(samples=0)
+def test_levels_and_samples_out_of_range() -> None:
+    for level in (0, 1, -1, 95, float("nan")):
+        fails(UsageError, "`level` must lie between 0 and 1: got", bleu(["a"], ["a"]).interval, level=level)
+    fails(UsageError, "`samples` must be at least 1: got 0", bleu(["a"], ["a"]).interval, samples=0)
 
 
 def test_paired_test_knows_a_real_difference_from_chance() -> None:
@@ -272,22 +247,15 @@ def test_paired_test_knows_a_real_difference_from_chance() -> None:
     assert (same.difference, same.p_value) == (0.0, 1.0)  # sacrebleu says 1 / 51: no stray is above 0
 
 
-def test_paired_test_refuses_unequal_outputs() -> None:
-    with pytest.raises(UsageError, match="one output a sentence from both systems: got 2 and 1"):
-        paired_test("bleu", ["a", "b"], ["a"], ["a", "b"])
-    with pytest.raises(UsageError, match="unknown metric 'nist'"):
-        paired_test("nist", ["a"], ["a"], ["a"])
-
-
-def test_metrics_load_neither_torch_nor_numpy_nor_sacrebleu() -> None:
-    code = (
-        "import sys, atento.metrics; print([name for name in ('torch', 'numpy', 'sacrebleu') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-def test_a_system_does_not_differ_from_itself() -> None:
+def test_a_system_does_not_differ_from_itself_and_unequal_outputs_are_refused() -> None:
     truth = ["o gato dorme", "a casa é azul", "ela canta"]
     for metric in ("bleu", "chrf", "exact-match", "rouge"):
         assert paired_test(metric, truth, list(truth), truth, samples=50).p_value == 1.0
+    fails(UsageError, "one output a sentence .* got 2 and 1", paired_test, "bleu", ["a", "b"], ["a"], ["a", "b"])
+    fails(UsageError, "unknown metric 'nist'", paired_test, "nist", ["a"], ["a"], ["a"])
+
+
+def test_metrics_load_neither_torch_nor_numpy_nor_sacrebleu() -> None:
+    code = "import sys, atento.metrics; print({'torch', 'numpy', 'sacrebleu'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

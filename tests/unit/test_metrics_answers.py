@@ -10,6 +10,7 @@ import pytest
 from atento.base.errors import UsageError
 from atento.metrics import METRICS, paired_test, squad
 from atento.tasks.split_evaluation import metric_options, metric_scores
+from failing import fails
 
 
 def test_by_hand() -> None:
@@ -33,13 +34,7 @@ def test_questions_without_an_answer() -> None:
     score = squad(["", "guess", "", "Paris"], [(), (), ("Rome",), ("Paris", "paris, France")])
     assert score.per_sentence() == [100, 0, 0, 100]
     assert score.parts == pytest.approx(
-        {
-            "exact_match": 50,
-            "f1": 50,
-            "exact_match_answerable": 50,
-            "f1_answerable": 50,
-            "exact_match_unanswerable": 50,
-        }
+        {"exact_match": 50, "f1": 50, "exact_match_answerable": 50, "f1_answerable": 50, "exact_match_unanswerable": 50}
     )
     assert squad(["", "x"], ["", ""]).parts["exact_match_unanswerable"] == 50
     assert squad(["", "x"], ["", ""]).value == 50
@@ -62,17 +57,13 @@ def test_the_two_versions_differ_where_nothing_is_left_of_an_answer() -> None:
     assert squad(["A"], [("A",)], version="2.0").value == 100
     old = squad(["A"], [("A",)], version="1.1")
     assert (old.value, old.parts["exact_match"]) == (0, 100)
-    with pytest.raises(UsageError, match=r"question 2 has no answer: version 1\.1 has no such questions"):
-        squad(["a", "b"], [("a",), ()], version="1.1")
+    fails(UsageError, r"question 2 has no answer: .* 1\.1", squad, ["a", "b"], [("a",), ()], version="1.1")
 
 
 def test_reference_sets_are_the_answers_of_each_question_side_by_side() -> None:
     tuples = squad(["x y", ""], [("x", "x y z"), ("q",)])
     assert squad(["x y", ""], [["x", "q"], ["x y z", ""]]).value == tuples.value == pytest.approx(40)
     assert squad(["x y", ""], ["x y", "q"]).value == 50
-
-
-# The rules of the official scripts, written out again -----------------------------------------------------------------
 
 
 def plain(text: str) -> list[str]:
@@ -144,15 +135,12 @@ def test_interval_and_paired_test() -> None:
     ],
 )
 def test_what_is_refused(predictions: list[str], references: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        squad(predictions, references)
+    fails(UsageError, message, squad, predictions, references)
 
 
 def test_options_that_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"`version` must be 1\.1 or 2\.0: got '2'"):
-        squad(["a"], ["a"], version="2")
-    with pytest.raises(UsageError, match="`language` must be a code such as en: got 'English'"):
-        squad(["a"], ["a"], language="English")
+    fails(UsageError, r"`version` must be 1\.1 or 2\.0: got '2'", squad, ["a"], ["a"], version="2")
+    fails(UsageError, "`language` must be a code such as en: got 'English'", squad, ["a"], ["a"], language="English")
 
 
 def test_portuguese_articles_are_left_out_by_name_in_training_and_evaluation() -> None:

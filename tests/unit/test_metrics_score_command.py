@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from atento.base.errors import AtentoError, DataError, UsageError
 from atento.metrics import bleu, entity_f1, f1, paired_test, squad
 from atento_cli.commands.score import register
+from failing import fails
 
 
 @pytest.fixture
@@ -52,10 +53,8 @@ def test_the_tokenizer_by_the_script_and_by_an_option(files: Path) -> None:
     (files / "out.zh").write_text("我每天读一本新书。\n", encoding="utf-8")
     assert run("bleu", "out.zh", "out.zh").stdout.startswith("BLEU 100.00 nrefs:1|case:mixed|eff:no|tok:zh|")
     assert "tok:char" in run("bleu", "out.zh", "out.zh", "--tokenize", "char").stdout
-    with pytest.raises(UsageError, match="--tokenize has no effect on chrf"):
-        run("chrf", "out.zh", "out.zh", "--tokenize", "char")
-    with pytest.raises(UsageError, match="unknown BLEU tokenizer 'chars'"):
-        run("bleu", "out.zh", "out.zh", "--tokenize", "chars")
+    fails(UsageError, "--tokenize has no effect on chrf", run, "chrf", "out.zh", "out.zh", "--tokenize", "char")
+    fails(UsageError, "BLEU tokenizer 'chars'", run, "bleu", "out.zh", "out.zh", "--tokenize", "chars")
 
 
 def test_columns_of_tables(files: Path) -> None:
@@ -74,15 +73,11 @@ def test_columns_of_tables(files: Path) -> None:
     ):
         result = run("bleu", *words)
         assert (result.stdout, result.stderr) == (expected, "")
-    with pytest.raises(UsageError, match="one for each table among the files: got 1 name and 0 tables"):
-        run("bleu", "out.pt", "ref.pt", "--column", "ref")
-    with pytest.raises(UsageError, match="one for each table among the files: got 2 names and 1 table"):
-        run("bleu", "out.pt", "t.csv", "--column", "a", "--column", "b")
-    with pytest.raises(DataError, match=r"t.csv:1: column 'reg' is not in the header; did you mean 'ref'"):
-        run("bleu", "out.pt", "t.csv", "--column", "reg")
+    fails(UsageError, "one for each table .* 1 name and 0", run, "bleu", "out.pt", "ref.pt", "--column", "ref")
+    fails(UsageError, "got 2 names and 1", run, "bleu", "out.pt", "t.csv", "--column", "a", "--column", "b")
+    fails(DataError, r"t.csv:1: column 'reg' .* 'ref'", run, "bleu", "out.pt", "t.csv", "--column", "reg")
     (files / "n.csv").write_text('n,"a\nb"\n1,x\ny,2\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"n.csv:4: each line must hold a finite number: got 'y'"):
-        run("pearson", "n.csv", "n.csv", "--column", "n")
+    fails(DataError, r"n.csv:4: .* finite number: got 'y'", run, "pearson", "n.csv", "n.csv", "--column", "n")
 
 
 def test_interval_and_other_seed(files: Path) -> None:
@@ -108,35 +103,22 @@ def test_json_holds_everything(files: Path) -> None:
 
 def test_standard_input(files: Path) -> None:
     assert run("exact-match", "-", "ref.pt", stdin="o gato\nbom dia\n").stdout.startswith("exact match 50.00 ")
-    with pytest.raises(UsageError, match="standard input can be read once"):
-        run("bleu", "-", "-", stdin="a\n")
+    fails(UsageError, "standard input can be read once", run, "bleu", "-", "-", stdin="a\n")
 
 
 def test_what_is_refused(files: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"line N of out\.pt must correspond to line N of short\.pt: got 2 and 1 lines"
-    ):
-        run("bleu", "out.pt", "short.pt")
+    fails(UsageError, r"line N of out\.pt .* of short\.pt: got 2 and 1 lines", run, "bleu", "out.pt", "short.pt")
     with pytest.raises(UsageError, match=r"line N of short\.pt must correspond to line N of ref\.pt: got 1 and 2"):
         run("bleu", "out.pt", "ref.pt", "--against", "short.pt")
-    with pytest.raises(
-        UsageError, match=r"unknown metric 'blue'.* Known: accuracy, bertscore, bleu, calibration-error"
-    ):
-        run("blue", "missing.pt", "missing.pt")
-    with pytest.raises(DataError, match=r"missing\.pt: no such file"):
-        run("bleu", "missing.pt", "ref.pt")
+    fails(UsageError, r"'blue'.*: accuracy, bertscore, bleu, calib", run, "blue", "missing.pt", "missing.pt")
+    fails(DataError, r"missing\.pt: no such file", run, "bleu", "missing.pt", "ref.pt")
     (files / "empty.pt").touch()
-    with pytest.raises(UsageError, match="there is nothing to score"):
-        run("bleu", "empty.pt", "empty.pt")
-    with pytest.raises(UsageError, match="bleu needs references: give their file behind that of the outputs"):
-        run("bleu", "out.pt")
+    fails(UsageError, "there is nothing to score", run, "bleu", "empty.pt", "empty.pt")
+    fails(UsageError, "bleu needs references: give .* behind that of the outputs", run, "bleu", "out.pt")
 
 
 def test_help_has_an_example() -> None:
     assert "atento score bleu output.pt reference.pt" in run("--help").stdout
-
-
-# Labels, numbers, tags, answers ---------------------------------------------------------------------------------------
 
 
 def write(folder: Path, texts: dict[str, str]) -> None:
@@ -152,8 +134,7 @@ def test_labels(files: Path) -> None:
     assert run("accuracy", "out", "right").stdout == "accuracy 0.6667\n"
     assert run("matthews", "out", "right").stdout == "Matthews 0.0000 constant:references\n"
     write(files, {"classified": "yes\t0.9\nno\t0.6\nyes\t0.7\n"})
-    with pytest.raises(DataError, match=r"classified:1: each line must hold a label alone, without a tab"):
-        run("accuracy", "classified", "right")
+    fails(DataError, r"classified:1: .* a label alone, without a tab", run, "accuracy", "classified", "right")
     lines = run("report", "out", "right").stdout.splitlines()
     assert lines[0] == "accuracy 0.6667" and lines[3].split() == ["yes", "1.0000", "0.6667", "0.8000", "3"]
     record = json.loads(run("f1", "out", "right", "--json", "--against", "other", "--samples", "20").stdout)
@@ -182,13 +163,10 @@ def test_several_labels_and_probabilities(files: Path) -> None:
     against = run("calibration-error", "some", "gold", "--against", "other", "--samples", "9")
     assert against.stdout.startswith("calibration error 0.2500 ") and "warning: 3 empty lines" in against.stderr
     write(files, {"all": "a\t0.75\na\t0.75\nb\t0.25\n\n", "none": "\n\n\n\n"})
-    with pytest.raises(DataError, match="gold:2: a blank line is no label; remove the line from every file"):
-        run("calibration-error", "all", "gold")
-    with pytest.raises(DataError, match="there is nothing to score: all lines of none are empty"):
-        run("calibration-error", "none", "gold")
+    fails(DataError, "gold:2: a blank line .*; remove the line", run, "calibration-error", "all", "gold")
+    fails(DataError, "nothing to score: all lines of none are", run, "calibration-error", "none", "gold")
     write(files, {"probable": "a\t0.75\nb 0.25\n"})
-    with pytest.raises(DataError, match="probable:2: each line must hold a label, a tab and a probability"):
-        run("calibration-error", "probable", "right")
+    fails(DataError, "probable:2: .* a tab and a probability", run, "calibration-error", "probable", "right")
 
 
 def test_numbers(files: Path) -> None:
@@ -196,8 +174,7 @@ def test_numbers(files: Path) -> None:
     assert run("spearman", "out", "right").stdout == "Spearman 1.0000\n"
     assert run("pearson", "out", "right", "--interval").stdout.startswith("Pearson 0.8910 [")
     for name, line in (("bad", 2), ("inf", 3)):
-        with pytest.raises(DataError, match=f"{name}:{line}: each line must hold a finite number: got"):
-            run("pearson", name, "right")
+        fails(DataError, f"{name}:{line}: .* a finite number: got", run, "pearson", name, "right")
 
 
 SENTENCES = [["B-PER", "I-PER", "O"], ["O", "B-LOC"]]
@@ -212,9 +189,8 @@ def test_tags_on_lines_and_in_columns(files: Path) -> None:
     assert lines[0] == f"entity F1 {expected.value:.4f} average:micro|scheme:any|mode:conlleval"
     assert [line.split()[0] for line in lines[2:4]] == ["LOC", "PER"]
     assert run("entity-f1", "out", "right.conll").stdout.splitlines() == lines
-    assert run("entity-f1", "right.txt", "right.conll", "--columns", "--scheme", "IOB2").stdout.startswith(
-        "entity F1 1.0000 average:micro|scheme:IOB2|mode:strict"
-    )
+    done = run("entity-f1", "right.txt", "right.conll", "--columns", "--scheme", "IOB2")
+    assert done.stdout.startswith("entity F1 1.0000 average:micro|scheme:IOB2|mode:strict")
     assert run("tag-accuracy", "out", "right").stdout == "tag accuracy 0.8000\n"
     write(
         files, {"right.conllu": "# text = Ana ri\n1\tAna\tana\tPROPN\t_\n2\tri\trir\tVERB\t_\n", "out": "PROPN NOUN\n"}
@@ -225,21 +201,13 @@ def test_tags_on_lines_and_in_columns(files: Path) -> None:
 
 def test_tags_that_are_refused(files: Path) -> None:
     write(files, {"out": "O O\nO\n", "right.conll": "a O\nb O\n\nc O\nd O\n", "words": "O O\nem Paris\n"})
-    with pytest.raises(DataError, match=r"out:2: 1 tag, and right\.conll:4 has 2; each word needs its tag"):
-        run("tag-accuracy", "out", "right.conll")
-    with pytest.raises(DataError, match=r"words:2: a tag is O, or a prefix of .* got 'em'"):
-        run("entity-f1", "words", "right.conll")
+    fails(DataError, r"out:2: 1 tag, and right\.conll:4 has 2;", run, "tag-accuracy", "out", "right.conll")
+    fails(DataError, r"words:2: a tag is O, or a .* got 'em'", run, "entity-f1", "words", "right.conll")
     write(files, {"short.conll": "a O\n", "broken.conll": "a O\nb x O\n"})
-    with pytest.raises(DataError, match=r"broken\.conll:2: 3 columns, and the first word of the file has 2"):
-        run("tag-accuracy", "out", "broken.conll")
-    with pytest.raises(
-        DataError, match=r"sentence N of out must correspond to sentence N of short\.conll: got 2 and 1"
-    ):
-        run("tag-accuracy", "out", "short.conll")
-    with pytest.raises(UsageError, match="--columns has no effect on bleu"):
-        run("bleu", "out.pt", "ref.pt", "--columns")
-    with pytest.raises(UsageError, match="tag-accuracy takes one file of references: got 2"):
-        run("tag-accuracy", "out", "out", "out")
+    fails(DataError, r"broken\.conll:2: 3 columns, and .* has 2", run, "tag-accuracy", "out", "broken.conll")
+    fails(DataError, r"of out must .* short\.conll: got 2 and 1", run, "tag-accuracy", "out", "short.conll")
+    fails(UsageError, "--columns has no effect on bleu", run, "bleu", "out.pt", "ref.pt", "--columns")
+    fails(UsageError, "tag-accuracy takes one file .*: got 2", run, "tag-accuracy", "out", "out", "out")
 
 
 QUESTIONS = {
@@ -283,8 +251,7 @@ def test_answers_in_json_and_on_lines(files: Path) -> None:
 )
 def test_json_that_is_refused(files: Path, out: str, right: object, message: str) -> None:
     write(files, {"right.json": json.dumps(right), "out.json": out})
-    with pytest.raises(DataError, match=message):
-        run("squad", "out.json", "right.json")
+    fails(DataError, message, run, "squad", "out.json", "right.json")
 
 
 def test_gates_go_by_the_metric_or_a_part_of_it(files: Path) -> None:
@@ -297,17 +264,14 @@ def test_gates_go_by_the_metric_or_a_part_of_it(files: Path) -> None:
     assert run("ter", "out.pt", "ref.pt", "--fail-under", "ter=12.5").exit_code == 0
     assert "ter 12.50 > 12.4" in run("ter", "out.pt", "ref.pt", "--fail-under", "ter=12.4").stderr
     for gate, message in (("f1=x", "takes METRIC=VALUE"), ("=3", "takes METRIC=VALUE"), ("bleu=3", "no part 'bleu'")):
-        with pytest.raises(UsageError, match=message):
-            run("f1", "out", "right", "--fail-under", gate)
+        fails(UsageError, message, run, "f1", "out", "right", "--fail-under", gate)
 
 
 def test_options_of_other_metrics_are_refused(files: Path) -> None:
     for option in (("--average", "micro"), ("--scheme", "IOB2"), ("--language", "pt"), ("--positive", "a")):
-        with pytest.raises(UsageError, match=f"{option[0]} has no effect on bleu"):
-            run("bleu", "out.pt", "ref.pt", *option)
+        fails(UsageError, f"{option[0]} has no effect on bleu", run, "bleu", "out.pt", "ref.pt", *option)
 
 
 def test_an_empty_reference_file_is_named(files: Path) -> None:
     write(files, {"none": ""})
-    with pytest.raises(UsageError, match="there is nothing to score: none is empty"):
-        run("accuracy", "none", "none")
+    fails(UsageError, "there is nothing to score: none is empty", run, "accuracy", "none", "none")

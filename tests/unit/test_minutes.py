@@ -97,9 +97,7 @@ def test_a_stopped_run_is_not_timed_again(tmp_path: Path, at_a_second: list[floa
         ({}, 10),
     ],
 )
-def test_whichever_is_reached_first(
-    tmp_path: Path, at_a_second: list[float], changes: dict[str, Any], steps: int | None
-) -> None:
+def test_the_first_ends(tmp_path: Path, at_a_second: list[float], changes: dict[str, Any], steps: int | None) -> None:
     run = train(tmp_path / "run", {"training.minutes": 2} | changes)
     reached = steps_of(run)
     assert reached == steps or (steps is None and 1 <= reached < 10)

@@ -18,6 +18,7 @@ from atento.models.load import read_model
 from atento.models.model_folder import find_model
 from atento.models.write import write_model
 from atento.storage.checkpoint import save_checkpoint
+from failing import fails
 
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
 CONFIG: dict[str, Any] = {"model_type": "atento", "version": 2, "task": "translation", "name": "x", "network": NETWORK}
@@ -47,11 +48,9 @@ def test_a_run_stands_for_its_best_checkpoint_else_its_last(tmp_path: Path) -> N
 
 def test_a_run_without_anything_to_load(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"the run .*run has no checkpoint yet"):
-        find_model(tmp_path / "run")
+    fails(UsageError, r"the run .*run has no checkpoint yet", find_model, tmp_path / "run")
     (save(tmp_path / "run", 1) / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"every checkpoint of the run .*run is damaged"):
-        find_model(tmp_path / "run")
+    fails(CheckpointError, r"every checkpoint of the run .*run is damaged", find_model, tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001"]  # only looked at
 
 
@@ -70,11 +69,8 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("", r"the name of the model is empty: give a run folder"),
         ("empty", r"empty is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
     ):
-        with pytest.raises(UsageError, match=said):
-            read_model(name)
+        fails(UsageError, said, read_model, name)
 
-
-# Hub names, in a process of its own: the library reads its settings when it is imported -----------------------------
 
 OFFLINE = """
 import sys
@@ -171,15 +167,11 @@ def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
     (tmp_path / "2_Dense" / "model.safetensors").write_bytes(b"")
     older = {"pytorch_model-00001-of-00002.bin", "0_Transformer/pytorch_model.bin", "adapter_model.bin"}
     patterns = model_hub._older_patterns(tmp_path)
-    assert (
-        set(filter_repo_objects({*older, "2_Dense/pytorch_model.bin", "training_args.bin"}, allow_patterns=patterns))
-        == older
-    )
+    bins = {"2_Dense/pytorch_model.bin", "training_args.bin"}
+    assert set(filter_repo_objects(older | bins, allow_patterns=patterns)) == older
 
 
-def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_hub_is_refused_after_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[object] = []
 
     def unreachable(address: object, timeout: float) -> None:
@@ -189,10 +181,7 @@ def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(
     monkeypatch.setattr("socket.create_connection", unreachable)
     monkeypatch.setattr("atento.models.model_hub.getproxies", dict)
     started = time.monotonic()
-    with pytest.raises(
-        UsageError, match="it is not in the hub's cache, and the hub cannot be reached: you are offline"
-    ):
-        find_model("nobody/nothing-at-all")
+    fails(UsageError, "not in the hub's cache, .*: you are offline", find_model, "nobody/nothing-at-all")
     assert tried == [(("huggingface.co", 443), 5.0)] and time.monotonic() - started < 10
 
 

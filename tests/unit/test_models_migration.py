@@ -84,7 +84,7 @@ def test_the_order_of_parameters_is_that_of_version_1(tmp_path: Path, name: str)
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "new", {**CASES["decoder"], "config": CASES["decoder"]["config"] | {"version": 3}})
-    with pytest.raises(ModelError, match=r"new: config\.json is of version 3, this Atento reads up to 2"):
+    with pytest.raises(ModelError, match=r"new: config\.json is of version 3, .* up to 2"):
         atento.load(folder, device="cpu")
 
 
@@ -95,9 +95,5 @@ def test_a_recipe_with_an_old_key_is_told_the_new_one(tmp_path: Path) -> None:
         load_recipe(recipe)
     assert renamed("network", "bias") == "network.bias is now network.attention.bias and network.feed_forward.bias"
     assert renamed("network", "d_model") is None
-    assert nested({"bias": False, "d_model": 4, "ids": {"pad": 1}}) == {
-        "attention": {"bias": False},
-        "feed_forward": {"bias": False},
-        "d_model": 4,
-        "ids": {"pad": 1},
-    }
+    now = {"attention": {"bias": False}, "feed_forward": {"bias": False}, "d_model": 4, "ids": {"pad": 1}}
+    assert nested({"bias": False, "d_model": 4, "ids": {"pad": 1}}) == now

@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from atento.base.errors import ModelError
 from atento.released.sentence_transformers import SentenceModules, sentence_folder
+from failing import fails
 
 
 def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
@@ -31,22 +30,12 @@ def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> 
     assert sentence_folder(tmp_path / "1_Pooling") is None
 
 
-def test_g8_a_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
+def test_g8_a_module_or_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
     folder = modules(tmp_path, "Transformer", "Pooling", pooling_mode_median_tokens=True)
-    with pytest.raises(ModelError, match="must be true, and no others: got pooling_mode_median_tokens"):
-        sentence_folder(folder)
-
-
-def test_g8_a_module_that_is_not_built_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"models\.CNN' is not built here"):
-        sentence_folder(modules(tmp_path, "Transformer", "CNN"))
+    fails(ModelError, "and no others: got pooling_mode_median_tokens", sentence_folder, folder)
+    fails(ModelError, r"\.CNN' is not built", sentence_folder, modules(tmp_path, "Transformer", "CNN"))
     tmp_path.joinpath("modules.json").write_text("{")
-    with pytest.raises(ModelError, match=r"modules\.json is damaged"):
-        sentence_folder(tmp_path)
-
-
-def test_g8_a_pooling_configuration_is_an_object(tmp_path: Path) -> None:
+    fails(ModelError, r"modules\.json is damaged", sentence_folder, tmp_path)
     (tmp_path / "config.json").write_text("[]", encoding="utf-8")
     (tmp_path / "modules.json").write_text('[{"type": "a.Pooling", "path": ""}]', encoding="utf-8")
-    with pytest.raises(ModelError, match=r"config\.json must hold one JSON object: got list"):
-        sentence_folder(tmp_path)
+    fails(ModelError, r"config\.json must hold one JSON object: got list", sentence_folder, tmp_path)

@@ -12,6 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.models.card import model_card
 from atento.models.load import read_model
 from atento.models.write import write_model
+from failing import fails
 
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
 CONFIG: dict[str, Any] = {"model_type": "atento", "version": 2, "task": "translation", "name": "x", "network": NETWORK}
@@ -23,8 +24,7 @@ def test_a_model_folder_is_written_whole(tmp_path: Path) -> None:
     found = read_model(folder)
     assert found.config == CONFIG and torch.equal(found.weights["w"], WEIGHTS["w"])
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"notes.txt does not belong to it"):
-        read_model(folder)
+    fails(CheckpointError, r"notes.txt does not belong to it", read_model, folder)
 
 
 def test_w3_a_file_in_a_folder_belongs_to_the_model_too(tmp_path: Path) -> None:
@@ -33,16 +33,13 @@ def test_w3_a_file_in_a_folder_belongs_to_the_model_too(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", CONFIG, WEIGHTS, files)
     assert read_model(folder).config == CONFIG
     (folder / "1_Pooling" / "config.json").write_bytes(b"[]")
-    with pytest.raises(CheckpointError, match=r"1_Pooling/config.json was altered"):
-        read_model(folder)
+    fails(CheckpointError, r"1_Pooling/config.json was altered", read_model, folder)
     (folder / "1_Pooling" / "config.json").write_bytes(b"{}")
     (folder / "1_Pooling" / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"1_Pooling/notes.txt does not belong to it"):
-        read_model(folder)
+    fails(CheckpointError, r"1_Pooling/notes.txt does not belong to it", read_model, folder)
     (folder / "1_Pooling" / "notes.txt").unlink()
     (folder / "2_Normalize").mkdir()
-    with pytest.raises(CheckpointError, match=r"2_Normalize does not belong to it"):
-        read_model(folder)
+    fails(CheckpointError, r"2_Normalize does not belong to it", read_model, folder)
 
 
 def test_what_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
@@ -51,8 +48,7 @@ def test_what_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
         tmp_path / "file" / "model",
         tmp_path / ("n" * 254),
     ):  # the name beside it, while writing, is too long
-        with pytest.raises(AtentoError, match=r"cannot be written: "):
-            write_model(target, CONFIG, WEIGHTS, {})
+        fails(AtentoError, r"cannot be written: ", write_model, target, CONFIG, WEIGHTS, {})
     with pytest.raises(AtentoError, match=r"cannot be written: .* is not made of A-Z a-z 0-9"):
         write_model(tmp_path / "model", CONFIG, WEIGHTS, {"ação.json": b"{}"})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

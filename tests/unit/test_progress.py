@@ -43,12 +43,7 @@ def test_a_long_line_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "total", "said"),
-    [
-        (10.0, 100, "10 s left"),
-        (100.0, 100, "1 min 40 s left"),
-        (100.0, 10_000, "5 h 31 min left"),
-        (1.0, 50, "0 s left"),
-    ],
+    [(10, 100, "10 s left"), (100, 100, "1 min 40 s left"), (100, 10_000, "5 h 31 min left"), (1, 50, "0 s left")],
 )
 def test_what_is_left_goes_by_the_steps_of_this_process(
     seconds: float, total: int, said: str, capsys: pytest.CaptureFixture[str]

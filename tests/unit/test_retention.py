@@ -29,6 +29,7 @@ from atento.base.errors import UsageError
 from atento.storage import checkpoint
 from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
 from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
+from checkpoints import names
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
 LARGE = st.sampled_from([9_999, 10_000, 99_999_999, 100_000_000, 2_000_000_000])
@@ -41,10 +42,6 @@ def save(folder: Path, step: int, score: float | None = None, run_id: str = "a")
     return save_checkpoint(
         folder, step, config={}, weights=weights, optimizer={}, state={"score": score}, run_id=run_id
     )
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def flip(path: Path, at: int) -> None:
@@ -170,11 +167,7 @@ class Retention(RuleBasedStateMachine):
 
 
 CAMPAIGN = settings(
-    max_examples=200,
-    stateful_step_count=12,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=200, stateful_step_count=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -223,9 +216,8 @@ def histories_of(planted_retain: Callable[..., list[int]], count: int = 200) -> 
     class Planted(Retention):
         retain = staticmethod(planted_retain)
 
-    run_state_machine_as_test(
-        Planted, settings=settings(CAMPAIGN, max_examples=count, phases=[Phase.generate], report_multiple_bugs=False)
-    )
+    more = settings(CAMPAIGN, max_examples=count, phases=[Phase.generate], report_multiple_bugs=False)
+    run_state_machine_as_test(Planted, settings=more)
 
 
 @pytest.mark.usefixtures("quiet")

@@ -17,6 +17,7 @@ from atento.storage.catalogue import list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import FileEntry, verify, write_file
 from atento.storage.shards import save_shards
+from failing import fails
 
 WEIGHTS = {"table": torch.arange(15.0).view(5, 3), "bias": torch.arange(2.0), "one": torch.ones(1, 4)}
 COUNTERS = {"table.step": torch.tensor(7.0)}
@@ -116,8 +117,7 @@ def test_a_flipped_bit_in_any_shard_is_noticed(tmp_path: Path, file: str) -> Non
     content = bytearray(path.read_bytes())
     content[-3] ^= 4
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=f"{file}.safetensors was altered"):
-        load_checkpoint(path.parent)
+    fails(CheckpointError, f"{file}.safetensors was altered", load_checkpoint, path.parent)
     assert newest(tmp_path) == tmp_path / "step-00000001"
 
 
@@ -125,11 +125,9 @@ def test_a_shard_of_another_checkpoint_or_number_of_shards_is_noticed(tmp_path: 
     assert save(tmp_path / "a", 1) == [None, None] and save(tmp_path / "b", 1, bias=-torch.ones(2)) == [None, None]
     name = "step-00000001/model-00002-of-00002.safetensors"
     (tmp_path / "a" / name).write_bytes((tmp_path / "b" / name).read_bytes())
-    with pytest.raises(CheckpointError, match="was altered"):
-        load_checkpoint(tmp_path / "a" / "step-00000001")
+    fails(CheckpointError, "was altered", load_checkpoint, tmp_path / "a" / "step-00000001")
     (tmp_path / "b" / name).unlink()
-    with pytest.raises(CheckpointError, match=r"model-00002-of-00002\.safetensors is missing"):
-        load_checkpoint(tmp_path / "b" / "step-00000001")
+    fails(CheckpointError, r"00002-of-00002\.safetensors is", load_checkpoint, tmp_path / "b" / "step-00000001")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -176,8 +174,7 @@ def test_a_manifest_is_written_after_all_shards(tmp_path: Path, monkeypatch: pyt
         assert list(tmp_path.iterdir()) == []
         return
     (broken,) = list_checkpoints(tmp_path)
-    with pytest.raises(CheckpointError, match="is missing"):
-        verify(broken.path)
+    fails(CheckpointError, "is missing", verify, broken.path)
 
 
 def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,5 +200,5 @@ def test_checkpoints_of_shards_are_averaged(tmp_path: Path) -> None:
     weights = load_checkpoint(averaged.path).weights
     assert torch.equal(weights["bias"], torch.full((2,), 1.5)) and torch.equal(weights["table"], WEIGHTS["table"])
     assert {path.name for path in averaged.path.iterdir()} == {
-        *("MANIFEST.json", "config.json", "state.json", "model.safetensors", "optimizer.safetensors", "tokenizer.json"),
+        *("MANIFEST.json", "config.json", "state.json", "model.safetensors", "optimizer.safetensors", "tokenizer.json")
     }

@@ -40,9 +40,8 @@ def test_classes_are_compared_by_the_divergence_times_the_square_of_the_temperat
     loss = soft_classes(traced, teachers, temperature)
     assert float(loss.detach()) == pytest.approx(total, rel=1e-12)
     torch.testing.assert_close(torch.autograd.grad(loss, traced)[0], torch.tensor(gradient, dtype=torch.float64))
-    alone = torch.nn.KLDivLoss(reduction="sum")(
-        F.log_softmax(scores / temperature, -1), F.softmax(teachers[:, 0] / temperature, -1)
-    )
+    student, teacher = F.log_softmax(scores / temperature, -1), F.softmax(teachers[:, 0] / temperature, -1)
+    alone = torch.nn.KLDivLoss(reduction="sum")(student, teacher)
     assert float(soft_classes(scores, teachers[:, :1], temperature)) == pytest.approx(float(alone) * temperature**2)
     logarithms = torch.log_softmax(teachers, dim=-1)  # probabilities will do
     assert float(soft_classes(scores, logarithms, temperature)) == pytest.approx(total, rel=1e-12)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from atento.base.errors import AtentoError, CapabilityError, TokenizerError
 from atento.config.recipe import TokenizerConfig
 from atento.text import STANDARD, SpecialTokens, Tokenizer, merge_labels, sentinels, spread_labels, train_tokenizer
+from failing import fails
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 EXACT = ["unigram", "bpe", "byte"]
@@ -39,13 +40,9 @@ TROUBLE = (
     "<s> </s> <pad> <mask> <unk> [MASK] [CLS] <0x41> <0xC3> <extra_id_0> ▁ ▁▁ ##a < > e\u0301 \u0301 ã 각 \u1100\u1161"
     " 👩\u200d👩\u200d👧 日本 \u202e \ufeff \x00 \t \u2028 \xa0 ( . 1.234,56 gato avó"
 )
-TRICKY = st.lists(
-    st.one_of(st.text(max_size=8), st.sampled_from(TROUBLE.split(" ")), st.just(" ")),
-    max_size=12,
-).map("".join)
-
-
-# Round trips
+TRICKY = st.lists(st.one_of(st.text(max_size=8), st.sampled_from(TROUBLE.split(" ")), st.just(" ")), max_size=12).map(
+    "".join
+)
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -99,9 +96,6 @@ def test_lowercase_is_an_option() -> None:
     lower = trained("unigram", True)
     assert lower.decode(lower.encode(text)) == "o gato pulou ação é"
     assert lower.encode_with_offsets("GATO").words == ["GATO"]
-
-
-# Special ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,9 +152,6 @@ def test_asking_for_a_special_token_that_is_not_there() -> None:
     assert SpecialTokens({}, {}).get("pad") is None
 
 
-# The notes' example
-
-
 def test_the_notes_contrast_of_words_and_subwords() -> None:
     """Rows D1, D3, L3 and error 11: two words are unknown ("o" and "gatinho"), while WordPiece gives six pieces."""
     sentence = "o gatinho corre rapidamente"
@@ -204,9 +195,6 @@ def test_vocabularies_that_cannot_be(kind: str, pieces: list[str], more: dict, m
     with pytest.raises(TokenizerError) as caught:
         Tokenizer.from_vocabulary(kind, pieces, **more)
     assert str(caught.value).startswith(message)
-
-
-# Offsets and words
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -275,9 +263,6 @@ def test_word_labels_survive_the_round_trip(kind: str, words: list[str], data: s
     assert merge_labels(spread_labels(labels, encoded.word_ids), encoded.word_ids, len(words)) == labels
 
 
-# Batches and bad input
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_its_texts_one_by_one(kind: str) -> None:
     tokenizer = trained(kind)
@@ -289,22 +274,14 @@ def test_a_batch_is_its_texts_one_by_one(kind: str) -> None:
 
 def test_bad_text_and_ids_are_clear_errors() -> None:
     tokenizer = trained("unigram")
-    with pytest.raises(
-        TokenizerError, match=r"^text must be Unicode text: got the lone surrogate U\+DC00 at character 1$"
-    ):
+    with pytest.raises(TokenizerError, match=r"^text must be Unicode text: got .* surrogate U\+DC00 at character 1$"):
         tokenizer.encode("a\udc00")
     with pytest.raises(TokenizerError, match=r"^text 1 must be Unicode text: got the lone surrogate U\+D800 at"):
         tokenizer.encode_batch(["a", "\ud800"])
-    with pytest.raises(TokenizerError, match=r"^word 0 must be Unicode text"):
-        tokenizer.encode_words(["\ud800"])
+    fails(TokenizerError, r"^word 0 must be Unicode text", tokenizer.encode_words, ["\ud800"])
     for call in (tokenizer.decode, tokenizer.tokens, tokenizer.words):
-        with pytest.raises(TokenizerError, match=rf"^an id must lie in 0 \.\.\. {tokenizer.vocab_size - 1}: got -1$"):
-            call([-1])
-        with pytest.raises(TokenizerError, match=r"^an id must lie in"):
-            call([tokenizer.vocab_size])
-
-
-# Files
+        fails(TokenizerError, rf"^an id must .* 0 \.\.\. {tokenizer.vocab_size - 1}: got -1$", call, [-1])
+        fails(TokenizerError, r"^an id must lie in", call, [tokenizer.vocab_size])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -389,8 +366,7 @@ def test_a_disk_that_fills_leaves_the_tokenizer_that_was_there(tmp_path: Path, m
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(AtentoError, match=r"^cannot write the tokenizer to .*: No space left on device"):
-        trained("word").save(tmp_path)
+    fails(AtentoError, r"^cannot write the tokenizer to .*: No space left on device", trained("word").save, tmp_path)
     assert Tokenizer.load(tmp_path).fingerprint == before.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
 

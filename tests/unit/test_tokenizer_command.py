@@ -50,9 +50,7 @@ def test_train_reads_a_column_of_tables(text: Path, tmp_path: Path) -> None:
     table = [str(tmp_path / "t.csv"), "--out", str(tmp_path / "o"), *how, "--reading", "delimiter=;"]
     made = run("train", *table, "--columns", "texto")
     assert made.exit_code == 0 and made.stdout == plain.stdout
-    assert isinstance(
-        run("train", *table[:2], str(tmp_path / "b"), *table[3:], "--columns", "text").exception, DataError
-    )
+    assert isinstance(run("train", *table[:2], f"{tmp_path}/b", *table[3:], "--columns", "text").exception, DataError)
     assert not (tmp_path / "b").exists()
 
 
@@ -116,33 +114,13 @@ def test_info(folder: str, text: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "error", "message"),
     [
-        (
-            ["train", "-", "-", "--out", "NEW"],
-            "a",
-            UsageError,
-            "standard input can be read once: only one of the files",
-        ),
-        (
-            ["train", "-", "--out", "NEW", "--kind", "bpi"],
-            "a",
-            TokenizerError,
-            "unknown kind of tokenizer 'bpi'; did you",
-        ),
-        (
-            ["train", "-", "--out", "FOLDER"],
-            "a",
-            UsageError,
-            "--out FOLDER must be a new or empty folder: nothing is over",
-        ),
+        (["train", "-", "-", "--out", "NEW"], "a", UsageError, "standard input can be read once: only one of the"),
+        (["train", "-", "--out", "NEW", "--kind", "bpi"], "a", TokenizerError, "unknown kind of tokenizer 'bpi'; did"),
+        (["train", "-", "--out", "FOLDER"], "a", UsageError, "--out FOLDER must be a new or empty folder: nothing is"),
         (["train", "-", "--out", "NEW"], "\n", DataError, "the text to train the tokenizer on is empty"),
         (["encode", "NEW"], "a", TokenizerError, "no tokenizer at NEW: there is no such folder"),
         (["encode", "FOLDER", "--ids", "--tokens"], "a", UsageError, "--ids and --tokens together need --json"),
-        (
-            ["decode", "FOLDER"],
-            "5\n6 x\n",
-            DataError,
-            "standard input:2: a line must be ids separated by spaces: got '6 x'",
-        ),
+        (["decode", "FOLDER"], "5\n6 x", DataError, "standard input:2: a line must be ids separated by spaces: got '6"),
         (["decode", "FOLDER"], "\n99999\n", DataError, "standard input:2: an id must lie in 0 ... "),
     ],
 )

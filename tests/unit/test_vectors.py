@@ -19,6 +19,7 @@ from atento.text.word_vectors import (
     write_binary_vectors,
     write_text_vectors,
 )
+from failing import fails
 
 ROWS = {"gato": (1.0, -2.5), "é": (0.1, 3e-40)}
 BINARY = b"2 2\ngato " + struct.pack("<2f", 1.0, -2.5) + b"\n" + "é ".encode() + struct.pack("<2f", 0.1, 3e-40) + b"\n"
@@ -38,9 +39,7 @@ def same(a: Vectors, b: Vectors) -> bool:
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_c15_files_are_what_the_layout_says(
-    read: Reader, write: TextGenerator, data: bytes, suffix: str, tmp_path: Path
-) -> None:
+def test_c15_layout_of_files(read: Reader, write: TextGenerator, data: bytes, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"vectors{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)
     assert same(read(path), sample())
@@ -85,9 +84,7 @@ def test_c15_reading_gives_back_the_same_bits(tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_file_cut_short_is_refused(
-    read: Reader, write: TextGenerator, data: bytes, packed: bool, tmp_path: Path
-) -> None:
+def test_cut_files_are_refused(read: Reader, write: TextGenerator, data: bytes, packed: bool, tmp_path: Path) -> None:
     """All prefixes; only the very last newline of the binary format may be missing."""
     path = tmp_path / ("vectors.gz" if packed else "vectors")
     whole = gzip.compress(data) if packed else data
@@ -96,8 +93,7 @@ def test_every_file_cut_short_is_refused(
         if read is read_binary_vectors and not packed and length == len(whole) - 1:
             assert same(read(path), sample())
             continue
-        with pytest.raises(DataError, match=r"ends|first line|truncated|damaged|nothing"):
-            read(path)
+        fails(DataError, r"ends|first line|truncated|damaged|nothing", read, path)
 
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
@@ -105,8 +101,7 @@ def test_every_file_that_goes_on_is_refused(read: Reader, write: TextGenerator, 
     path = tmp_path / "vectors"
     for more in (b"\n", b"x", b" ", b"gata 1 2\n", b"\0"):
         path.write_bytes(data + more)
-        with pytest.raises(DataError, match=r"has more than the 2 words of its first line"):
-            read(path)
+        fails(DataError, r"has more than the 2 words of its first line", read, path)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +130,7 @@ def test_every_file_that_goes_on_is_refused(read: Reader, write: TextGenerator, 
 )
 def test_text_files_that_are_wrong_are_refused_with_their_line(text: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "vectors").write_bytes(text)
-    with pytest.raises(DataError, match=message):
-        read_text_vectors(tmp_path / "vectors")
+    fails(DataError, message, read_text_vectors, tmp_path / "vectors")
 
 
 ONE = struct.pack("<2f", 1.0, 2.0)
@@ -159,18 +153,14 @@ ONE = struct.pack("<2f", 1.0, 2.0)
 )
 def test_binary_files_that_are_wrong_are_refused_with_their_byte(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "vectors").write_bytes(data)
-    with pytest.raises(DataError, match=message):
-        read_binary_vectors(tmp_path / "vectors")
+    fails(DataError, message, read_binary_vectors, tmp_path / "vectors")
 
 
 def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none: no such file"):
-        read_text_vectors(tmp_path / "none")
-    with pytest.raises(DataError, match=r"Is a directory"):
-        read_text_vectors(tmp_path)
+    fails(DataError, r"none: no such file", read_text_vectors, tmp_path / "none")
+    fails(DataError, r"Is a directory", read_text_vectors, tmp_path)
     (tmp_path / "vectors.gz").write_bytes(TEXT)
-    with pytest.raises(DataError, match=r"vectors.gz: the gzip data is damaged"):
-        read_text_vectors(tmp_path / "vectors.gz")
+    fails(DataError, r"vectors.gz: the gzip data is damaged", read_text_vectors, tmp_path / "vectors.gz")
 
 
 @pytest.mark.parametrize("word", ["", "a b", "a\nb", "a\udc80"])
@@ -190,8 +180,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(name: str, tmp_path: Path) -> Non
     path.write_bytes(TEXT)
     for write in (write_text_vectors, write_binary_vectors):
         (tmp_path / f"{name}.part").symlink_to("/dev/full")
-        with pytest.raises(AtentoError, match=rf"{name}: cannot be written: No space left"):
-            write(path, sample())
+        fails(AtentoError, rf"{name}: cannot be written: No space left", write, path, sample())
         assert path.read_bytes() == TEXT and len(list(tmp_path.iterdir())) == 1
 
 
@@ -225,13 +214,9 @@ def test_c15_neighbours_are_those_of_a_plain_loop(seed: int) -> None:
 
 
 def test_vectors_that_cannot_be_are_named() -> None:
-    with pytest.raises(DataError, match=r"one row a word: got \(2, 3\) for 1 words"):
-        Vectors(["a"], np.zeros((2, 3)))
-    with pytest.raises(DataError, match=r"words must differ from one another: got 'a' twice"):
-        Vectors(["a", "b", "a"], np.zeros((3, 1)))
-    with pytest.raises(DataError, match=r"vectors must be finite: that of 'b' is not"):
-        Vectors(["a", "b"], np.array([[1.0], [np.inf]]))
+    fails(DataError, r"one row a word: got \(2, 3\) for 1 words", Vectors, ["a"], np.zeros((2, 3)))
+    fails(DataError, r"words must differ .*: got 'a' twice", Vectors, ["a", "b", "a"], np.zeros((3, 1)))
+    fails(DataError, r"vectors must be finite: that of 'b' is not", Vectors, ["a", "b"], np.array([[1.0], [np.inf]]))
     with pytest.raises(UsageError, match=r"no vector for the word 'gata'; did you mean 'gato'\?"):
         sample()["gata"]
-    with pytest.raises(UsageError, match=r"`top` must be at least 1: got 0"):
-        sample().neighbours("gato", 0)
+    fails(UsageError, r"`top` must be at least 1: got 0", sample().neighbours, "gato", 0)

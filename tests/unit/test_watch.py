@@ -57,16 +57,9 @@ def test_the_squares_of_a_real_update_are_those_of_plain_backward_passes() -> No
 
 
 def test_update_ratios_are_by_layer() -> None:
-    before = {
-        "stack.blocks.0.a.weight": torch.ones(4),
-        "stack.blocks.0.b": torch.ones(5),
-        "embedding.weight": torch.ones(4),
-    }
-    after = {
-        "stack.blocks.0.a.weight": torch.ones(4) * 1.1,
-        "stack.blocks.0.b": torch.ones(5),
-        "embedding.weight": torch.ones(4) * 3,
-    }
+    sizes = {"stack.blocks.0.a.weight": 4, "stack.blocks.0.b": 5, "embedding.weight": 4}
+    before = {name: torch.ones(size) for name, size in sizes.items()}
+    after = before | {"stack.blocks.0.a.weight": torch.ones(4) * 1.1, "embedding.weight": torch.ones(4) * 3}
     ratios = update_ratios(before, after)
     assert ratios == pytest.approx({"stack.blocks.0": (4 * 0.01 / 9) ** 0.5, "embedding": 2.0}, rel=1e-5)
 

@@ -17,6 +17,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network, presets
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
+from failing import fails
 
 IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}
 SIZES: dict[str, Any] = {"vocab_size": 37, "d_model": 12, "d_ff": 20, "n_heads": 2, "n_layers": 2, "max_len": 12} | IDS
@@ -70,9 +71,8 @@ def test_w12_shards_named_as_transformers_names_them(layout: str, tmp_path: Path
     whole = load_file(model.save(tmp_path / "whole", layout) / SINGLE)
     folder = model.save(tmp_path / "shards", layout, max_shard_size=3000)
     shards = sorted(folder.glob("*.safetensors"))
-    assert [file.name for file in shards] == [
-        f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)
-    ]
+    wanted = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    assert [file.name for file in shards] == wanted
     held = {file.name: load_file(file) for file in shards}
     for tensors in held.values():
         assert sum(value.numel() * 4 for value in tensors.values()) <= 3000 or len(tensors) == 1
@@ -92,14 +92,11 @@ def test_w12_shards_stand_in_the_manifest(layout: str, tmp_path: Path) -> None:
     shard = sorted(folder.glob("*.safetensors"))[1]
     content = shard.read_bytes()
     shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(CheckpointError, match=f"{shard.name} was altered"):
-        atento.load(folder)
+    fails(CheckpointError, f"{shard.name} was altered", atento.load, folder)
     shard.unlink()
-    with pytest.raises(CheckpointError, match=f"{shard.name} is missing"):
-        atento.load(folder)
+    fails(CheckpointError, f"{shard.name} is missing", atento.load, folder)
     (folder / "MANIFEST.json").unlink()
-    with pytest.raises(ModelError, match=f"{shard.name} is missing"):
-        atento.load(folder)
+    fails(ModelError, f"{shard.name} is missing", atento.load, folder)
 
 
 @pytest.mark.parametrize("size", ["5", "GB", "many", "0GB", "-1GB", 0, -5])
@@ -127,17 +124,14 @@ def test_w12_types_are_kept_when_nothing_is_lost(layout: str, dtype: torch.dtype
         assert json.loads((folder / "config.json").read_text())["torch_dtype"] == name
 
 
-def test_w12_what_was_changed_or_narrowed_is_written_as_it_is_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_w12_what_was_changed_or_narrowed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     half = one_label().save(tmp_path / "half", precision="bfloat16")
     model = atento.load(half)
     with torch.no_grad():
         model.network.embedding.weight.add_(1e-4)
     again = load_file(model.save(tmp_path / "changed") / SINGLE)
-    assert again["embedding.weight"].dtype == torch.float32 and torch.equal(
-        again["embedding.weight"], model.network.embedding.weight
-    )
+    rows = again["embedding.weight"]
+    assert rows.dtype == torch.float32 and torch.equal(rows, model.network.embedding.weight)
     assert {value.dtype for name, value in again.items() if name != "embedding.weight"} == {torch.bfloat16}
     assert not caplog.records
     wide = one_label().save(tmp_path / "wide", precision="float64")
@@ -155,9 +149,7 @@ def test_w12_a_type_that_is_unknown_or_too_narrow_is_refused(tmp_path: Path) -> 
         model.save(tmp_path / "model", precision="int4")
     with torch.no_grad():
         model.network.embedding.weight[0, 0] = 70_000.0
-    with pytest.raises(
-        UsageError, match=r"tensor 'embedding\.weight' does not fit float16: its largest number is 7000"
-    ):
+    with pytest.raises(UsageError, match=r"'embedding\.weight' does not fit float16: its largest number is 7000"):
         model.save(tmp_path / "model", precision="float16")
     assert not list(tmp_path.iterdir())
 
@@ -173,10 +165,8 @@ def test_numbers_that_are_not_finite_are_named_wherever_they_are_read_or_written
     folder = one_label().save(tmp_path / "model")
     (folder / "MANIFEST.json").unlink()
     save_file(spoiled(load_file(folder / SINGLE)), folder / SINGLE, {"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"tensor embedding\.weight is not finite: it holds NaN or infinity"):
-        atento.load(folder)
+    fails(CheckpointError, r"tensor embedding\.weight is not finite: .* NaN", atento.load, folder)
     model = one_label()
     spoiled(model.network.state_dict())
-    with pytest.raises(CheckpointError, match=r"tensor 'embedding\.weight' is not finite"):
-        model.save(tmp_path / "other")
+    fails(CheckpointError, r"tensor 'embedding\.weight' is not finite", model.save, tmp_path / "other")
     assert not (tmp_path / "other").exists()

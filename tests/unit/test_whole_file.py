@@ -25,7 +25,7 @@ def test_r3_a_full_disk_leaves_the_old_file_and_nothing_beside_it(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(AtentoError, match=rf"could not write '{path}': No space left on device"):
+    with pytest.raises(AtentoError, match=rf"write '{path}': No space left on device"):
         write_output(path, "a new page")
     assert [file.name for file in tmp_path.iterdir()] == ([] if old is None else ["page.html"])
     assert old is None or path.read_text(encoding="utf-8") == old

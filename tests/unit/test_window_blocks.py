@@ -33,9 +33,8 @@ def one_by_one(blocks: BlockBatch) -> list[tuple[int, tuple[int, ...]]]:
 
 def made(cbow: CBOWConfig, vocab_size: int) -> CBOW:
     """A network of float64 with random vectors."""
-    network = CBOW(
-        NetworkConfig(architecture="cbow", vocab_size=vocab_size, d_model=4, n_heads=1, dropout=0.0, cbow=cbow)
-    ).double()
+    config = NetworkConfig(architecture="cbow", vocab_size=vocab_size, d_model=4, n_heads=1, dropout=0.0, cbow=cbow)
+    network = CBOW(config).double()
     generator = torch.Generator().manual_seed(2)
     for parameter in network.parameters():
         nn.init.normal_(parameter, generator=generator)
@@ -48,9 +47,7 @@ def made(cbow: CBOWConfig, vocab_size: int) -> CBOW:
     st.integers(1, 4),
     st.sampled_from([0.0, 0.1]),
 )
-def test_the_windows_of_an_epoch_in_blocks_are_those_one_by_one(
-    sentences: list[list[int]], window: int, subsample: float
-) -> None:
+def test_windows_in_blocks_are_those_one_by_one(sentences: list[list[int]], window: int, subsample: float) -> None:
     config = replace(CONFIG, window=window, subsample=subsample)
     windows = Windows([[0, 1], *sentences], 6, config, seed=3)
     for epoch in (0, 1):
@@ -152,5 +149,5 @@ def test_training_on_blocks_makes_words_of_the_same_contexts_similar(mode: Mode)
 def test_shared_negatives_need_negatives() -> None:
     with pytest.raises(RecipeError, match=r"`shared_negatives` needs `negatives` of at least 1: got 8 and 0"):
         CBOWConfig(negatives=0, shared_negatives=8)
-    with pytest.raises(RecipeError, match=r"`shared_negatives` must not be negative: got -1"):
+    with pytest.raises(RecipeError, match=r"`shared_negatives` must not .*: got -1"):
         CBOWConfig(shared_negatives=-1)

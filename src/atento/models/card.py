@@ -115,14 +115,9 @@ def fitting(verb: str | None, words: str, pairs: object) -> str:
 def _transformers_example(config: Mapping[str, object], network: NetworkConfig) -> str:
     if "embedding" in config or config.get("task") == EMBEDDING:
         return _SENTENCES
-    if verb_of(config.get("task")) in ("classify", "similarity"):
+    verb = verb_of(config.get("task"))
+    of_architecture = {"encoder-decoder": _SEQ2SEQ, "decoder": _GENERATION}.get(network.architecture)
+    of_masks = _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""
+    if verb in ("classify", "similarity"):
         return _CLASSIFICATION
-    if network.architecture == "encoder-decoder":
-        return _SEQ2SEQ
-    if network.architecture == "decoder":
-        return _GENERATION
-    if verb_of(config.get("task")) == "tag":
-        return _TAGGING
-    if verb_of(config.get("task")) == "answer":
-        return _ANSWERING
-    return _FILL_MASK if any(head.kind == "masked-language-model" for head in network.heads) else ""
+    return of_architecture or {"tag": _TAGGING, "answer": _ANSWERING}.get(str(verb), of_masks)

@@ -137,9 +137,8 @@ def begun_with_encoder(initial: ModelFiles, recipe: Recipe, tokenizer: Tokenizer
         config, weights = with_new_decoder(initial.network_config, initial.weights, recipe.network, tokenizer)
     except CapabilityError as error:
         raise UsageError(f"{initial.path}: {error}") from None
-    return replace(
-        initial, config=initial.config | {"network": network_to_dict(config)}, weights=weights, load_report=None
-    )
+    changed_config = initial.config | {"network": network_to_dict(config)}
+    return replace(initial, config=changed_config, weights=weights, load_report=None)
 
 
 def fine_tuned(
@@ -267,9 +266,8 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     fresh = network.state_dict()
     new = () if any(name.startswith(_DECODER) for name in files.weights) else _DECODER
     labels = {head.name: head.labels for head in initial.network_config.heads}
-    heads_with_other_labels = tuple(
-        f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
-    )
+    labelled_otherwise = (head.name for head in network.config.heads if labels.get(head.name) != head.labels)
+    heads_with_other_labels = tuple(f"{_HEADS}{name}." for name in labelled_otherwise)
     weights = {
         name: value
         for name, value in _renumbered(files.weights, network, initial.network_config).items()

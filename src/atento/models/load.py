@@ -161,7 +161,10 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         path = modules.network
     if (path / "state.json").exists():  # a checkpoint of ours
         checkpoint = load_checkpoint(path)
-        return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
+        kept, weights = migrated(checkpoint.config, checkpoint.weights, str(path))
+        if lora := lora_config(kept, path):  # adapters are joined to the weights that they stand on
+            weights = join_adapters(weights, lora, network_config(kept, path))
+        return ModelFiles(path, {key: value for key, value in kept.items() if key != LORA or lora is None}, weights)
     named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()  # not a path: a name on the hub
     allowed: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
     if is_adapter:
@@ -213,17 +216,6 @@ def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> N
                 f"{model} has no safetensors{where} on the hub; if it has older weight files (pytorch_model.bin), "
                 f"`atento convert {model} --to atento --out DIR` reads them"
             )
-
-
-def without_adapters(
-    config: dict[str, Any], weights: dict[str, Tensor], path: Path
-) -> tuple[dict[str, object], dict[str, Tensor]]:
-    """`config.json` and weights of a checkpoint with its adapters joined to the weights that they stand on."""
-    lora = lora_config(config, path)
-    if lora is None:
-        return config, weights
-    plain = {key: value for key, value in config.items() if key != LORA}
-    return plain, join_adapters(weights, lora, network_config(config, path))
 
 
 def _translated(

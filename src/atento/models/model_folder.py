@@ -52,7 +52,11 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
     except (OSError, ValueError) as error:  # too long, not allowed, a NUL
         raise UsageError(f"no model at {path}: {getattr(error, 'strerror', None) or error}") from None
     if (path / "checkpoints").is_dir():
-        return _checkpoint(path)
+        if selected := select_checkpoint(path):
+            return selected.path
+        if any((path / "checkpoints").glob("step-*")):
+            raise CheckpointError(f"every checkpoint of the run {path} is damaged")
+        raise UsageError(f"the run {path} has no checkpoint yet")
     if path.is_dir():
         return path
     if path.exists():
@@ -108,9 +112,8 @@ def _near(path: Path) -> str:
     runs = _folders(Path("runs"))
     if path.name in shipped() and path.name not in runs:
         return f"; {path.name} is a recipe: `atento train {path.name}` trains it"
-    if path.name.startswith(("atento-en-", "atento-pt-")) and not any(
-        name.startswith("atento-") for name in shipped_models()
-    ):
+    packaged = any(name.startswith("atento-") for name in shipped_models())
+    if path.name.startswith(("atento-en-", "atento-pt-")) and not packaged:
         return f"; {path.name} comes with the package atento-models, which is not installed"
     close = get_close_matches(path.name, [*runs, *shipped_models()], n=3, cutoff=0.6)
     names = [f"runs/{name}" if name in runs else name for name in dict.fromkeys(close)]
@@ -123,15 +126,6 @@ def _folders(path: Path) -> list[str]:
         return sorted(folder.name for folder in path.iterdir() if folder.is_dir())
     except OSError:
         return []
-
-
-def _checkpoint(run: Path) -> Path:
-    selected = select_checkpoint(run)
-    if selected is None and any((run / "checkpoints").glob("step-*")):
-        raise CheckpointError(f"every checkpoint of the run {run} is damaged")
-    if selected is None:
-        raise UsageError(f"the run {run} has no checkpoint yet")
-    return selected.path
 
 
 @dataclass(frozen=True)

@@ -95,11 +95,8 @@ def read_peft(
     )
     rows = family.rows(network)
     join(weights, rows, maps, family, settings, folder)
-    heads = {
-        row.ours.split(".")[1]
-        for row in rows
-        if row.head and row.ours.startswith("heads.") and set(row.theirs) & set(shapes)
-    }
+    of_heads = (row for row in rows if row.head and row.ours.startswith("heads."))
+    heads = {row.ours.split(".")[1] for row in of_heads if set(row.theirs) & set(shapes)}
     others = {head.name for head in network.heads} - heads
     if others and heads & {head.name for head in network.heads}:  # heads that the base had for other tasks are left out
         network = replace(network, heads=tuple(head for head in network.heads if head.name in heads))

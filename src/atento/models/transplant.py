@@ -139,12 +139,13 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
     halves = ((reader, "reader.", "source_inputs.", "encoder."), (writer, "writer.", "target_inputs.", "decoder."))
     names: dict[str, str] = {}
     for network, half_prefix, inputs, stack in halves:
-        half = _without_segments(network)
-        rows = config.max_len
+        half = network.state_dict()
+        if isinstance(network, Encoder) and network.config.embedding.segments:
+            half = to_decoder(network)[0].state_dict()  # segment 0 folded into learned positions
         for name, tensor in half.items():
             is_table = name.startswith("inputs.positions.schemes.") and name.endswith(".weight")
             shift = config.schemes[0].shift if config.schemes else 0  # rows that stand before position 0
-            weights[half_prefix + name] = tensor[: rows + shift] if is_table else tensor
+            weights[half_prefix + name] = tensor[: config.max_len + shift] if is_table else tensor
         names |= {f"{half_prefix}inputs.": inputs, f"{half_prefix}stack.": stack}
     names |= {"reader.embedding.": "embedding.", "writer.heads.vocabulary.": "heads.vocabulary."}
     if not same:
@@ -278,14 +279,6 @@ def _fold_segments(weights: dict[str, Tensor]) -> str:
     return tables[0]
 
 
-def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:
-    """Its weights, with segment 0 folded into learned positions, as `to_decoder` does."""
-    if isinstance(network, Encoder) and network.config.embedding.segments:
-        folded, _ = to_decoder(network)
-        return folded.state_dict()
-    return network.state_dict()
-
-
 @torch.no_grad()
 def _build_with_weights(
     config: NetworkConfig, source: nn.Module, weights: dict[str, Tensor], names: dict[str, str]
@@ -300,11 +293,8 @@ def _build_with_weights(
         # the longest prefix that fits
         start = next((old for old in sorted(names, key=len, reverse=True) if name.startswith(old)), "")
         target = names[start] + name.removeprefix(start) if start else name
-        if (
-            target in target_weights
-            and target_weights[target].shape == value.shape
-            and target not in load_report.loaded
-        ):
+        known = target in target_weights and target_weights[target].shape == value.shape
+        if known and target not in load_report.loaded:
             target_weights[target].copy_(value)
             load_report.loaded[target] = (name,)
         else:

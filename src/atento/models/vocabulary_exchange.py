@@ -82,9 +82,8 @@ def exchanged(initial: ModelFiles, tokenizer: Tokenizer, report: Callable[[str],
         f"vocabulary: {len(spelled):,} rows in place of {old.vocab_size:,}: {copied:,} copied, "
         f"{len(spelled) - copied - new:,} averaged, {new:,} new (the mean of all)"
     )
-    return replace(
-        initial, config=initial.config | {"network": network_to_dict(network)}, weights=weights, load_report=None
-    )
+    described = initial.config | {"network": network_to_dict(network)}
+    return replace(initial, config=described, weights=weights, load_report=None)
 
 
 def spelled_by(old: Tokenizer, new: Tokenizer) -> list[list[int]]:

@@ -35,9 +35,8 @@ def read_word_model(files: Sequence[Path]) -> WordModel:
     vectors = (read_text_vectors if is_text else read_binary_vectors)(files[0])
     count, width = vectors.matrix.shape
     with torch.device("meta"):
-        network = CBOW(
-            NetworkConfig(architecture="cbow", vocab_size=count, d_model=width, n_heads=1, cbow=CBOWConfig())
-        )
+        config = NetworkConfig(architecture="cbow", vocab_size=count, d_model=width, n_heads=1, cbow=CBOWConfig())
+        network = CBOW(config)
     network.input_weight = nn.Parameter(torch.from_numpy(vectors.matrix))
     network.output_weight = nn.Parameter(torch.zeros(()).expand(count, width))
     return WordModel(network, vectors)

@@ -161,11 +161,8 @@ def write_model(
             released = released | CROSS_ENCODER
         config = released | {"atento": ours, "torch_dtype": type_name(widest(weights.values()))}
     tensors = weight_files(weights, max_shard_size)
-    contents = {
-        **files,
-        CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
-        CARD: card.encode(),
-    }
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    contents = {**files, CONFIG: text.encode(), CARD: card.encode()}
     with whole_folder(directory) as temporary:
         # one level: names are `folder/name`
         for folder in sorted({name.rpartition("/")[0] for name in contents} - {""}):

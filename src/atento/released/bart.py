@@ -137,10 +137,8 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     for side, depth in (("encoder", config.n_layers), ("decoder", config.decoder_layers)):
         data |= {f"{side}_layers": depth, f"{side}_ffn_dim": config.d_ff, f"{side}_attention_heads": config.n_heads}
     if relative.model_type == "marian":
-        data |= {
-            "share_encoder_decoder_embeddings": config.embedding.shared,
-            "decoder_vocab_size": config.target_vocab_size,
-        }
+        data["share_encoder_decoder_embeddings"] = config.embedding.shared
+        data["decoder_vocab_size"] = config.target_vocab_size
     return data
 
 

@@ -101,11 +101,8 @@ _RELATIVES = (
 
 def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     model_type, roberta = relative.model_type, relative.from_padding
-    refuse(
-        data,
-        {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)},
-        model_type,
-    )
+    refuse(data, {"position_embedding_type": ("absolute",)}, model_type)
+    refuse(data, {"is_decoder": (False,), "add_cross_attention": (False,)}, model_type)
     pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
     if roberta and data.get("pad_token_id") == []:  # the configured id is beyond the vocabulary
         raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be below `vocab_size`")
@@ -186,9 +183,8 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         *norm("inputs.norm", "embeddings.LayerNorm"),
         *([] if config.embedding.width is None else linear("inputs.projection", "embeddings_project")),
     ]
-    rows += blocks(
-        "encoder.layer", [f"attention.self.{part}" for part in ("query", "key", "value")], BERT_BLOCK, config
-    )
+    parts = [f"attention.self.{part}" for part in ("query", "key", "value")]
+    rows += blocks("encoder.layer", parts, BERT_BLOCK, config)
     if config.pooler:
         rows += linear("pooler.dense", "pooler.dense")
     return [*rows, *head_rows(relative.heads, config)]

@@ -86,20 +86,15 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, object]:
     if first:
         known = "gelu" if config.feed_forward.activation == "gelu-tanh" else their_activation(config)
         return data | {"afn": known, "unk_token_id": config.unk_id}
-    return data | {
-        "activation_function": their_activation(config),
-        "n_inner": config.d_ff,
-        "unk_token_id": config.unk_id,
-    }
+    data |= {"activation_function": their_activation(config), "n_inner": config.d_ff}
+    return data | {"unk_token_id": config.unk_id}
 
 
 def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
     first = model_type == "openai-gpt"
     table, position_table = ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
-    rows = [
-        Row("embedding.weight", (f"{table}.weight",)),
-        Row("inputs.positions.schemes.0.weight", (f"{position_table}.weight",)),
-    ]
+    names = {"embedding.weight": table, "inputs.positions.schemes.0.weight": position_table}
+    rows = [Row(ours, (f"{theirs}.weight",)) for ours, theirs in names.items()]
     for n in range(config.n_layers):
         ours, theirs = f"stack.blocks.{n}", f"h.{n}"
         rows += [

@@ -265,8 +265,9 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         ours, theirs = f"stack.blocks.{n}", f"layers.{n}"
         inside = [f"{theirs}.self_attn.{part}_proj" for part in "qkv"]
         gated = (f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj")
+        for part in ("query", "key") if config.attention.norm else ():
+            rows += norm(f"{ours}.self_attention.{part}_norm", f"{theirs}.self_attn.{part[0]}_norm", bias=False)
         rows += [
-            *_head_norms(config, f"{ours}.self_attention", f"{theirs}.self_attn"),
             *attention(f"{ours}.self_attention", inside, f"{theirs}.self_attn.o_proj", config),
             *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm", bias=False),
             *linear(f"{ours}.feed_forward.inner", *gated, sizes=(config.d_ff, config.d_ff), bias=bias),
@@ -275,15 +276,6 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         ]
     rows += norm("stack.norm", "norm", bias=False)
     return [*rows, *relative.heads.rows(config)]
-
-
-def _head_norms(config: NetworkConfig, ours: str, theirs: str) -> list[Row]:
-    if not config.attention.norm:
-        return []
-    return [
-        *norm(f"{ours}.query_norm", f"{theirs}.q_norm", bias=False),
-        *norm(f"{ours}.key_norm", f"{theirs}.k_norm", bias=False),
-    ]
 
 
 def _family(relative: Relative) -> Family:

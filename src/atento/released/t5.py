@@ -103,11 +103,8 @@ def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, object]:
 
 def _write(model_type: str, config: NetworkConfig) -> dict[str, object]:
     scheme = config.schemes[0] if config.schemes else PositionConfig("t5")
-    kind = (
-        "gelu"
-        if config.feed_forward.gated and config.feed_forward.activation == "gelu-tanh"
-        else their_activation(config)
-    )
+    feed_forward = config.feed_forward
+    kind = "gelu" if feed_forward.gated and feed_forward.activation == "gelu-tanh" else their_activation(config)
     has_decoder = config.architecture == "encoder-decoder"
     return {
         **_write_heads(model_type, config),
@@ -146,9 +143,8 @@ def _rows(config: NetworkConfig) -> list[Row]:
         return [*rows, *_stack("stack", "encoder", config.n_layers, False, config), *heads]
     rows += _stack("encoder", "encoder", config.n_layers, False, config)
     rows += [*_stack("decoder", "decoder", config.decoder_layers, True, config), *rereading_rows(config)]
-    return (
-        rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
-    )
+    matrix = Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)
+    return rows if config.output.tied else [*rows, matrix]
 
 
 def _stack(ours: str, theirs: str, n_layers: int, reads_source: bool, config: NetworkConfig) -> list[Row]:

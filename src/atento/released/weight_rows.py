@@ -55,16 +55,11 @@ def norm(ours: str, theirs: str, *, bias: bool = True, head: bool = False) -> li
     return [Row(f"{ours}.{part}", (f"{theirs}.{part}",), head=head) for part in ("weight", "bias")[: 1 + bias]]
 
 
-def attention_sizes(config: NetworkConfig) -> tuple[int, int, int]:
-    """Rows of queries, keys and values in our stacked matrix."""
-    shared = config.kv_heads
-    return config.n_heads * config.head_width, shared * config.head_width, shared * config.head_width
-
-
 def attention(ours: str, theirs: Iterable[str], output: str, config: NetworkConfig) -> list[Row]:
     """The rows of an attention from their query, key and value maps, and their output map."""
+    queries, keys = config.n_heads * config.head_width, config.kv_heads * config.head_width
     return [
-        *linear(f"{ours}.input", *theirs, sizes=attention_sizes(config), bias=config.attention.bias),
+        *linear(f"{ours}.input", *theirs, sizes=(queries, keys, keys), bias=config.attention.bias),
         *linear(f"{ours}.output", output, bias=config.output_projection_bias),
     ]
 

@@ -100,9 +100,8 @@ def _encoder_alone(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tupl
     """The encoder of an encoder-decoder with the heads on it, by the names of an encoder; an encoder stays as it is."""
     if config.architecture == "encoder":
         return config, weights
-    renamed = {
-        f"stack.{name.removeprefix(_ENCODER)}": value for name, value in weights.items() if name.startswith(_ENCODER)
-    }
+    inside = {name.removeprefix(_ENCODER): value for name, value in weights.items() if name.startswith(_ENCODER)}
+    renamed = {f"stack.{name}": value for name, value in inside.items()}
     same = {name: value for name, value in weights.items() if name.startswith(("embedding.", "heads."))}
     output = replace(config.output, scaled=False)
     return replace(config, architecture="encoder", n_decoder_layers=None, output=output), renamed | same

@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
 
 from atento.base.errors import UsageError
 
@@ -49,11 +48,8 @@ class RunLock:
         self._fd = fd
         _locked.add(fd)
         # on a full disk the lock holds without it
-        owner = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps(owner).encode("utf-8") + b"\n", 0)
@@ -77,9 +73,7 @@ class RunLock:
             _log.warning("%s cannot be locked (%s): make sure that only one trainer uses it", path, error.strerror)
         return fd
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Release the lock. The file stays: two trainers could lock two files of one name if it were removed."""
         if self._fd in _locked:  # not in a forked child, which closed it at its start
             _locked.discard(self._fd)

@@ -167,9 +167,7 @@ def verify(path: Path) -> Manifest:
             raise CheckpointError(f"checkpoint {path}: {name} is missing")
         for name in sorted(present - listed - {CONFIDENCE}):
             raise CheckpointError(f"checkpoint {path}: {name} does not belong to it ({MANIFEST} does not list it)")
-        for entry in sorted(
-            manifest.files, key=lambda entry: entry.size
-        ):  # small ones first: their faults are found quickly
+        for entry in sorted(manifest.files, key=lambda entry: entry.size):  # small ones first: faults show quickly
             if _hashed(path, fd, entry.name, entry.size) != entry:
                 raise CheckpointError(
                     f"checkpoint {path}: {entry.name} was altered: its SHA-256 is not that of {MANIFEST}"

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, local
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import torch
@@ -195,9 +194,7 @@ class TensorFiles:
     def __enter__(self) -> "TensorFiles":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from atento.base.errors import AtentoError, CheckpointError, TrainingError, UsageError
 
@@ -102,9 +101,7 @@ class NewFolder:
     def __enter__(self) -> "NewFolder":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         status = getattr(error, "exit_status", None)  # also of the error of another process
         if self._is_new and status == UsageError.exit_status and not self._begun():
             self.remove()

@@ -53,7 +53,8 @@ def fit(run: Run) -> Progress:
             step = progress.step + 1
             rate = learning_rate(config, step, run.steps, zero_at=progress.zero_at)
             logged = step % config.log_every == 0 or step == run.steps
-            before = run.updater.copied_weights() if logged and config.log_update_ratios else None
+            weights = run.updater.parameters if logged and config.log_update_ratios else {}
+            before = {name: value.detach().clone() for name, value in weights.items()}
             sums = take_update(run, step, rate)
             memory.between_updates()
             progress.step = step
@@ -66,7 +67,7 @@ def fit(run: Run) -> Progress:
             if logged:
                 for line in targets.warnings(is_whole=is_new and step == run.steps):
                     run.reporter.line(line)
-                more = {} if before is None else {"update_ratios": update_ratios(before, run.updater.parameters)}
+                more = {"update_ratios": update_ratios(before, run.updater.parameters)} if before else {}
                 log(run, rate, tokens / (time.monotonic() - started), more)
                 if slow := run.updater.replica.slow_process():
                     run.reporter.line(f"warning: {slow}")
@@ -123,9 +124,7 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, obje
     With several heads, `nll_HEAD` is the mean of each. The norm is of the last update. `more` is added to the event.
     """
     interval = run.progress.interval
-    means = {
-        head: (sums.loss / max(1, sums.targets), sums.nll / max(1, sums.targets)) for head, sums in interval.items()
-    }
+    means = {head: (of.loss / max(1, of.targets), of.nll / max(1, of.targets)) for head, of in interval.items()}
     event: dict[str, object] = {
         "event": "train",
         "step": run.progress.step,

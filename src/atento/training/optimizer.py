@@ -135,9 +135,8 @@ class Optimizer:
             owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             for name, parameter in self.parameters.items():
                 if name in states and id(parameter) in owned:
-                    optimizer.state[parameter] = {
-                        key: value.to(parameter.device, copy=True) for key, value in states[name].items()
-                    }
+                    copies = {key: value.to(parameter.device, copy=True) for key, value in states[name].items()}
+                    optimizer.state[parameter] = copies
 
 
 def parameter_groups(parameters: Mapping[str, Tensor], trained: TrainedWeights) -> list[Group]:

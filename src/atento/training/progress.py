@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, Any
 
 from rich.console import Console
@@ -134,11 +134,8 @@ def describe(event: dict[str, object], targets: str = "tokens") -> str:
     if event["event"] == "sample":
         texts = {name: " ".join(str(event[name]).split()) for name in ("input", "output", "reference")}
         return f"step {event['step']}: sample" + "".join(f"\n  {name:<9} {text}" for name, text in texts.items())
-    scores = [
-        f"{name} {value:.2f}"
-        for name, value in event.items()
-        if name not in ("event", "step", "loss", "nll", "seconds")
-    ]
+    apart = ("event", "step", "loss", "nll", "seconds")
+    scores = [f"{name} {value:.2f}" for name, value in event.items() if name not in apart]
     return f"step {event['step']}: validation nll {event['nll']:.3f}" + "".join(f", {score}" for score in scores)
 
 
@@ -167,9 +164,7 @@ class StopRequest:
             self._previous_handlers = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 

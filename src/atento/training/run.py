@@ -56,9 +56,8 @@ class Progress:
     def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
         """Build the state from the result of `asdict`; other keys are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(
-            **{"zero_at": 0} | known | {"interval": {head: Sums(**sums) for head, sums in data["interval"].items()}}
-        )
+        interval = {head: Sums(**sums) for head, sums in data["interval"].items()}
+        return cls(**{"zero_at": 0} | known | {"interval": interval})
 
 
 @dataclass

@@ -222,10 +222,7 @@ class Updater:
         Parts in threads of their own wait once an update. The result is bit-equal to computing them one by one.
         """
         smoothing, seed = self.config.label_smoothing, self.config.seed
-        calls = [
-            Call(Randomness(seed, step, number), smoothing, step, progress, r_drop=self.config.r_drop)
-            for number in numbers
-        ]
+        calls = [Call(Randomness(seed, step, n), smoothing, step, progress, r_drop=self.config.r_drop) for n in numbers]
         sampling = self.config.scheduled_sampling
         if sampling.share:
             own = partial(own_tokens, sampling, seed, step, progress)
@@ -317,10 +314,6 @@ class Updater:
         self.optimizer.zero_grad()
         self.compute_network, self.average = self.network, None
         return_freed_memory()
-
-    def copied_weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights by name."""
-        return {name: value.detach().clone() for name, value in self.parameters.items()}
 
     def checkpoint_tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights by name, and what else an update depends on.

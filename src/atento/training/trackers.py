@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Any, Protocol
 
 from atento.base.errors import MissingPartError, TrainingStopped, install_hint
@@ -72,9 +71,8 @@ class TensorBoard:
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter  # late: an extra
 
-        self.writer = SummaryWriter(
-            str(run.folder / "tensorboard"), purge_step=run.step + 1 if run.step else None, flush_secs=10
-        )
+        purge = run.step + 1 if run.step else None
+        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge, flush_secs=10)
         if not run.step:
             lines = (f"    {key}: {value}" for key, value in run.recipe.items())
             self.writer.add_text("recipe", "\n".join(lines), 0)
@@ -157,9 +155,8 @@ class MLflow:
 
     def close(self, status: str) -> None:
         """Set the status of the run."""
-        self.client.set_terminated(
-            self.run_id, {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}[status]
-        )
+        ends = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+        self.client.set_terminated(self.run_id, ends[status])
 
 
 def _mlflow_name(name: str) -> str:
@@ -244,8 +241,6 @@ class Trackers:
     def __enter__(self) -> "Trackers":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         stopped = isinstance(error, TrainingStopped | KeyboardInterrupt)
         self.close("finished" if error is None else "stopped" if stopped else "failed")

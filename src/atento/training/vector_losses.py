@@ -129,10 +129,8 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     sides = in_order.split([len(batch.inputs[name]) for name in names])  # (B,D) each
     if settings.windows is None:
         return list(sides)
-    pooled = [
-        pool_windows(TextWindows(settings.windows, batch.extras[f"{name} texts"]), side)
-        for name, side in zip(names, sides)
-    ]
+    windows = (TextWindows(settings.windows, batch.extras[f"{name} texts"]) for name in names)
+    pooled = [pool_windows(found, side) for found, side in zip(windows, sides)]
     return [F.normalize(side, dim=-1) for side in pooled] if settings.normalize else pooled
 
 

@@ -94,9 +94,8 @@ class Processes:
         self.levels = (self.size - 1).bit_length() if config.exact else 0  # of the tree over processes
         self.slots = 1 << self.levels if config.exact else self.size  # 2^levels remainders in exact mode
         self.shards = None if config.shard == 1 else shards_of(device, config.shard, self._group, self.answered)
-        self.writers: Writers | None = (
-            None if self.shards is None else SavingProcesses(self.shards.writes, self.shards.count)
-        )
+        shards = self.shards
+        self.writers: Writers | None = None if shards is None else SavingProcesses(shards.writes, shards.count)
         self.pace = Pace(self.size)
         self._checked = False  # whether the weights have been compared since the start
         self._told: Exception | None = None  # by another process, in `all_do`

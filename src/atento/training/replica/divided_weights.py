@@ -232,11 +232,8 @@ def check_network(network: Network) -> None:
 def gathered_sizes(network: Network) -> tuple[int, int]:
     """Return the parameters that are gathered for the whole pass, and those of the largest block."""
     total = sum(parameter.numel() for parameter in network.parameters())
-    blocks = [
-        sum(parameter.numel() for parameter in block.parameters())
-        for stack in stacks_of(network)
-        for block in stack.blocks
-    ]
+    every = [block for stack in stacks_of(network) for block in stack.blocks]
+    blocks = [sum(parameter.numel() for parameter in block.parameters()) for block in every]
     return total - sum(blocks), max(blocks, default=0)  # what stands outside of blocks
 
 

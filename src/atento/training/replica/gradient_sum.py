@@ -74,9 +74,7 @@ class TreeSum:
 
 def in_full_precision(parameters: Sequence[Tensor], gradients: Gradients) -> Gradients:
     """Return gradients in the data type of their parameters."""
-    return [
-        None if gradient is None else gradient.to(parameter.dtype) for parameter, gradient in zip(parameters, gradients)
-    ]
+    return [None if one is None else one.to(parameter.dtype) for parameter, one in zip(parameters, gradients)]
 
 
 def buckets(tensors: Sequence[Tensor], size: int) -> list[list[Tensor]]:

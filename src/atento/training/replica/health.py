@@ -133,9 +133,7 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
         everyones = processes.brisk.gather([fault, seconds])  # all come here, whatever failed: none waits for another
         if all(said is None for said, _ in everyones):
             times[what] = max(took for _, took in everyones)
-        faults.extend(
-            f"process {rank}: {folder}: {said}" for rank, (said, _) in enumerate(everyones) if said is not None
-        )
+        faults.extend(f"process {rank}: {folder}: {one}" for rank, (one, _) in enumerate(everyones) if one is not None)
 
     ours = path.with_name(f"{name}-{processes.rank}")
     theirs = [path.with_name(f"{name}-{rank}") for rank in range(processes.size)]

@@ -6,12 +6,12 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from atento.base.precision import available_cores
@@ -68,11 +68,11 @@ def _supervised(processes: int, module: str, arguments: Sequence[str], report: C
                     return int(status_file.read_text(encoding="ascii"))
                 raise
             except ChildFailedError as error:
-                killed = {
-                    rank: number for rank, number in killed_by(error.failures).items() if number != signal.SIGTERM
-                }
-                if not killed:
-                    return status_of(error.failures)
+                codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+                killed = {rank: -code for rank, code in codes.items() if 0 > code != -signal.SIGTERM}
+                if not killed:  # the status is that of the first process, if it failed by itself
+                    failed = (codes[rank] for rank in sorted(codes) if codes[rank] > 0)
+                    return STOPPED if STOPPED in codes.values() else next(failed, 128 + signal.SIGTERM)
             else:
                 return 0
         rank, number = next(iter(killed.items()))
@@ -98,14 +98,3 @@ def _config(processes: int, folder: str) -> LaunchConfig:
         shutdown_timeout=SAVING,
         logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
-
-
-def killed_by(failures: Mapping[int, ProcessFailure]) -> dict[int, int]:
-    """Return the number of the signal that ended each process, by the number of the process."""
-    return {rank: -failure.exitcode for rank, failure in failures.items() if failure.exitcode < 0}
-
-
-def status_of(failures: Mapping[int, ProcessFailure]) -> int:
-    """Return the exit status of a run by those of its processes: that of the first process, if it failed by itself."""
-    statuses = [failures[rank].exitcode for rank in sorted(failures)]
-    return STOPPED if STOPPED in statuses else next((status for status in statuses if status > 0), 128 + signal.SIGTERM)
