@@ -157,41 +157,66 @@ def asked(answers: Any) -> dict[str, Any]:
     return {"question": "?", "context": CONTEXT, "answers": answers}
 
 
-@pytest.mark.parametrize(("fields", "record", "says"), [
-    (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word needs one tag"),
-    (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word needs one tag"),
-    (TAGGING, {"tokens": "a b", "tags": ["O"]}, "key 'tokens' must hold a list of strings, not a string"),
-    (TAGGING, marked([0, "PER"]), f"key 'tags', entity 1, {PARTS}"),
-    (TAGGING, marked([True, 1, "PER"]), f"key 'tags', entity 1, {PARTS}"),
-    (TAGGING, marked({"start": 0, "end": 1}), f"key 'tags', entity 1, {PARTS}"),
-    (TAGGING, marked([0, 4, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 0 to 4"),
-    (TAGGING, marked([1, 1, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 1 to 1"),
-    (TAGGING, marked([1, 2, "PER"]), "key 'tags', entity 1, has no word: characters 1 to 2 are blank"),
-    (TAGGING, marked([0, 3, "X"], [2, 3, "Y"]),
-     "key 'tags', entity 2, shares the word 'b' with another one; each word has one tag"),
-    (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
-    (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
-    (TAGGING, {"tokens": ["a", "\0"], "tags": ["O", "O"]}, "key 'tokens', item 2, holds a NUL character"),
-    (REGRESSION, {"text": "a", "score": None}, "key 'score' must hold a number, not null"),
-    (REGRESSION, {"text": "a", "score": "3"}, "key 'score' must hold a number, not a string"),
-    (REGRESSION, {"text": "a", "score": True}, "key 'score' must hold a number, not true or false"),
-    (REGRESSION, {"text": "a"}, "key 'score' is not in the record; its keys are 'text'"),
-    (SEVERAL, {"text": "a", "label": "x"}, "key 'label' must hold a list of strings, not a string"),
-    (SEVERAL, {"text": "a", "label": ["x", "x"]}, "key 'label' has the label 'x' twice"),
-    (LABELLED, {"text": "a", "label": ["x", "y"]}, "key 'label' must hold a string, not a list; "
-     "several labels of one text need `task: multi-label-classification`"),
-    (ANSWERING, asked({"text": ["Paulo"], "answer_start": [15]}),
-     "answer 'Paulo' is not at character 15 of its context, which has ' Paul' there; it is only at 16"),
-    (ANSWERING, asked([{"text": "", "answer_start": 0}]),
-     "an answer is empty; a question without an answer has an empty list of answers"),
-    (ANSWERING, asked([{"text": "Ana", "answer_start": -36}]),
-     "answer 'Ana' is not at character -36 of its context, which has '' there; it is only at 0"),
-    (ANSWERING, asked({"text": ["Ana"], "answer_start": []}),
-     "key 'answers' has 1 texts and 0 values of `answer_start`"),
-    (ANSWERING, asked(["Ana"]), "key 'answers' must hold answers with `text` and `answer_start`: got a string"),
-    (ANSWERING, asked([{"text": "Ana", "answer_start": "0"}]),
-     "key 'answers': the start of an answer must be a whole number, not a string"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "record", "says"),
+    [
+        (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word needs one tag"),
+        (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word needs one tag"),
+        (TAGGING, {"tokens": "a b", "tags": ["O"]}, "key 'tokens' must hold a list of strings, not a string"),
+        (TAGGING, marked([0, "PER"]), f"key 'tags', entity 1, {PARTS}"),
+        (TAGGING, marked([True, 1, "PER"]), f"key 'tags', entity 1, {PARTS}"),
+        (TAGGING, marked({"start": 0, "end": 1}), f"key 'tags', entity 1, {PARTS}"),
+        (TAGGING, marked([0, 4, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 0 to 4"),
+        (TAGGING, marked([1, 1, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 1 to 1"),
+        (TAGGING, marked([1, 2, "PER"]), "key 'tags', entity 1, has no word: characters 1 to 2 are blank"),
+        (
+            TAGGING,
+            marked([0, 3, "X"], [2, 3, "Y"]),
+            "key 'tags', entity 2, shares the word 'b' with another one; each word has one tag",
+        ),
+        (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
+        (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
+        (TAGGING, {"tokens": ["a", "\0"], "tags": ["O", "O"]}, "key 'tokens', item 2, holds a NUL character"),
+        (REGRESSION, {"text": "a", "score": None}, "key 'score' must hold a number, not null"),
+        (REGRESSION, {"text": "a", "score": "3"}, "key 'score' must hold a number, not a string"),
+        (REGRESSION, {"text": "a", "score": True}, "key 'score' must hold a number, not true or false"),
+        (REGRESSION, {"text": "a"}, "key 'score' is not in the record; its keys are 'text'"),
+        (SEVERAL, {"text": "a", "label": "x"}, "key 'label' must hold a list of strings, not a string"),
+        (SEVERAL, {"text": "a", "label": ["x", "x"]}, "key 'label' has the label 'x' twice"),
+        (
+            LABELLED,
+            {"text": "a", "label": ["x", "y"]},
+            "key 'label' must hold a string, not a list; "
+            "several labels of one text need `task: multi-label-classification`",
+        ),
+        (
+            ANSWERING,
+            asked({"text": ["Paulo"], "answer_start": [15]}),
+            "answer 'Paulo' is not at character 15 of its context, which has ' Paul' there; it is only at 16",
+        ),
+        (
+            ANSWERING,
+            asked([{"text": "", "answer_start": 0}]),
+            "an answer is empty; a question without an answer has an empty list of answers",
+        ),
+        (
+            ANSWERING,
+            asked([{"text": "Ana", "answer_start": -36}]),
+            "answer 'Ana' is not at character -36 of its context, which has '' there; it is only at 0",
+        ),
+        (
+            ANSWERING,
+            asked({"text": ["Ana"], "answer_start": []}),
+            "key 'answers' has 1 texts and 0 values of `answer_start`",
+        ),
+        (ANSWERING, asked(["Ana"]), "key 'answers' must hold answers with `text` and `answer_start`: got a string"),
+        (
+            ANSWERING,
+            asked([{"text": "Ana", "answer_start": "0"}]),
+            "key 'answers': the start of an answer must be a whole number, not a string",
+        ),
+    ],
+)
 def test_a_bad_record_of_json_is_one_sentence_with_its_line(
     tmp_path: Path, fields: Sequence[Field], record: dict[str, Any], says: str
 ) -> None:
