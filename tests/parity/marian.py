@@ -32,11 +32,23 @@ def marian_pair(
     sides = ("layers", "attention_heads", "ffn_dim")
     sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in zip(sides, (2, 3, 20))}
     config = MarianConfig(
-        vocab_size=23, d_model=12, **sizes | {"decoder_layers": 3}, activation_function=activation,
-        dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, scale_embedding=True, max_position_embeddings=64,
-        pad_token_id=PAD, eos_token_id=EOS, bos_token_id=0, decoder_start_token_id=PAD, forced_eos_token_id=None,
-        share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
-    )  # fmt: skip
+        vocab_size=23,
+        d_model=12,
+        **sizes | {"decoder_layers": 3},
+        activation_function=activation,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        scale_embedding=True,
+        max_position_embeddings=64,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        bos_token_id=0,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+    )
     theirs = MarianMTModel(config).eval()
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
@@ -46,9 +58,17 @@ def marian_pair(
                 parameter.add_(1.0)
         theirs.model.shared.weight[EOS].mul_(ends)
     network = NetworkConfig(
-        vocab_size=23, d_model=12, d_ff=20, n_heads=3, n_layers=2, n_decoder_layers=3, dropout=0.0, norm="post",
-        feed_forward=FeedForwardConfig(activation=activation), ids=SpecialIds(pad=PAD, eos=EOS, start=PAD),
-    )  # fmt: skip
+        vocab_size=23,
+        d_model=12,
+        d_ff=20,
+        n_heads=3,
+        n_layers=2,
+        n_decoder_layers=3,
+        dropout=0.0,
+        norm="post",
+        feed_forward=FeedForwardConfig(activation=activation),
+        ids=SpecialIds(pad=PAD, eos=EOS, start=PAD),
+    )
     ours = Pair(network).eval()
     ours.order = torch.arange(12).view(2, 6).t().flatten()  # our dimension 2i is their sine i, 2i + 1 their cosine i
     _copy(ours, theirs)
