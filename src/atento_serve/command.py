@@ -62,8 +62,7 @@ Languages = Annotated[
     typer.Option(metavar="NAME=en-pt", help="The languages of a translation model that does not name them."),
 ]
 Index = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=I", help="An index for /find, of the model NAME, or of the first one."),
+    list[str] | None, typer.Option(metavar="NAME=I", help="An index for /find, of the model NAME, or of the first one.")
 ]
 Truncate = Annotated[
     str,
@@ -73,8 +72,7 @@ Truncate = Annotated[
     ),
 ]
 Workers = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads."),
+    int, typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads.")
 ]
 RequestSeed = Annotated[
     int | None,

@@ -1,9 +1,45 @@
-"""How a route is described on the OpenAPI page."""
+"""Routes that read the fields of a body, and how they are described on the OpenAPI page."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from atento_serve.http.body import FORMS
-from atento_serve.http.fields import Fields
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from atento_serve.http.body import FORMS, read_object
+from atento_serve.http.fields import F, Fields, read
+from atento_serve.http.service import Service
+
+Answering = Callable[[Request, F], Awaitable[Response]]
+
+
+def posts(
+    app: FastAPI, service: Service, kind: type[F], *paths: str, summary: str, tag: str | None, example: Any = None
+) -> Callable[[Answering[F]], None]:
+    """Add the route of `POST` at some paths that what is decorated answers, within the share of the client.
+
+    Args:
+        app, service: of the routes.
+        kind: the fields that are read; a path with `{id}` names their `model`.
+        summary, tag, example: for the OpenAPI page.
+    """
+
+    def add(answer: Answering[F]) -> None:
+        async def route(request: Request) -> Response:
+            key = service.clients.authenticate(request)
+            with service.clients.share(request, key):
+                value = await read_object(request, service.limits)
+                if "id" in request.path_params and isinstance(value, dict):
+                    value = value | {"model": request.path_params["id"]}
+                return await answer(request, read(kind, value))
+
+        about: dict[str, Any] = {"summary": summary, "tags": None if tag is None else [tag], "methods": ["POST"]}
+        for path in paths:
+            extra = accepts(kind, example=example)
+            app.add_api_route(path, route, name=answer.__name__, openapi_extra=extra, **about)
+
+    return add
 
 
 def accepts(

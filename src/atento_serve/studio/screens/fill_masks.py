@@ -28,10 +28,7 @@ def _fill(shelf: Shelf, fields: MaskFields) -> Values:
     text = masked_text(model, fields.text, fields.spans or [])
     shelf.check_text(model, text)
     candidates = model.fill(text, top=fields.top)
-    return {
-        "masked": text,
-        "candidates": [[one.token, one.probability, one.text] for one in candidates],
-    }
+    return {"masked": text, "candidates": [[one.token, one.probability, one.text] for one in candidates]}
 
 
 FUNCTIONS: dict[str, Function] = {"fill": (MaskFields, _fill)}
