@@ -110,7 +110,8 @@ def test_every_map_shows_the_numbers_of_the_record(opened: Any) -> None:
     record = pair(*SHORT)
     seen = opened(record)
     pictures = set()
-    for kind, layer, head in product(("encoder", "decoder", "cross"), (0, 1), ("mean", "max", 2)):
+    heads: tuple[Any, ...] = ("mean", "max", 2)
+    for kind, layer, head in product(("encoder", "decoder", "cross"), (0, 1), heads):
         for name, value in (("#kind", kind), ("#layer", str(layer)), ("#head", str(head))):
             seen.page.select_option(name, value)
         rows, columns, numbers = seen.table()

@@ -1,10 +1,7 @@
 """Bad requests to a real service: the exact status and error of each, and the next good request answered (V1)."""
 
 import json
-import socket
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -178,14 +175,14 @@ def check_good(service: Served) -> None:
 def test_v1_each_bad_body_has_its_status_and_error_and_the_next_request_is_answered(service: Served) -> None:
     with httpx.Client(base_url=service.url, timeout=30) as client:
         expected = client.post(C, json=GOOD).json()["choices"]
-        memory = _memory(service)
+        memory = service.memory()
         for name, path, content, status, code, pointer in BODIES:
             done = client.post(path, content=content, headers=JSON)
             assert done.headers["content-type"] == "application/json", name
             check_error(done.status_code, done.json(), status, code)
             assert error_of(done.json())["param"] == pointer, (name, done.json())
         assert client.post(C, json=GOOD).json()["choices"] == expected
-    assert _memory(service) - memory < 32 << 20
+    assert service.memory() - memory < 32 << 20
     assert len(BODIES) >= 80
 
 
@@ -217,8 +214,7 @@ def test_v1_paths_methods_and_types(service: Served) -> None:
 
 def raw(service: Served, data: bytes, *, more: bytes = b"", seconds: float = 5.0) -> tuple[int, dict[str, Any]]:
     """Send bytes and read the answer until the service closes the connection."""
-    parts = urlsplit(service.url)
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=seconds) as connection:
+    with service.connect(seconds) as connection:
         try:
             connection.sendall(data)
             for start in range(0, len(more), 1 << 16):
@@ -262,32 +258,26 @@ def test_v1_heads_and_sizes(service: Served) -> None:
         ("80 fields", request(C, kind, *["X: a"] * 80, "Content-Length: 0"), b"", 431),
         ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"", 400),
         ("two lengths", request(C, kind, "Content-Length: 5", "Content-Length: 6"), b"", 400),
-        (
-            "a length beside chunks",
-            request(C, kind, "Content-Length: 5", "Transfer-Encoding: chunked"),
-            b"0\r\n\r\n",
-            400,
-        ),
+        ("two ways", request(C, kind, "Content-Length: 5", "Transfer-Encoding: chunked"), b"0\r\n\r\n", 400),
         ("a length that is no number", request(C, kind, "Content-Length: five"), b"", 400),
         ("a chunk that is no number", request(C, kind, "Transfer-Encoding: chunked"), b"zz\r\n", 400),
         ("a body that does not come", request(C, kind, "Content-Length: 50"), b"{", 408),
         ("a head that does not end", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n", b"", 408),
     ]
-    memory = _memory(service)
+    memory = service.memory()
     codes = {413: "too_long", 431: "head_too_large", 400: "invalid_http", 408: "slow_request"}
     for name, data, more, status in cases:
         got, content = raw(service, data, more=more)
         check_error(got, content, status, codes[status])
         assert (status != 413) or "at most 1,048,576" in content["error"]["message"], name
-    assert _memory(service) - memory < 32 << 20
+    assert service.memory() - memory < 32 << 20
     check_good(service)
 
 
 def test_v1_pipelined_requests_are_answered_in_order(service: Served) -> None:
-    parts = urlsplit(service.url)
     bad = b'{"model": "lm"'
     middle = request(C, "Content-Type: application/json", f"Content-Length: {len(bad)}") + bad
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
+    with service.connect() as connection:
         connection.sendall(request("/version", method="GET") + middle + request("/version", method="GET"))
         received = b""
         while received.count(b"HTTP/1.1 ") < 3:
@@ -303,15 +293,8 @@ def test_v10_no_text_of_a_request_is_in_the_log(service: Served) -> None:
     service.get(f"/{canary}?q={canary}")
     log = "\n".join(service.lines)
     assert '"status": 422' in log and canary not in log
-    assert (
-        service.get("/metrics").text.count("atento_requests_total{") > 3 and canary not in service.get("/metrics").text
-    )
-
-
-def _memory(service: Served) -> int:
-    """Resident bytes of the server process."""
-    lines = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8").splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+    numbers = service.get("/metrics").text
+    assert numbers.count("atento_requests_total{") > 3 and canary not in numbers
 
 
 RAW: list[tuple[str, bytes, int, str]] = [
@@ -329,16 +312,13 @@ RAW: list[tuple[str, bytes, int, str]] = [
 @pytest.mark.parametrize(("request_bytes", "status", "code"), [row[1:] for row in RAW], ids=[row[0] for row in RAW])
 def test_each_refusal_is_logged_and_counted_once(service: Served, request_bytes: bytes, status: int, code: str) -> None:
     def counted() -> float:
-        lines = service.get("/metrics").text.splitlines()
-        of_status = [line for line in lines if line.startswith("atento_requests_total{") and f'code="{status}"' in line]
-        return sum(float(line.split()[-1]) for line in of_status)
+        return service.number("atento_requests_total{", f'code="{status}"')
 
     def logged() -> list[Any]:
         return [event for event in service.events() if event["status"] == status and event["code"] == code]
 
     before, events = counted(), len(logged())
-    parts = urlsplit(service.url)
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
+    with service.connect() as connection:
         connection.sendall(request_bytes)
         assert connection.recv(1 << 16).startswith(f"HTTP/1.1 {status} ".encode())
     until(lambda: len(logged()) == events + 1)

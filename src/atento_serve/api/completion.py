@@ -87,8 +87,9 @@ class Plan:
     def best(self, outputs: Sequence[GeneratedOutput]) -> list[GeneratedOutput]:
         """The `n` choices of a prompt among its outputs; without output, one that is empty."""
         if not outputs:
-            lists: dict[str, list[Any]] = {name: [] for name in ("ids", "tokens", "token_scores", "log_probs")}
-            return [GeneratedOutput(text="", lead="", log_prob=0.0, finished=False, **lists)]
+            none = GeneratedOutput(text="", lead="", ids=[], tokens=[], token_scores=[], log_prob=0.0, finished=False)
+            none["log_probs"] = []
+            return [none]
         if self.best_of == self.n or self.repeats == 1:
             return list(outputs[: self.n])
         return sorted(outputs, key=lambda output: -output["log_prob"] / max(1, len(output["token_scores"])))[: self.n]

@@ -119,7 +119,7 @@ _CALLS: dict[str, Callable[[Model, Sequence[Any], Mapping[str, object]], list[ob
     "similarity": _paired("similarity"),
     "score": _score,
     "tokenize": _tokenize,
-    "align": lambda model, items, options: [word_links(model, *pair, options) for pair in items],
+    "align": lambda model, items, options: [word_links(model, one, other, options) for one, other in items],
     "detokenize": lambda model, items, options: [tokenizer_of(model).decode(ids) for ids in items],
     "find": _find,
 }
