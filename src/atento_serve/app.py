@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -78,8 +78,9 @@ def application(
         with suppress(asyncio.CancelledError):
             await beating
 
-    no_pages: dict[str, Any] = {"redirect_slashes": False, "docs_url": None, "redoc_url": None}
-    app = _Application(title="Atento", version=__version__, lifespan=lifespan, **no_pages)
+    app = _Application(
+        title="Atento", version=__version__, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
+    )
     _add_errors(app)
     for add_routes in ROUTES:
         add_routes(app, service)

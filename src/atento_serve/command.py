@@ -136,7 +136,11 @@ def serve(
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
 
-    values: dict[str, Any] = {"input_tokens": max_input, "output_tokens": max_output, "batch_tokens": max_batch_tokens}
+    values: dict[str, object] = {
+        "input_tokens": max_input,
+        "output_tokens": max_output,
+        "batch_tokens": max_batch_tokens,
+    }
     values |= {"wait_ms": max_wait_ms, "queue": queue, "deadline": deadline, "truncate": truncate}
     limits = limits_from({name: value for name, value in values.items() if value is not None}, limit or [])
     options = _options(device, precision, engine, threads, seed) | {"workers": workers}

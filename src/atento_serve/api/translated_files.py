@@ -1,7 +1,6 @@
 """`POST /translate_file`: a document as LibreTranslate takes it, in a form in parts; the answer is the document."""
 
 from pathlib import PurePath
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI
@@ -63,5 +62,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     file = {"type": "string", "format": "binary", "description": f"A document: {', '.join(FORMATS)}"}
     schema = {"type": "object", "required": ["file", "target"], "properties": {"file": file} | properties}
     extra = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
-    about: dict[str, Any] = {"summary": "A translated document", "openapi_extra": extra, "tags": [LIBRETRANSLATE]}
-    app.add_api_route("/translate_file", translated_file, methods=["POST"], **about)
+    path, summary = "/translate_file", "A translated document"
+    app.add_api_route(
+        path, translated_file, methods=["POST"], summary=summary, openapi_extra=extra, tags=[LIBRETRANSLATE]
+    )

@@ -12,10 +12,11 @@ from atento_serve.http.fields import F, Fields, read
 from atento_serve.http.service import Service
 
 Answering = Callable[[Request, F], Awaitable[Response]]
+Example = dict[str, object] | None
 
 
 def posts(
-    app: FastAPI, service: Service, kind: type[F], *paths: str, summary: str, tag: str | None, example: Any = None
+    app: FastAPI, service: Service, kind: type[F], *paths: str, summary: str, tag: str | None, example: Example = None
 ) -> Callable[[Answering[F]], None]:
     """Add the route of `POST` at some paths that what is decorated answers, within the share of the client.
 
@@ -34,10 +35,17 @@ def posts(
                     value = value | {"model": request.path_params["id"]}
                 return await answer(request, read(kind, value))
 
-        about: dict[str, Any] = {"summary": summary, "tags": None if tag is None else [tag], "methods": ["POST"]}
         for path in paths:
-            extra = accepts(kind, example=example)
-            app.add_api_route(path, route, name=answer.__name__, openapi_extra=extra, **about)
+            extra, name = accepts(kind, example=example), answer.__name__
+            app.add_api_route(
+                path,
+                route,
+                methods=["POST"],
+                name=name,
+                summary=summary,
+                tags=[tag] if tag else None,
+                openapi_extra=extra,
+            )
 
     return add
 

@@ -1,6 +1,7 @@
 """The guided tour: the functions that its chapters, and the steps of a head, name, with their lines as they run."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from atento_serve.http.fields import Fields
 from atento_serve.studio.shelf import Function, Shelf, Values
 
 _ROOT = Path(equation.__file__).parents[2]
-_NAMED: tuple[Any, ...] = (
+_NAMED: tuple[Callable[..., object], ...] = (
     *(Tokenizer.encode, InputLayer.forward, sinusoids, entmax, MultiHeadAttention.split, MultiHeadAttention.forward),
     *(Rotation.__call__, describe_head, FeedForward.forward, Encoder.forward, Decoder.forward, EncoderDecoder.forward),
     *(token_search, beam, leave_out, rolled_out, ablate),
