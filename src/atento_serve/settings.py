@@ -57,6 +57,9 @@ def _limit(default: T, text: str, least: float = 0, *, above: bool = False) -> T
     return field(default=default, metadata={"text": text, "least": least, "above": above})
 
 
+_TOO_LONG = "what becomes of a text that is too long: error, left or right (the end that is cut)"
+
+
 @dataclass(frozen=True)
 class Limits:
     """Every limit of the service; `GET /limits` shows them, and docs/serving.md lists them.
@@ -96,13 +99,7 @@ class Limits:
     drain_seconds: float = _limit(30.0, "seconds that running requests have to end after SIGTERM")
     batch_tokens: int = _limit(4096, "tokens that are computed at a time", 1)
     wait_ms: float = _limit(2.0, "milliseconds that a request waits for others to share its batch")
-    truncate: Truncate = field(
-        default="error",
-        metadata={
-            "text": "what becomes of a text that is too long: error, left or right (the end that is cut)",
-            "least": 0,
-        },
-    )
+    truncate: Truncate = field(default="error", metadata={"text": _TOO_LONG, "least": 0})
     client_in_flight: int | None = _limit(None, "requests of one client at a time; null: no limit", 1)
     client_per_minute: int | None = _limit(None, "requests of one client in a minute; null: no limit", 1)
 

@@ -109,11 +109,7 @@ def serve(models: Models, limits: Limits, settings: ServerSettings, routes: Call
 
 
 async def _serve(
-    models: Models,
-    limits: Limits,
-    settings: ServerSettings,
-    routes: Callable[[], Answer],
-    bound: socket.socket,
+    models: Models, limits: Limits, settings: ServerSettings, routes: Callable[[], Answer], bound: socket.socket
 ) -> None:
     engine = Engine(models, limits)
     studio = None if settings.studio is None else Studio(settings.studio, limits)

@@ -400,6 +400,15 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def small() -> Iterator[Any]:
+    """Studio as it opens with nothing given."""
+    from http_service import served
+
+    with served([], command="studio") as running:
+        yield running
+
+
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service with small models, for tests that leave it as it was; the folders of the models in `folders`."""

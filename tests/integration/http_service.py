@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO, cast
+from urllib.parse import urlsplit
 
 import httpx
 import torch
@@ -56,23 +58,12 @@ def tokenizer() -> Tokenizer:
 def write_models(folder: Path) -> dict[str, Path]:
     """Tiny random models by name: `lm`, `en-pt` (translation), `encoder` (masks, labels of pairs, tags, answers)."""
     subwords = tokenizer()
-    heads = (
-        HeadConfig("masked-language-model"),
-        HeadConfig("classification", LABELS),
-        HeadConfig("tagging", TAGS),
-        HeadConfig("answer"),
-    )
+    heads = [HeadConfig("masked-language-model"), HeadConfig("classification", LABELS), HeadConfig("tagging", TAGS)]
+    parts: dict[str, Any] = {"heads": (*heads, HeadConfig("answer")), "embedding": InputConfig(segments=2)}
     made = {
         "lm": random_model(subwords, "language-modeling", "bos", architecture="decoder"),
         "en-pt": random_model(subwords, "translation", None, decoding={"beam": 2, "max_new_tokens": 8}),
-        "encoder": random_model(
-            subwords,
-            "classification",
-            "bos-eos",
-            architecture="encoder",
-            heads=heads,
-            embedding=InputConfig(segments=2),
-        ),
+        "encoder": random_model(subwords, "classification", "bos-eos", architecture="encoder", **parts),
     }
     made["lm"].config["embedding"] = {"prompts": {"query": "Eu vejo: ", "passage": "Há: "}}
     return {name: model.save(folder / name) for name, model in made.items()}
@@ -83,9 +74,8 @@ def random_model(
 ) -> Model:
     """A tiny model with random weights, whose outputs differ from text to text."""
     torch.manual_seed(3)
-    config = NetworkConfig(
-        vocab_size=subwords.vocab_size, tokenizer_fingerprint=subwords.fingerprint, **(SIZES | network)
-    )
+    of_tokens = {"vocab_size": subwords.vocab_size, "tokenizer_fingerprint": subwords.fingerprint}
+    config = NetworkConfig(**(SIZES | of_tokens | network))
     built = build_network(config)
     with torch.no_grad():
         for parameter in built.parameters():
@@ -175,6 +165,21 @@ class Served:
         """GET."""
         return httpx.get(self.url + path, **(HTTP | options))
 
+    def number(self, name: str, *parts: str, **options: Any) -> float:
+        """The sum of the metrics of a name whose labels have these parts."""
+        lines = [line for line in self.get("/metrics", **options).text.splitlines() if line.startswith(name)]
+        return sum(float(line.split()[-1]) for line in lines if all(part in line for part in parts))
+
+    def memory(self, name: str = "VmRSS") -> int:
+        """Bytes of the process that answers HTTP: resident, or the most that were (VmHWM)."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+    def connect(self, timeout: float = 10.0) -> socket.socket:
+        """A connection."""
+        parts = urlsplit(self.url)
+        return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=timeout)
+
     def events(self, name: str = "request") -> list[dict[str, Any]]:
         """The events of the log with a name, when no line has come for a moment: they come through a pipe."""
         for _ in range(20):
@@ -188,11 +193,11 @@ class Served:
     def workers(self) -> list[int]:
         """The process ids of the workers, without those that work on texts."""
         own = ["-P", str(self.process.pid)]
-        found = [
+        every, on_texts = (
             subprocess.run(["pgrep", *own, *words], capture_output=True, text=True, check=False).stdout.split()
             for words in ((), ("-f", "text_process"))
-        ]
-        return [int(word) for word in found[0] if word not in found[1]]
+        )
+        return [int(word) for word in every if word not in on_texts]
 
     def holds_torch(self, pid: int | None = None) -> bool:
         """Whether the service, or one of its processes, has loaded PyTorch."""
@@ -220,17 +225,12 @@ def served(
     """
     words = [command, *arguments, "--port", str(port)]
     variables = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | (environment or {})
-    process: subprocess.Popen[str] | Forked = (
-        Forked(words, variables)
-        if python is None and "PYTHONPATH" not in (environment or {})
-        else subprocess.Popen(
-            [str(python or sys.executable), *program, *words],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=variables,
-        )
-    )
+    process: subprocess.Popen[str] | Forked
+    if python is None and "PYTHONPATH" not in (environment or {}):
+        process = Forked(words, variables)
+    else:
+        line, pipe = [str(python or sys.executable), *program, *words], subprocess.PIPE
+        process = subprocess.Popen(line, stderr=pipe, stdout=pipe, text=True, env=variables)
     service = Served(process)
     reader = threading.Thread(target=service.read, daemon=True)
     reader.start()

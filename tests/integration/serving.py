@@ -5,7 +5,6 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -19,8 +18,10 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from atento_serve.engine.generation import TextGenerators
 from atento_serve.engine.messages import decoded, event_of
 from atento_serve.engine.outbox import Outbox
+from atento_serve.engine.requests import Waiting
 from atento_serve.jobs import Event, Failed, Job, Piece, Result, Usage
 from atento_world import write
 
@@ -29,38 +30,39 @@ TEXTS = sorted({pair.source for pair in PAIRS}, key=lambda text: (len(text), tex
 
 
 def small_tokenizer() -> Tokenizer:
-    return train_tokenizer(
-        TokenizerConfig(kind="bpe", vocab_size=300), (t for p in PAIRS for t in (p.source, p.target))
-    )
+    texts = (text for pair in PAIRS for text in (pair.source, pair.target))
+    return train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=300), texts)
 
 
 def small_model(tokenizer: Tokenizer, architecture: str, scale: float = 2.0, **changes: Any) -> Model:
     """A model with random weights, large enough that different texts have different outputs."""
-    config = replace(
-        NetworkConfig(
-            architecture=architecture,
-            d_model=16,
-            d_ff=32,
-            n_heads=2,
-            n_layers=2,
-            vocab_size=tokenizer.vocab_size,
-            tokenizer_fingerprint=tokenizer.fingerprint,
-        ),
-        **changes,
-    )
+    sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 2, "vocab_size": tokenizer.vocab_size}
+    changes = sizes | {"tokenizer_fingerprint": tokenizer.fingerprint} | changes
+    config = NetworkConfig(architecture=architecture, **changes)
     torch.manual_seed(3)
     network = build_network(config)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(scale)
-    task = {"encoder-decoder": "translation", "encoder": "masked-language-modeling"}.get(
-        architecture, "language-modeling"
-    )
-    if architecture == "recurrent-seq2seq":
-        task = "translation"
+    tasks = {"encoder": "masked-language-modeling"}
+    tasks |= dict.fromkeys(("encoder-decoder", "recurrent-seq2seq"), "translation")
+    task = tasks.get(architecture, "language-modeling")
     about: dict[str, Any] = {"model_type": "atento", "task": task, "name": "small", "network": network_to_dict(config)}
     about["decoding"] = {"beam": 1, "max_new_tokens": 12}
     return Model(network.eval().requires_grad_(False), tokenizer, about, None)
+
+
+def written(model: Model, jobs: Sequence[Job], most: int = 256) -> "Sent":
+    """What the generators of a model send when they are given all of some jobs at once."""
+    sent = Sent()
+    generators = TextGenerators(model, sent, most)
+    with torch.inference_mode():
+        for job in jobs:
+            generators.add(Waiting(job, list(job.items), 0))
+        while generators.rows:
+            generators.step()
+    assert generators.jobs == 0
+    return sent
 
 
 class Sent(Outbox):
@@ -102,17 +104,13 @@ def random_options(rng: random.Random, *, translates: bool) -> dict[str, Any]:
     else:
         options |= {"exact": True, "beam": 2, "max_new_tokens": 3, "exact_limit": 30}
     if kind != "exact" and rng.random() < 0.3:
-        options |= rng.choice(
-            [
-                {"repetition_penalty": 1.3},
-                {"presence_penalty": 1.0, "frequency_penalty": -0.5},
-                {"no_repeat_ngrams": 2},
-                {"min_new_tokens": 1},
-                {"forced_eos": True},
-                {"repetition_penalty": 1.2, "count_prompt": True},
-                {"stop": ["e"]},
-            ]
-        )
+        rules: list[dict[str, Any]] = [
+            {"repetition_penalty": 1.3},
+            {"presence_penalty": 1.0, "frequency_penalty": -0.5},
+        ]
+        rules += [{"no_repeat_ngrams": 2}, {"min_new_tokens": 1}, {"forced_eos": True}]
+        rules += [{"repetition_penalty": 1.2, "count_prompt": True}, {"stop": ["e"]}]
+        options |= rng.choice(rules)
     return options
 
 

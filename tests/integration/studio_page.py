@@ -53,13 +53,10 @@ def shared_studio(folder: Path) -> Iterator[Served]:
         model = random_model(subwords, "language-modeling", "bos", architecture="decoder", n_layers=2, **parts)
         folders[name] = model.save(folder / name)
     sizes: dict[str, Any] = {"n_heads": 1, "recurrent": RecurrentConfig()}
-    for name, architecture, task in (
-        ("rnn", "recurrent-seq2seq", "translation"),
-        ("rnn-lm", "recurrent-lm", "language-modeling"),
-    ):
-        decoding = {"beam": 1, "max_new_tokens": 6} if task == "translation" else None
-        model = random_model(subwords, task, None, decoding=decoding, architecture=architecture, **sizes)
-        folders[name] = model.save(folder / name)
+    decoding = {"beam": 1, "max_new_tokens": 6}
+    rnn = random_model(subwords, "translation", None, decoding=decoding, architecture="recurrent-seq2seq", **sizes)
+    rnn_lm = random_model(subwords, "language-modeling", None, architecture="recurrent-lm", **sizes)
+    folders |= {"rnn": rnn.save(folder / "rnn"), "rnn-lm": rnn_lm.save(folder / "rnn-lm")}
     names = [*map(str, folders.values()), f"run={write_run(folder / 'runs' / 'run')}", f"<b>lm</b>={folders['lm']}"]
     with served(names, command="studio") as running:
         running.folders = folders
@@ -142,19 +139,26 @@ class StudioPage:
     @property
     def state(self) -> dict[str, str]:
         """The values in the address."""
-        pairs: dict[str, str] = self.page.evaluate(
-            "() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
-        )
-        return pairs
+        pairs = "() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
+        return dict(self.page.evaluate(pairs))
 
-    def table(self, at: int = 0) -> tuple[list[str], list[str], np.ndarray]:
-        """Row labels, column labels and numbers of a folded table of the screen."""
+    def cells(self, rows: Any) -> list[list[str]]:
+        """The texts in the cells of some rows, or of those of a selector."""
+        rows = self.page.locator(rows) if isinstance(rows, str) else rows
+        found: list[list[str]] = rows.evaluate_all("all => all.map(tr => [...tr.children].map(one => one.textContent))")
+        return found
+
+    def unfolded(self, at: int = 0, holds: str = "tr") -> Any:
+        """The part of the screen that says the same in a table, or a text, when it is open."""
         details = self.page.locator("#screen details.equivalent").nth(at)
         if not details.evaluate("box => box.open"):
             details.locator("summary").click()
-            details.locator("tr").first.wait_for()
-        lines = details.locator("tr").evaluate_all("all => all.map(tr => [...tr.children].map(one => one.textContent))")
-        (_, *columns), *rows = lines
+            details.locator(holds).first.wait_for()
+        return details
+
+    def table(self, at: int = 0) -> tuple[list[str], list[str], np.ndarray]:
+        """Row labels, column labels and numbers of a folded table of the screen."""
+        (_, *columns), *rows = self.cells(self.unfolded(at).locator("tr"))
         return [row[0] for row in rows], columns, np.array([[float(cell) for cell in row[1:]] for row in rows])
 
     def axe(self) -> list[str]:

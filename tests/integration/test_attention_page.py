@@ -1,6 +1,7 @@
 """The attention page in a real browser: offline, quiet, exact, and usable by mouse, by keys and on a phone."""
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +38,16 @@ def pair(source: list[str], target: list[str], **more: Any) -> AttentionRecord:
         return found
 
     read, written = ["<s>", *target], [*target, "</s>"]
-    return AttentionRecord(
-        tokens=read,
-        words=words(read),
-        output_tokens=written,
-        output_words=words(written),
-        source_tokens=source,
-        source_words=words(source),
-        kinds={
-            "encoder": weights(len(source), len(source), 1),
-            "decoder": weights(len(read), len(read), 2, causal=True),
-            "cross": weights(len(read), len(source), 3),
-        },
-        masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional"},
-        **more,
-    )
+    sides = {"": read, "output_": written, "source_": source}
+    more |= {f"{side}tokens": tokens for side, tokens in sides.items()}
+    more |= {f"{side}words": words(tokens) for side, tokens in sides.items()}
+    kinds = {
+        "encoder": weights(len(source), len(source), 1),
+        "decoder": weights(len(read), len(read), 2, causal=True),
+        "cross": weights(len(read), len(source), 3),
+    }
+    masks = {"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional"}
+    return AttentionRecord(kinds=kinds, masks=masks, **more)
 
 
 SHORT = (["▁the", "▁cat", "▁jump", "ed", "</s>"], ["▁o", "▁gat", "o", "▁pul", "ou"])
@@ -76,10 +72,9 @@ class Opened:
     def table(self) -> tuple[list[str], list[str], np.ndarray]:
         """Row labels, column labels and numbers of the table that equals the map."""
         self.open_table()
-        lines = self.page.locator("#table tr").evaluate_all(
-            "rows => rows.map(r => [...r.cells].map(c => c.textContent))"
-        )
-        return [line[0] for line in lines[1:]], lines[0][1:], np.array([line[1:] for line in lines[1:]], dtype=float)
+        cells = "rows => rows.map(r => [...r.cells].map(c => c.textContent))"
+        head, *lines = self.page.locator("#table tr").evaluate_all(cells)
+        return [line[0] for line in lines], head[1:], np.array([line[1:] for line in lines], dtype=float)
 
     def picture(self) -> str:
         return str(self.page.locator("#heat-canvas").evaluate("canvas => canvas.toDataURL()"))
@@ -115,17 +110,14 @@ def test_every_map_shows_the_numbers_of_the_record(opened: Any) -> None:
     record = pair(*SHORT)
     seen = opened(record)
     pictures = set()
-    for kind in ("encoder", "decoder", "cross"):
-        for layer in (0, 1):
-            for head in ("mean", "max", 2):
-                seen.page.select_option("#kind", kind)
-                seen.page.select_option("#layer", str(layer))
-                seen.page.select_option("#head", str(head))
-                rows, columns, numbers = seen.table()
-                sides = record.sides(kind)
-                assert (rows, columns) == (sides[0].tokens, sides[1].tokens)
-                np.testing.assert_allclose(numbers, record.weights(layer, head, kind), atol=0.00005001)
-                pictures.add(seen.picture())
+    heads: tuple[Any, ...] = ("mean", "max", 2)
+    for kind, layer, head in product(("encoder", "decoder", "cross"), (0, 1), heads):
+        for name, value in (("#kind", kind), ("#layer", str(layer)), ("#head", str(head))):
+            seen.page.select_option(name, value)
+        rows, columns, numbers = seen.table()
+        assert [rows, columns] == [side.tokens for side in record.sides(kind)]
+        np.testing.assert_allclose(numbers, record.weights(layer, head, kind), atol=0.00005001)
+        pictures.add(seen.picture())
     assert len(pictures) == 3 * 2 * 3  # each switch draws another map
     assert seen.complaints == []
 
@@ -165,10 +157,8 @@ def test_the_policy_stops_what_escaping_would_have_missed(browser: Any, tmp_path
     """As if a token had broken out: neither its script nor its picture gets anywhere."""
     pair(*SHORT, title="clean").save(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    bad = (
-        "<script>document.title = 'owned'</script><img src='http://127.0.0.1:9/x' onerror='document.title = 1'></main>"
-    )
-    (tmp_path / "page.html").write_text(text.replace("</main>", bad), encoding="utf-8", newline="\n")
+    bad = "<script>document.title = 'owned'</script><img src='http://127.0.0.1:9/x' onerror='document.title = 1'>"
+    (tmp_path / "page.html").write_text(text.replace("</main>", f"{bad}</main>"), encoding="utf-8", newline="\n")
     page = browser.new_page()
     seen = Opened(page, (tmp_path / "page.html").as_uri())
     assert page.title() == "clean · attention" and seen.table()[0]
@@ -181,19 +171,16 @@ def test_the_policy_stops_what_escaping_would_have_missed(browser: Any, tmp_path
 
 def test_the_address_restores_the_state(opened: Any) -> None:
     record = pair(*SHORT)
-    first = opened(record)
-    first.page.select_option("#kind", "decoder")
-    first.page.select_option("#layer", "0")
-    first.page.select_option("#head", "2")
+    first, chosen = opened(record), {"kind": "decoder", "layer": "0", "head": "2", "scale": "one"}
+    for name, value in chosen.items():
+        first.page.select_option(f"#{name}", value)
     first.page.check("#merge")
-    first.page.select_option("#scale", "one")
     first.page.locator("#view-lines").click()
     first.page.locator("#row-tokens button").nth(2).click()
     assert first.page.locator("#details h2").text_content() == "gato"
     fragment = "#" + first.page.url.split("#")[1]
     second = opened(record, fragment)
-    for name, value in (("kind", "decoder"), ("layer", "0"), ("head", "2"), ("scale", "one")):
-        assert second.page.locator(f"#{name}").input_value() == value
+    assert {name: second.page.locator(f"#{name}").input_value() for name in chosen} == chosen
     assert second.page.is_checked("#merge") and second.page.locator("#lines").is_visible()
     assert second.page.locator("#details h2").text_content() == "gato"
     assert second.caption() == first.caption() and second.table()[0] == first.table()[0]
@@ -201,11 +188,8 @@ def test_the_address_restores_the_state(opened: Any) -> None:
     second.page.wait_for_function("document.getElementById('kind').value === 'encoder'")
     assert second.page.locator("#layer").input_value() == "1" and second.page.locator("#head").input_value() == "2"
     assert second.complaints == []
-
-
-def test_a_senseless_address_is_passed_over(opened: Any) -> None:
-    seen = opened(pair(*SHORT), "#view=x&kind=__proto__&layer=-1&head=toString&pin=row-x&merge=maybe&%%%")
-    assert seen.page.locator("#kind").input_value() == "cross" and seen.complaints == []
+    senseless = opened(record, "#view=x&kind=__proto__&layer=-1&head=toString&pin=row-x&merge=maybe&%%%")
+    assert senseless.page.locator("#kind").input_value() == "cross" and senseless.complaints == []
 
 
 def test_keys_move_token_layer_and_head(opened: Any) -> None:
@@ -226,9 +210,8 @@ def test_keys_move_token_layer_and_head(opened: Any) -> None:
     order = np.argsort(-row)
     shown = details.locator(".links").first.locator("li")
     assert shown.locator(".name").all_text_contents() == [record.source_tokens[at] for at in order]
-    assert [float(text) for text in shown.locator(".value").all_text_contents()] == pytest.approx(
-        row[order], abs=0.0001
-    )
+    values = [float(text) for text in shown.locator(".value").all_text_contents()]
+    assert values == pytest.approx(row[order], abs=0.0001)
     press("ArrowLeft")
     assert details.locator("h2").text_content() == "▁o"
     press("Shift+ArrowRight")
@@ -237,11 +220,10 @@ def test_keys_move_token_layer_and_head(opened: Any) -> None:
     press("Escape")
     assert details.locator("h2").text_content() == "Strongest links"
     press("?")
-    assert (
-        seen.page.locator("#help").is_visible() and "not say that the output" in seen.page.locator("#help").inner_text()
-    )
+    help_box = seen.page.locator("#help")
+    assert help_box.is_visible() and "not say that the output" in help_box.inner_text()
     press("Escape")
-    assert not seen.page.locator("#help").is_visible()
+    assert not help_box.is_visible()
 
 
 def test_pointing_tells_the_exact_weight_and_a_click_pins(opened: Any) -> None:
@@ -267,10 +249,8 @@ def test_a_phone_scrolls_the_map_and_never_the_page_sideways(opened: Any, view: 
     seen = opened(long_word, f"#view={view}&pin=row-3", width=360)
     seen.table()
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert seen.page.evaluate(
-        """[...document.querySelectorAll("button, select, input")].every(
-            (control) => !control.offsetWidth || control.getBoundingClientRect().right <= 360)"""
-    )
+    inside = "(control) => !control.offsetWidth || control.getBoundingClientRect().right <= 360"
+    assert seen.page.evaluate(f"[...document.querySelectorAll('button, select, input')].every({inside})")
     if view == "heat":
         assert seen.page.evaluate("document.getElementById('heat').scrollWidth") > 360
         before = seen.picture()
@@ -281,10 +261,8 @@ def test_a_phone_scrolls_the_map_and_never_the_page_sideways(opened: Any, view: 
 
 def test_forty_tokens_fit_a_desk_without_scrolling_the_map(opened: Any) -> None:
     seen = opened(pair(*LONG))
-    beyond = seen.page.locator("#heat").evaluate(
-        "b => [b.scrollWidth - b.clientWidth, b.scrollHeight - b.clientHeight]"
-    )
-    assert beyond == [0, 0]
+    beyond = "b => [b.scrollWidth - b.clientWidth, b.scrollHeight - b.clientHeight]"
+    assert seen.page.locator("#heat").evaluate(beyond) == [0, 0]
     assert seen.page.evaluate("geo.cell") >= 15
 
 
@@ -315,15 +293,8 @@ def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(
     layers /= layers.sum(-1, keepdims=True)
     record = AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"decoder": list(layers)})
     seen = opened(record)
-    spent = seen.page.evaluate(
-        """() => {
-            const from = performance.now();
-            change({ head: 1 });
-            drawHeatWindow();
-            return performance.now() - from;
-        }"""
-    )
-    assert spent < 2000  # about 60 ms on an idle machine
+    redrawn = "(from => { change({ head: 1 }); drawHeatWindow(); return performance.now() - from; })(performance.now())"
+    assert seen.page.evaluate(redrawn) < 2000  # about 60 ms on an idle machine
     assert seen.page.locator("#heat-canvas").evaluate("canvas => Math.max(canvas.width, canvas.height)") <= 1200
     seen.open_table()
     assert seen.page.locator("#table tbody tr").count() == length
@@ -366,9 +337,8 @@ def test_what_is_below_the_threshold_is_left_out(opened: Any) -> None:
     before = seen.picture()
     seen.page.locator("#least").evaluate("s => { s.value = 60; s.dispatchEvent(new Event('input')); }")
     assert seen.picture() != before
-    assert float(seen.page.locator("#least-value").text_content()) == pytest.approx(
-        seen.page.evaluate("0.6 * view.largest"), abs=1e-4
-    )
+    least = float(seen.page.locator("#least-value").text_content())
+    assert least == pytest.approx(seen.page.evaluate("0.6 * view.largest"), abs=1e-4)
     assert "least=60" in seen.page.url
 
 
@@ -417,12 +387,10 @@ def test_a_page_of_several_sentences_shows_each(browser: Any, tmp_path: Path) ->
 @pytest.mark.parametrize("width", [360, 1280])
 def test_the_decoding_page_opens_on_the_root_and_cuts_no_number(browser: Any, tmp_path: Path, width: int) -> None:
     """The root once stood out of view, and the column of log-probabilities was cut."""
-
     tokens = 12
     torch.manual_seed(0)
-    network = build_network(
-        presets.gpt2(vocab_size=tokens, d_model=16, d_ff=32, n_heads=2, n_layers=1, max_len=32)
-    ).eval()
+    config = presets.gpt2(vocab_size=tokens, d_model=16, d_ff=32, n_heads=2, n_layers=1, max_len=32)
+    network = build_network(config).eval()
     trace = Trace(name=lambda token: f"palavra{token}")
     generate(network, torch.tensor([[1, 2]]), Beam(6, n_best=6), max_new_tokens=12, eos_id=(), trace=trace)
     (tmp_path / "page.html").write_text(decoding_page(trace, title="uma frase"), encoding="utf-8")
@@ -433,9 +401,7 @@ def test_the_decoding_page_opens_on_the_root_and_cuts_no_number(browser: Any, tm
         const frame = document.querySelector(".trees").getBoundingClientRect();
         return box.top >= frame.top && box.bottom <= frame.bottom && box.left >= frame.left && box.right <= frame.right;
     }"""
-    assert seen.page.evaluate(
-        "document.querySelector('.trees').scrollHeight > document.querySelector('.trees').clientHeight"
-    )
+    assert seen.page.locator(".trees").evaluate("trees => trees.scrollHeight > trees.clientHeight")
     assert seen.page.evaluate(inside, ".tree .step-0 rect")
     shown = """() => {
         const frame = document.querySelector(".trees").getBoundingClientRect();

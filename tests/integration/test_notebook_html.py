@@ -25,11 +25,9 @@ class Notebook:
 
     def __init__(self, browser: Any, folder: Path, shown: object) -> None:
         cell = shown._repr_html_()  # type: ignore[attr-defined]
-        folder.joinpath("notebook.html").write_text(
-            f"<!DOCTYPE html><meta charset=utf-8><body><div id=cell>{cell}</div></body>", encoding="utf-8"
-        )
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
+        whole = f"<!DOCTYPE html><meta charset=utf-8><body><div id=cell>{cell}</div></body>"
+        folder.joinpath("notebook.html").write_text(whole, encoding="utf-8")
+        self.requests, self.complaints = list[str](), list[str]()
         self.page = browser.new_page(viewport={"width": 1200, "height": 760})
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda said: self.complaints.append(said.text))
@@ -73,9 +71,8 @@ def test_an_attention_record_is_its_page_in_a_sandbox(browser: Any, tmp_path: Pa
     with seen.page.expect_download() as download:
         inside.locator("#save").click()
     assert download.value.path().stat().st_size > 100
-    assert (
-        inside.evaluate("() => { try { return parent.document.title } catch (error) { return 'closed' } }") == "closed"
-    )
+    title = "() => { try { return parent.document.title } catch (error) { return 'closed' } }"
+    assert inside.evaluate(title) == "closed"
     assert inside.evaluate("() => origin") == "null"
     seen.check()
 

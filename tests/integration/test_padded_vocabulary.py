@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from atento.base.errors import TokenizerError
 from atento.config.sections.network_parts import InputConfig, OutputConfig
@@ -21,20 +20,14 @@ from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
-from atento_serve.engine.generation import TextGenerators
-from atento_serve.engine.requests import Waiting
 from atento_serve.engine.verbs import values_of, verbs_of
 from atento_serve.jobs import Failed, Job, Result
 from http_service import CHAT, LABELS, TAGS, served
-from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
+from serving import TEXTS, alone, random_job, small_model, small_tokenizer, written, wrong
 
 ROWS = 7  # behind the tokenizer
-HEADS = (
-    HeadConfig("masked-language-model"),
-    HeadConfig("classification", LABELS),
-    HeadConfig("tagging", TAGS),
-    HeadConfig("answer"),
-)
+NAMED = [HeadConfig("masked-language-model"), HeadConfig("classification", LABELS), HeadConfig("tagging", TAGS)]
+HEADS = (*NAMED, HeadConfig("answer"))
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "decoder": {"output": OutputConfig(bias=True)},
     "encoder-decoder": {"output": OutputConfig(bias=True)},
@@ -105,9 +98,8 @@ def test_ordinary_ids_are_all_but_special_ones_wherever_these_stand(tokenizer: T
     special = set(tokenizer.specials.ids.values())
     assert tokenizer.ordinary_ids == [*range(len(special), tokenizer.vocab_size)]
     assert tokenizer.other_ids(tokenizer.vocab_size + 2) == [*range(5), tokenizer.vocab_size, tokenizer.vocab_size + 1]
-    scattered = Tokenizer(
-        tokenizer.definition, "bpe", SpecialTokens({"unk": "<unk>", "mask": "a"}, {"<unk>": 1, "a": 300})
-    )
+    specials = SpecialTokens({"unk": "<unk>", "mask": "a"}, {"<unk>": 1, "a": 300})
+    scattered = Tokenizer(tokenizer.definition, "bpe", specials)
     assert scattered.other_ids(scattered.vocab_size) == [1, 300]
     assert set(scattered.ordinary_ids) == set(range(scattered.vocab_size)) - {1, 300}
 
@@ -152,14 +144,9 @@ def test_a_mask_is_filled_with_words_alone(tokenizer: Tokenizer) -> None:
     """Every candidate has a piece: of 20, of all that there are, in one pass or several."""
     model = padded(tokenizer, "encoder")
     text = f"O gato {tokenizer.specials.roles['mask']} no {tokenizer.specials.roles['mask']} ."
-    for candidates in (
-        model.fill(text, top=20),
-        model.fill(text, iterations=3),
-        *fill_each(model, [text], top=10_000)[0],
-    ):
-        assert candidates
-        for candidate in candidates:
-            assert set(candidate.ids) <= set(tokenizer.ordinary_ids), candidate
+    one_pass, several = model.fill(text, top=20), model.fill(text, iterations=3)
+    for candidates in (one_pass, several, *fill_each(model, [text], top=10_000)[0]):
+        assert candidates and all(set(one.ids) <= set(tokenizer.ordinary_ids) for one in candidates)
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder", "encoder"])
@@ -202,15 +189,10 @@ def test_a_draft_may_have_other_rows_than_the_network(tokenizer: Tokenizer) -> N
 @pytest.mark.filterwarnings("ignore:the exact search")
 def test_v9_jobs_beside_one_another_write_what_they_write_alone(tokenizer: Tokenizer, architecture: str) -> None:
     """Random jobs of every strategy, with log-probabilities and streams, of a model that often writes such ids."""
-    model, sent, rng = padded(tokenizer, architecture, bias=6.0).to(precision="float64"), Sent(), random.Random(1)
+    model, rng = padded(tokenizer, architecture, bias=6.0).to(precision="float64"), random.Random(1)
     verb = WRITES.get(architecture, "translate")
     jobs = [replace(random_job(rng, number, verb, TEXTS), log_probs=rng.choice([None, 0, 20])) for number in range(20)]
-    generators = TextGenerators(model, sent, 256)
-    with torch.inference_mode():
-        for job in jobs:
-            generators.add(Waiting(job, job.items, 0))
-        while generators.rows:
-            generators.step()
+    sent = written(model, jobs)
     without = {job.id: wrong(alone(model, job), sent.events[job.id], 1e-10) for job in jobs}
     assert {job_id: fault for job_id, fault in without.items() if fault} == {}
     ids = [token for events in sent.events.values() for event in events if isinstance(event, Result)
@@ -236,7 +218,7 @@ def test_a_fault_of_one_text_fails_that_job_alone(
     tokenizer: Tokenizer, options: dict[str, Any], stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever turns ids into text: here decoding breaks at an id that one request is forced to begin with."""
-    model, sent = small_model(tokenizer, "encoder-decoder"), Sent()
+    model = small_model(tokenizer, "encoder-decoder")
     bad = tokenizer.encode("gato")[-1]
     decode = Tokenizer.decode
 
@@ -250,14 +232,9 @@ def test_a_fault_of_one_text_fails_that_job_alone(
     jobs = [Job("bad", "small", "translate", [TEXTS[0]], options | {"max_new_tokens": 8}, stream=stream)]
     jobs[0].options["forced_bos"] = tokenizer.tokens([bad])[0]
     jobs += [Job(str(n), "small", "translate", [TEXTS[n]], given) for n, given in enumerate(others, 1)]
-    generators = TextGenerators(model, sent, 256)
-    with torch.inference_mode():
-        monkeypatch.setattr(Tokenizer, "decode", broken)
-        for job in jobs:
-            generators.add(Waiting(job, job.items, 0))
-        while generators.rows:
-            generators.step()
-    assert [type(event) for event in sent.events["bad"]][-1] is Failed and generators.jobs == 0
+    monkeypatch.setattr(Tokenizer, "decode", broken)
+    sent = written(model, jobs)
+    assert type(sent.events["bad"][-1]) is Failed
     assert not any(isinstance(event, Failed) for n in ("1", "2", "3") for event in sent.events[n])
     assert all(any(isinstance(event, Result) for event in sent.events[n]) for n in ("1", "2", "3"))
 
@@ -283,27 +260,18 @@ BODIES: dict[str, list[Any]] = {
 
 def test_every_route_that_writes_answers(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Over HTTP: every route that gives text of ids, and a request that ends well beside and after it."""
-    folders = [
-        padded(tokenizer, "decoder").save(tmp_path / "lm"),
-        padded(tokenizer, "encoder-decoder").save(tmp_path / "en-pt"),
-        padded(tokenizer, "encoder").save(tmp_path / "encoder"),
-    ]
+    kinds = {"lm": "decoder", "en-pt": "encoder-decoder", "encoder": "encoder"}
+    folders = [padded(tokenizer, kind).save(tmp_path / name) for name, kind in kinds.items()]
     (folders[0] / "MANIFEST.json").unlink()  # which does not list the template
     (folders[0] / "chat_template.jinja").write_text(CHAT, encoding="utf-8")
     with served(list(map(str, folders))) as service:
         before = service.workers()
         paths = service.get("/openapi.json").json()["paths"]
         assert set(BODIES) - {"/generate"} <= set(paths)
-        answers = {
-            (path, number): service.post(path, body)
-            for path, bodies in BODIES.items()
-            if path in paths
-            for number, body in enumerate(bodies)
-        }
-        answers |= {
-            (name, 0): service.post(f"/models/{name}", {"inputs": text})
-            for name, text in (("lm", TEXTS[0]), ("en-pt", TEXTS[0]), ("encoder", MASK))
-        }
+        asked = {(path, n): body for path, bodies in BODIES.items() if path in paths for n, body in enumerate(bodies)}
+        inputs = {"lm": TEXTS[0], "en-pt": TEXTS[0], "encoder": MASK}
+        asked |= {(f"/models/{name}", 0): {"inputs": text} for name, text in inputs.items()}
+        answers = {(path, n): service.post(path, body) for (path, n), body in asked.items()}
         assert {key: (a.status_code, a.text[:300]) for key, a in answers.items() if a.status_code != 200} == {}
         completion = answers["/v1/completions", 0].json()["choices"][0]
         assert completion["text"] == "" and set(completion["logprobs"]["tokens"]) == {""}

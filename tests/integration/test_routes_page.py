@@ -35,9 +35,8 @@ class Page:
             route.locator("textarea").fill(body if isinstance(body, str) else json.dumps(body))
         route.locator("pre").evaluate("element => element.textContent = ''")
         route.get_by_role("button", name="Send").click()
-        self.page.wait_for_function(
-            "element => element.textContent && element.textContent != '...'", arg=route.locator("pre").element_handle()
-        )
+        answered = "element => element.textContent && element.textContent != '...'"
+        self.page.wait_for_function(answered, arg=route.locator("pre").element_handle())
         first, _, rest = str(route.locator("pre").text_content()).partition("\n")
         return first, rest
 

@@ -35,9 +35,8 @@ class Running:
     def __init__(self, folders: dict[str, Path], limits: Limits, workers: int = 1) -> None:
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        settings = {
-            name: ModelSettings(name, str(folder), threads=workers, workers=workers) for name, folder in folders.items()
-        }
+        share: dict[str, Any] = {"threads": workers, "workers": workers}
+        settings = {name: ModelSettings(name, str(folder), **share) for name, folder in folders.items()}
         self.engine = Engine(settings, limits)
 
     def run(self, work: Coroutine[Any, Any, Any], seconds: float = 60.0) -> Any:
@@ -85,8 +84,7 @@ def write_small_models(folder: Path) -> dict[str, Path]:
     """A random translator and a random classifier, `writer` and `reader`."""
     tokenizer = small_tokenizer()
     writer = small_model(tokenizer, "encoder-decoder", 1.2)
-    labels = ("a", "b", "c")
-    reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", labels=labels),))
+    reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", labels=("a", "b", "c")),))
     reader.config["task"] = "classification"
     writer.save(folder / "writer")
     reader.save(folder / "reader")
@@ -112,12 +110,8 @@ def job(job_id: str, model: str, verb: str, items: list[Any], **options: Any) ->
 
 def test_the_engine_describes_and_refuses_in_the_models_words(running: Running, models: dict[str, Model]) -> None:
     writer, reader = running.engine.describe("writer"), running.engine.describe("reader")
-    assert (writer.task, writer.verb, reader.verb, reader.labels) == (
-        models["writer"].config["task"],
-        "translate",
-        "classify",
-        ["a", "b", "c"],
-    )
+    assert writer.task == models["writer"].config["task"] and reader.labels == ["a", "b", "c"]
+    assert (writer.verb, reader.verb) == ("translate", "classify")
     assert {"translate", "score", "tokenize"} <= set(writer.verbs) and {"classify", "embed"} <= set(reader.verbs)
     assert "translate" not in reader.verbs and "classify" not in writer.verbs
     assert running.engine.ready() and running.engine.ready("writer")
@@ -267,15 +261,10 @@ def test_a_deadline_drops_the_work(running: Running) -> None:
 def test_v10_no_reply_or_log_has_a_word_of_another_job(running: Running, capfd: pytest.CaptureFixture[str]) -> None:
     """Each text has a word of its own, which `score` and `tokenize` give back token by token."""
     words = [f"canary{number:03d}" for number in range(150)]
-    jobs = [job(word, "writer", "tokenize" if number % 2 else "score", []) for number, word in enumerate(words)]
-    jobs = [
-        replace(
-            one,
-            items=[one.id] if one.verb == "tokenize" else [[one.id, one.id]],
-            options={"bad": one.id} if n % 7 == 0 else {},
-        )
-        for n, one in enumerate(jobs)
-    ]
+    jobs = []
+    for number, word in enumerate(words):
+        verb, items = ("tokenize", [word]) if number % 2 else ("score", [[word, word]])
+        jobs.append(job(word, "writer", verb, items, **({"bad": word} if number % 7 == 0 else {})))
     tokenizer = load(Path(running.engine.describe("writer").path)).tokenizer
     assert tokenizer is not None
     for one, events in zip(jobs, running.events(*jobs)):

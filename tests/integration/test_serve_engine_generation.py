@@ -18,7 +18,7 @@ from atento_serve.engine.generation import MOST_ROWS, TextGenerators
 from atento_serve.engine.requests import Waiting
 from atento_serve.engine.searches import shared_steps
 from atento_serve.jobs import Job, Piece, Result, Usage
-from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
+from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, written, wrong
 
 VERBS = {"encoder-decoder": "translate", "decoder": "generate", "recurrent-seq2seq": "translate"}
 
@@ -88,10 +88,8 @@ def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) ->
     generators = TextGenerators(model, sent, 256)
     options = {"greedy": True, "max_new_tokens": 50, "ignore_eos": True}
     with torch.inference_mode():
-        for number in range(3):
-            generators.add(
-                Waiting(Job(str(number), "small", "translate", [TEXTS[number]], options), [TEXTS[number]], 0)
-            )
+        for number, text in enumerate(TEXTS[:3]):
+            generators.add(Waiting(Job(str(number), "small", "translate", [text], options), [text], 0))
         generators.add(Waiting(Job("beam", "small", "translate", TEXTS[:2], {"beam": 3}), TEXTS[:2], 0))
         for _ in range(3):
             generators.step()
@@ -116,13 +114,8 @@ def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -
     most = 2 * max(lengths)  # the usual limit is 2 tokens a source token, and 16
     assert 2 * lengths[0] + 16 < most
     for options in ({"greedy": True}, {"beam": 2}):
-        sent = Sent()
-        generators = TextGenerators(model, sent, most)
-        with torch.inference_mode():
-            items = [short, long, short]
-            generators.add(Waiting(Job("0", "small", "translate", items, options | {"ignore_eos": True}), items, 0))
-            while generators.rows:
-                generators.step()
+        job = Job("0", "small", "translate", [short, long, short], options | {"ignore_eos": True})
+        sent = written(model, [job], most)
         results = {event.item: event.value for event in sent.events["0"] if isinstance(event, Result)}
         assert [len(results[n][0]["ids"]) for n in range(3)] == [2 * lengths[0] + 16, most, 2 * lengths[0] + 16]
         assert isinstance(sent.events["0"][-1], Usage)
@@ -130,13 +123,8 @@ def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -
 
 def test_options_that_are_equal_to_known_ones_but_of_another_type_are_checked(tokenizer: Tokenizer) -> None:
     """What options mean is remembered: 1 and True are the same key of a dict."""
-    sent = Sent()
-    generators = TextGenerators(model_of(tokenizer, "encoder-decoder"), sent, 256)
-    with torch.inference_mode():
-        for number, beam in enumerate([1, True, 1]):
-            generators.add(Waiting(Job(str(number), "small", "translate", [TEXTS[0]], {"beam": beam}), [TEXTS[0]], 0))
-        while generators.rows:
-            generators.step()
+    jobs = [Job(str(n), "small", "translate", [TEXTS[0]], {"beam": beam}) for n, beam in enumerate([1, True, 1])]
+    sent = written(model_of(tokenizer, "encoder-decoder"), jobs)
     assert [isinstance(sent.events[str(number)][-1], Usage) for number in range(3)] == [True, False, True]
 
 
@@ -168,32 +156,20 @@ def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer, monkeypatc
         return embed(self, tokens, *others)
 
     monkeypatch.setattr(FastStepFunction, "embed", counted)
-    generators, common = TextGenerators(model, Sent(), 256), list(range(10, 50))
+    common, options = list(range(10, 50)), {"max_new_tokens": 5, "ignore_eos": True}
     prompts = [[*common, 60, 61, 62], [*common, 63], [*common, 64, 65], list(range(100, 108))]
-    options = {"max_new_tokens": 5, "ignore_eos": True}
-    with torch.inference_mode():
-        for number, prompt in enumerate(prompts):
-            several = {"sample": True, "n_best": 4, "seed": 1} if number == 3 else {"greedy": True}
-            generators.add(Waiting(Job(str(number), "small", "generate", [prompt], options | several), [prompt], 0))
-        while generators.rows:
-            generators.step()
+    kinds = [*[options | {"greedy": True}] * 3, options | {"sample": True, "n_best": 4, "seed": 1}]
+    written(model, [Job(str(n), "small", "generate", [one], kinds[n]) for n, one in enumerate(prompts)])
     read = (40 + 2) + 0 + 1 + 7  # the last token of a prompt is read by a step, as are 4 of the 5 that are written
     assert sum(counts) == read + 5 * (3 + 4)
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder", "recurrent-seq2seq"])
 def test_a_beam_is_streamed_as_far_as_its_hypotheses_agree(tokenizer: Tokenizer, architecture: str) -> None:
-    model, sent = model_of(tokenizer, architecture), Sent()
-    generators, pieces = TextGenerators(model, sent, 256), 0
+    model, verb, pieces = model_of(tokenizer, architecture), VERBS[architecture], 0
     options = {"beam": 3, "max_new_tokens": 20}
-    jobs = [
-        Job(str(n), "small", VERBS[architecture], [TEXTS[n], TEXTS[-n - 1]], options, stream=True) for n in range(6)
-    ]
-    with torch.inference_mode():
-        for job in jobs:
-            generators.add(Waiting(job, job.items, 0))
-        while generators.rows:
-            generators.step()
+    jobs = [Job(str(n), "small", verb, [TEXTS[n], TEXTS[-n - 1]], options, stream=True) for n in range(6)]
+    sent = written(model, jobs)
     for job in jobs:
         assert wrong(alone(model, job), sent.events[job.id], 1e-10) == ""
         pieces += sum(isinstance(event, Piece) for event in sent.events[job.id])
@@ -233,13 +209,8 @@ def test_what_jobs_share_is_made_once_for_a_network_whose_states_cannot_be_joine
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads prompts in both directions."""
-    model, sent, made = model_of(tokenizer, "decoder"), Sent(), []
+    model, made = model_of(tokenizer, "decoder"), []
     model.config["objectives"] = ["prefix"]
     monkeypatch.setattr(generation, "shared_steps", lambda *given: made.append(given) or shared_steps(*given))
-    generators = TextGenerators(model, sent, 256)
-    with torch.inference_mode():
-        for name in ("1", "2"):
-            generators.add(Waiting(Job(name, "small", "generate", TEXTS[:1], {"greedy": True}), TEXTS[:1], 0))
-        while generators.rows:
-            generators.step()
+    sent = written(model, [Job(name, "small", "generate", TEXTS[:1], {"greedy": True}) for name in ("1", "2")])
     assert len(made) == 1 and [len(events) for events in sent.events.values()] == [2, 2]

@@ -77,14 +77,9 @@ def test_openai_streams_the_text_that_it_gives_at_once(client: Any, options: dic
 
 
 def test_the_time_of_the_first_piece_is_measured(client: Any, service: Served) -> None:
-    def count() -> float:
-        lines = service.get("/metrics").text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith("atento_ttft_seconds_count"))
-
-    before = count()
-    for _ in client.completions.create(model="lm", prompt="I love", max_tokens=2, stream=True):
-        pass
-    assert count() == before + 1
+    before = service.number("atento_ttft_seconds_count")
+    list(client.completions.create(model="lm", prompt="I love", max_tokens=2, stream=True))
+    assert service.number("atento_ttft_seconds_count") == before + 1
 
 
 def test_openai_samples_by_seed_and_best_of_takes_the_most_probable(client: Any) -> None:
@@ -106,11 +101,8 @@ def test_the_seed_of_the_service_is_that_of_requests_that_name_none(client: Any,
     def texts(running: Served, **named: int) -> list[list[str]]:
         body = {"model": "lm", "prompt": SOURCES[1], "max_tokens": 8, "n": 4} | named
         inputs = {"inputs": SOURCES[1], "parameters": {"do_sample": True, "max_new_tokens": 8} | named}
-        choices = running.post("/v1/completions", body).json()["choices"]
-        return [
-            [choice["text"] for choice in choices],
-            [running.post("/models/lm", inputs).json()[0]["generated_text"]],
-        ]
+        choices = [choice["text"] for choice in running.post("/v1/completions", body).json()["choices"]]
+        return [choices, [running.post("/models/lm", inputs).json()[0]["generated_text"]]]
 
     with served([str(service.folders["lm"]), "--seed", "7"]) as seven:
         usual = texts(seven)
@@ -170,17 +162,12 @@ def test_a_draft_changes_no_text_and_its_tokens_are_counted(
     details = drafted.usage.completion_tokens_details
     counts = details.accepted_prediction_tokens, details.rejected_prediction_tokens
     assert counts == (expected.hypothesis.accepted, expected.hypothesis.proposed - expected.hypothesis.accepted)
-    pieces = [
-        chunk.choices[0].text
-        for chunk in client.completions.create(**shared, stream=True, extra_body={"draft": "ngrams"})
-    ]
+    stream = client.completions.create(**shared, stream=True, extra_body={"draft": "ngrams"})
+    pieces = [chunk.choices[0].text for chunk in stream]
     assert "".join(pieces) == plain.choices[0].text and len(pieces) > 2
     sampled = shared | {"temperature": 0.8, "seed": 3, "n": 2}
-    texts = [
-        [choice.text for choice in client.completions.create(**sampled, extra_body=extra).choices]
-        for extra in ({}, {"draft": "ngrams"})
-    ]
-    assert texts[0] == texts[1]
+    both = [client.completions.create(**sampled, extra_body=extra).choices for extra in ({}, {"draft": "ngrams"})]
+    assert [choice.text for choice in both[0]] == [choice.text for choice in both[1]]
     reply = service.post("/models/en-pt", {"inputs": SOURCES[0], "parameters": {"num_beams": 1, "draft": "ngrams"}})
     assert reply.json()[0]["translation_text"] == offline["en-pt"].translate(SOURCES[0], greedy=True)
     with pytest.raises(openai.UnprocessableEntityError, match="a request loads no model"):
@@ -191,11 +178,9 @@ def test_a_draft_changes_no_text_and_its_tokens_are_counted(
 
 def test_a_beam_takes_the_values_that_clients_send_by_default(client: Any) -> None:
     shared = {"model": "lm", "prompt": "a b", "max_tokens": 5}
-    texts = [
-        client.completions.create(**shared, **sent, extra_body={"beam_size": 2}).choices[0].text
-        for sent in ({}, {"temperature": 0}, {"temperature": 1, "top_p": 1})
-    ]
-    assert len(set(texts)) == 1
+    sent: tuple[dict[str, int], ...] = ({}, {"temperature": 0}, {"temperature": 1, "top_p": 1})
+    done = [client.completions.create(**shared, **one, extra_body={"beam_size": 2}) for one in sent]
+    assert len({one.choices[0].text for one in done}) == 1
     with pytest.raises(openai.UnprocessableEntityError, match="`temperature` and `beam_size` exclude each other"):
         client.completions.create(**shared, temperature=0.7, extra_body={"beam_size": 2})
 
@@ -217,9 +202,8 @@ def test_openai_embeddings_in_both_encodings(client: Any, offline: dict[str, Mod
 def test_embeddings_of_langchain(service: Served, offline: dict[str, Model]) -> None:
     """Its class sends ids of OpenAI's own vocabulary unless `check_embedding_ctx_length` is false."""
     langchain = pytest.importorskip("langchain_openai", reason="the package langchain-openai is not installed")
-    embeddings = langchain.OpenAIEmbeddings(
-        model="encoder", base_url=f"{service.url}/v1", api_key="none", check_embedding_ctx_length=False
-    )
+    where: dict[str, Any] = {"base_url": f"{service.url}/v1", "api_key": "none"}
+    embeddings = langchain.OpenAIEmbeddings(model="encoder", check_embedding_ctx_length=False, **where)
     texts = [f"{source} {number}" for number, source in enumerate(SOURCES)]
     expected = offline["encoder"].embed(texts)
     assert len(texts) > 32 and np.abs(np.asarray(embeddings.embed_documents(texts)) - expected).max() < 1e-5
@@ -242,10 +226,8 @@ def test_openai_embeddings_of_many_inputs(client: Any, service: Served, offline:
     event = next(event for event in service.events() if event["id"] == number)
     assert event["items"] == 70 and event["characters"] == sum(map(len, texts))
     assert event["prompt_tokens"] == done.usage.total_tokens
-    for inputs, message in (
-        (["a"] * 2049, "at most 2,048 texts: got 2,049"),
-        (["a"] * 65 + ["a " * 999], "text 65 has"),
-    ):
+    wrong = {"at most 2,048 texts: got 2,049": ["a"] * 2049, "text 65 has": ["a"] * 65 + ["a " * 999]}
+    for message, inputs in wrong.items():
         with pytest.raises(openai.APIStatusError, match=message) as raised:
             client.embeddings.create(model="encoder", input=inputs)
         assert raised.value.status_code == 413
@@ -356,9 +338,8 @@ def test_hugging_face_fill_mask(hub: Any, offline: dict[str, Model]) -> None:
     several = "<mask> love <mask> ."
     both = httpx.post(hub("/fill-mask").model, json={"inputs": several, "parameters": {"top_k": 2}}).json()
     [each] = fill_each(offline["encoder"], [several], top=2)
-    assert [[(row["token"], row["sequence"]) for row in rows] for rows in both] == [
-        [(candidate.ids[0], candidate.text) for candidate in candidates] for candidates in each
-    ]
+    expected_rows = [[(candidate.ids[0], candidate.text) for candidate in candidates] for candidates in each]
+    assert [[(row["token"], row["sequence"]) for row in rows] for rows in both] == expected_rows
 
 
 def test_hugging_face_question_answering(hub: Any, offline: dict[str, Model]) -> None:
@@ -367,10 +348,8 @@ def test_hugging_face_question_answering(hub: Any, offline: dict[str, Model]) ->
     row = hub("/question-answering").question_answering(question=question, context=context)
     assert (row.answer, row.start, row.end) == (expected.text, expected.start, expected.end)
     assert row.score == pytest.approx(expected.probability) and row.answer == context[row.start : row.end]
-    rows = httpx.post(
-        hub("/question-answering").model,
-        json={"inputs": {"question": question, "context": context}, "parameters": {"top_k": 3}},
-    ).json()
+    asked = {"inputs": {"question": question, "context": context}, "parameters": {"top_k": 3}}
+    rows = httpx.post(hub("/question-answering").model, json=asked).json()
     assert len(rows) == 3 and rows[0]["answer"] == expected.text
 
 
@@ -523,16 +502,14 @@ def test_limits_are_all_shown_and_documented(service: Served) -> None:
         assert f"`{name}` {told}" in page, name
 
 
-def test_the_openapi_page_names_every_route_and_the_docs_are_there(service: Served) -> None:
+def test_only_named_origins_may_read_answers(service: Served) -> None:
+    """The openapi page names every route, and the docs are there."""
     paths = service.get("/openapi.json").json()["paths"]
     assert {"/v1/completions", "/translate", "/models/{id}", "/health/ready", "/metrics"} <= set(paths)
     assert service.get("/docs").status_code == 200
     models = service.get("/info").json()["models"]
     assert models["lm"]["task"] == "language-modeling" and models["en-pt"]["languages"] == ["en", "pt"]
     assert service.get("/version").json() == {"version": atento.__version__}
-
-
-def test_only_named_origins_may_read_answers(service: Served) -> None:
     for origin, allowed in (("https://example.org", "https://example.org"), ("https://example.com", None)):
         done = service.get("/version", headers={"origin": origin})
         assert done.headers.get("access-control-allow-origin") == allowed
@@ -549,17 +526,12 @@ def test_the_log_has_no_text_of_a_user(service: Served) -> None:
 
 def test_v4_a_client_that_goes_frees_its_place(service: Served) -> None:
     """In a stream, and before the answer of a request that is not streamed."""
-
-    def in_flight() -> int:
-        lines = service.get("/metrics").text.splitlines()
-        return int(sum(float(line.split()[-1]) for line in lines if line.startswith("atento_model_in_flight")))
-
     body = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 256, "temperature": 1, "n": 16}
     with httpx.stream("POST", service.url + "/v1/completions", json=body | {"stream": True}, timeout=30) as answer:
         assert next(answer.iter_lines()).startswith("data: {")
     with pytest.raises(httpx.TimeoutException):
         service.post("/v1/completions", body | {"prompt": [SOURCES[0]] * 2}, timeout=0.05)
-    until(lambda: in_flight() == 0)
+    until(lambda: service.number("atento_model_in_flight") == 0)
     until(lambda: any(event["status"] == 499 for event in service.events()))
 
 

@@ -17,7 +17,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from http_service import SOURCES, Served, conversation_ids, error_of, served, write_models
 
-H = "/v1/chat/completions"
+H, C = "/v1/chat/completions", "/v1/completions"
 SAID = [{"role": "user", "content": "I love you ."}]
 SHARED: dict[str, Any] = {"max_tokens": 4, "temperature": 0}
 # a field of OpenAI's requests -> values that ask for nothing; null is one for each
@@ -83,12 +83,7 @@ def answered(service: Served, path: str, body: dict[str, Any]) -> Any:
     ("path", "needed", "kind", "further"),
     [
         (H, {"model": "lm", "messages": SAID}, chat_create_params.CompletionCreateParamsNonStreaming, BESIDE),
-        (
-            "/v1/completions",
-            {"model": "lm", "prompt": "a"},
-            completion_create_params.CompletionCreateParamsNonStreaming,
-            {},
-        ),
+        (C, {"model": "lm", "prompt": "a"}, completion_create_params.CompletionCreateParamsNonStreaming, {}),
         ("/v1/embeddings", {"model": "encoder", "input": "a"}, embedding_create_params.EmbeddingCreateParams, {}),
     ],
 )
@@ -113,15 +108,9 @@ def test_a_reply_is_sent_back_as_the_client_dumps_it(service: Served) -> None:
     client = OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
     done = client.chat.completions.create(model="lm", messages=SAID, **SHARED)  # type: ignore[call-overload]
     message = done.choices[0].message
-    plain = {"role": "assistant", "content": message.content}
-    replies = []
-    for reply in (
-        plain,
-        message,
-        message.model_dump(),
-        message.model_dump(exclude_none=True),
-        message.model_dump() | {"refusal": ""},
-    ):
+    dumped, replies = message.model_dump(), []
+    forms = ({"role": "assistant", "content": message.content}, message, message.model_dump(exclude_none=True))
+    for reply in (*forms, dumped, dumped | {"refusal": ""}):
         messages: Any = [*SAID, reply, *SAID]
         again = client.chat.completions.create(model="lm", messages=messages, **SHARED)
         replies.append((again.choices, again.usage))

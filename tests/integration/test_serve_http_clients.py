@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -13,11 +12,8 @@ import torch
 import atento
 from atento.model import Model
 from atento_serve.api.rerank import _way
-from atento_serve.engine.verbs import describe
 from atento_serve.jobs import Description
-from atento_serve.settings import Limits
 from http_service import LABELS, SOURCES, Served, error_of, until
-from serving import small_model, small_tokenizer
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 PROMPT = "I love the big dog . the cat sees it"
@@ -99,10 +95,8 @@ def test_targets_have_the_probabilities_of_the_network(encoder: Model) -> None:
     text = "I love <mask> ."
     every = encoder.fill(text, top=330)
     some = [candidate for candidate in every if candidate.token.isalpha()][3:40:12]
-    for candidate in encoder.fill(text, targets=[candidate.token for candidate in some]):
-        assert candidate.probability in [
-            pytest.approx(one.probability) for one in every if one.token == candidate.token
-        ]
+    for found in encoder.fill(text, targets=[candidate.token for candidate in some]):
+        assert found.probability in [pytest.approx(one.probability) for one in every if one.token == found.token]
 
 
 # Ranking ------------------------------------------------------------------------------------------------------------
@@ -111,10 +105,8 @@ def test_targets_have_the_probabilities_of_the_network(encoder: Model) -> None:
 def test_documents_are_ranked_by_the_label_that_says_entailment(service: Served, encoder: Model) -> None:
     query, documents = SOURCES[0], [SOURCES[1], {"text": SOURCES[2]}, SOURCES[3]]
     texts = SOURCES[1:4]
-    shares = [
-        next(label.probability for label in row if label.name == LABELS[1])
-        for row in encoder.classifications([(query, text) for text in texts])
-    ]
+    rows = encoder.classifications([(query, text) for text in texts])
+    shares = [next(label.probability for label in row if label.name == LABELS[1]) for row in rows]
     body = {"model": "encoder", "query": query, "documents": documents, "top_n": 2, "return_documents": True}
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         content = service.post(path, body).json()
@@ -136,9 +128,8 @@ def test_documents_are_ranked_by_the_cosine_of_vectors(service: Served) -> None:
     results = service.post("/v1/rerank", body).json()["results"]
     assert [row["index"] for row in results] == [2, 1, 0]
     vectors = np.asarray(service.post("/embed", {"inputs": [body["query"], *documents], "model": "minilm"}).json())
-    assert [row["relevance_score"] for row in results] == pytest.approx(
-        sorted(vectors[1:] @ vectors[0])[::-1], abs=1e-5
-    )
+    scores = [row["relevance_score"] for row in results]
+    assert scores == pytest.approx(sorted(vectors[1:] @ vectors[0])[::-1], abs=1e-5)
 
 
 def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> None:
@@ -202,12 +193,8 @@ def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
     ],
 )
 def test_the_label_that_ranks_says_that_a_text_is_relevant(labels: tuple[str, ...], chosen: str | None) -> None:
-    known = {"verbs": ("classify",), "labels": labels, "pairs": True, "gives_number": False}
-    assert _way(replace(_any_description(), **known)) == chosen
-
-
-def _any_description() -> Description:
-    return describe(small_model(small_tokenizer(), "encoder"), asdict(Limits()))
+    known: dict[str, Any] = {"verbs": ["classify"], "labels": labels, "pairs": True}
+    assert _way(Description("classification", "classify", **known)) == chosen
 
 
 def test_the_text_that_is_too_long_is_the_one_that_is_named(service: Served) -> None:
@@ -254,9 +241,7 @@ def test_each_api_has_its_own_form_of_errors(service: Served) -> None:
 
 def test_a_stream_that_the_client_closes_is_logged_and_counted_as_499(service: Served) -> None:
     def count() -> float:
-        lines = service.get("/metrics").text.splitlines()
-        marked = [line for line in lines if 'code="499"' in line and 'route="/v1/completions"' in line]
-        return sum(float(line.split()[-1]) for line in marked if line.startswith("atento_requests_total"))
+        return service.number("atento_requests_total", 'code="499"', 'route="/v1/completions"')
 
     before, logged = count(), len([event for event in service.events() if event["status"] == 499])
     body = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 256, "temperature": 1, "n": 16, "stream": True}

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from os import kill
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -60,8 +59,7 @@ def ask(service: Served, body: dict[str, Any], key: str = "main", **options: Any
 
 def in_flight(service: Served) -> int:
     """The requests that the model has accepted and not ended."""
-    lines = service.get("/metrics", headers=MAIN).text.splitlines()
-    return int(float(next(line for line in lines if line.startswith("atento_model_in_flight{")).split()[-1]))
+    return int(service.number("atento_model_in_flight{", headers=MAIN))
 
 
 def check_good(service: Served) -> None:
@@ -99,11 +97,6 @@ def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
 # Slow clients -------------------------------------------------------------------------------------------------------
 
 
-def connect(service: Served) -> socket.socket:
-    parts = urlsplit(service.url)
-    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10)
-
-
 def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: float = 10.0) -> float:
     """How long the service bears a client that sends a byte every fifth of a second and reads nothing but the end."""
     began = time.monotonic()
@@ -128,7 +121,7 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
         b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     )
     cases = [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10
-    connections = [connect(service) for _ in cases]
+    connections = [service.connect() for _ in cases]
     for connection, (begun, _, _) in zip(connections, cases):
         connection.sendall(begun)
     with ThreadPoolExecutor(len(cases)) as pool:
@@ -147,7 +140,7 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
 def test_v5_a_client_that_does_not_read_is_cut_off(service: Served) -> None:
     """Requests follow one another on a connection whose answers nobody reads, until the buffers are full."""
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    connection = connect(service)
+    connection = service.connect()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(1.0)
     began = time.monotonic()
@@ -164,8 +157,8 @@ def test_v5_a_client_that_does_not_read_is_cut_off(service: Served) -> None:
 
 
 def test_more_connections_than_the_limit_are_refused(service: Served) -> None:
-    held = [connect(service) for _ in range(LIMITS["connections"])]
-    extra = connect(service)
+    held = [service.connect() for _ in range(LIMITS["connections"])]
+    extra = service.connect()
     extra.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
     answer = extra.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in answer and b'"code": "busy"' in answer
@@ -371,15 +364,20 @@ def test_wrong_usage_is_refused_before_a_model_is_loaded(
 # The long form of V3 and V5 ------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def quick(folder: Path, limits: list[str]) -> Iterator[tuple[Served, httpx.Client]]:
+    """A service that is not forked from a process with PyTorch, and a client."""
+    served_alone = served([str(folder / "lm"), *limits], python=sys.executable)
+    with served_alone as service, httpx.Client(base_url=service.url, timeout=30) as client:
+        yield service, client
+
+
 @pytest.mark.slow
 def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_overload(folder: Path) -> None:
     """Arrivals that do not wait for answers: what is accepted is in time, the rest is refused at once."""
     body = LONG | {"n": 4, "max_tokens": 128}
     limits = ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]
-    with (
-        served([str(folder / "lm"), *limits], python=sys.executable) as service,
-        httpx.Client(base_url=service.url, timeout=30) as client,
-    ):
+    with quick(folder, limits) as (service, client):
 
         def timed(_: int) -> tuple[int, float]:
             began = time.monotonic()
@@ -415,10 +413,7 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
     body = head[:-3] + b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     limits = ["--limit", "header_seconds=5", "--limit", "body_seconds=10", "--limit", "idle_seconds=15"]
     good = LONG | {"n": 8, "max_tokens": 128}
-    with (
-        served([str(folder / "lm"), *limits], python=sys.executable) as service,
-        httpx.Client(base_url=service.url, timeout=30) as client,
-    ):
+    with quick(folder, limits) as (_, client):
 
         def latencies() -> list[float]:
             found = []
@@ -431,13 +426,12 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
         latencies()
         before = latencies()
         cases = [(head, b"a", 5.0), (body, b" ", 10.0)] * 50
-        connections = [connect(service) for _ in cases]
+        connections = [service.connect() for _ in cases]
         for connection, (begun, _, _) in zip(connections, cases):
             connection.sendall(begun)
         with ThreadPoolExecutor(len(cases)) as pool:
-            closed = [
-                pool.submit(seconds_until_closed, c, dribble, 20.0) for c, (_, dribble, _) in zip(connections, cases)
-            ]
+            dribbles = [(connection, dribble) for connection, (_, dribble, _) in zip(connections, cases)]
+            closed = [pool.submit(seconds_until_closed, *one, 20.0) for one in dribbles]
             during = latencies()
             assert all(future.result() < limit + 1.5 for future, (_, _, limit) in zip(closed, cases))
         for connection in connections:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -153,18 +152,8 @@ def asking(service: Served, times: list[float], every: float = 0.25) -> Iterator
 
 def processes(service: Served) -> list[int]:
     """Those that work on texts."""
-    found = subprocess.run(
-        ["pgrep", "-P", str(service.process.pid), "-f", "text_process"], capture_output=True, text=True, check=False
-    )
-    return [int(word) for word in found.stdout.split()]
-
-
-def peak(service: Served) -> int:
-    """The most memory that the process which answers HTTP has had."""
-    status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8")
-    found = re.search(r"VmHWM:\s+(\d+)", status)
-    assert found is not None
-    return int(found[1]) << 10
+    command = ["pgrep", "-P", str(service.process.pid), "-f", "text_process"]
+    return [int(word) for word in subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()]
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +187,7 @@ def flooded(service: Served, inputs: list[Sent]) -> None:
             time.sleep(1)
         assert {status for _, status, _ in slow} <= {200, 400, 413, 422, 504}
         assert spent(service.process.pid) - before < 10.0  # seen: 1 to 4; where it did the work itself, minutes
-        assert peak(service) < MOST
+        assert service.memory("VmHWM") < MOST
         if max(beside) < max(alone) + 1.0 and max(slow)[0] < DEADLINE + LATE:
             return
     pytest.fail(f"another client waited {max(beside):.2f} s, alone {max(alone):.2f} s; the slowest: {max(slow)}")

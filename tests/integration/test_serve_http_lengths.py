@@ -48,9 +48,8 @@ def test_a_text_is_accepted_up_to_the_stated_length(service: Served, name: str) 
     done = service.post(path, fields | {key: text_of(model, bound + 1, added)})
     error = done.json()["error"]
     assert done.status_code == 413
-    assert f"has {bound + 1} tokens: at most {bound} are read" in (
-        error["message"] if isinstance(error, dict) else error
-    )
+    said = error["message"] if isinstance(error, dict) else error
+    assert f"has {bound + 1} tokens: at most {bound} are read" in said
 
 
 @pytest.mark.parametrize(("name", "written"), [("lm", 256), ("en-pt", 256), ("encoder", None)])

@@ -68,10 +68,8 @@ def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, l
     rows = [row for chunk in chunks if chunk.logprobs is not None for row in chunk.logprobs.content]
     ids = greedy(lm, prompt, 6)
     assert rows and len(rows) == len([token for token in ids if token != lm.network.config.eos_id])
-    assert (
-        bytes(value for row in rows for value in row.bytes).decode("utf-8", "replace").strip()
-        == "".join(filter(None, parts)).strip()
-    )
+    text = bytes(value for row in rows for value in row.bytes).decode("utf-8", "replace")
+    assert text.strip() == "".join(filter(None, parts)).strip()
     for number, row in enumerate(rows):
         expected = best(lm, prompt + ids[:number], 3)
         assert [top.logprob for top in row.top_logprobs] == pytest.approx(expected, abs=1e-4)
@@ -89,9 +87,8 @@ def test_completions_have_the_most_probable_tokens(client: Any, lm: Model, optio
     pieces = {lm.tokenizer.spelling(token): token for token in range(lm.tokenizer.vocab_size)}
     ids: list[int] = []
     assert logs.tokens
-    for token, log_prob, tops, offset in zip(
-        logs.tokens, logs.token_logprobs, logs.top_logprobs, logs.text_offset, strict=True
-    ):
+    lists = (logs.tokens, logs.token_logprobs, logs.top_logprobs, logs.text_offset)
+    for token, log_prob, tops, offset in zip(*lists, strict=True):
         expected = best(lm, prompt + ids, 4)
         assert sorted(tops.values(), reverse=True)[:4] == pytest.approx(expected, abs=1e-4)
         assert tops[token] == log_prob and len(tops) in (4, 5)
@@ -117,9 +114,8 @@ def test_echo_has_the_most_probable_tokens_of_the_prompt(client: Any, lm: Model)
     for token, offset in zip(logs.tokens, logs.text_offset):
         assert shown[offset:].startswith(token) or shown[offset:].startswith(token.strip())
     scores = lm.score("", text, top=2)
-    assert [place[0][1] for place in scores.top[: len(prompt) - 1]] == pytest.approx(
-        [max(tops.values()) for tops in logs.top_logprobs[: len(prompt) - 1]], abs=1e-4
-    )
+    largest = [max(tops.values()) for tops in logs.top_logprobs[: len(prompt) - 1]]
+    assert [place[0][1] for place in scores.top[: len(prompt) - 1]] == pytest.approx(largest, abs=1e-4)
 
 
 @pytest.mark.parametrize(("presence", "frequency"), [(1.5, 0.0), (0.0, 0.7), (0.8, 0.4), (-1.0, -0.5)])

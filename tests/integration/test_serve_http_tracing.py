@@ -128,18 +128,15 @@ def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path
     threading.Thread(target=collector.serve_forever, daemon=True).start()
     endpoint = f"http://127.0.0.1:{collector.server_port}"
     folder = write_models(tmp_path)["lm"]
-    with served(
-        [str(folder)], environment={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_SERVICE_NAME": "x"}
-    ) as service:
-        number = service.post("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 3}).headers[
-            "x-request-id"
-        ]
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_SERVICE_NAME": "x"}
+    with served([str(folder)], environment=environment) as service:
+        done = service.post("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 3})
+        number = done.headers["x-request-id"]
         assert service.end() == 0
     collector.shutdown()
     requests = [ExportTraceServiceRequest.FromString(body) for body in received]
-    spans = [
-        span for row in requests for part in row.resource_spans for scope in part.scope_spans for span in scope.spans
-    ]
+    parts = [part for row in requests for part in row.resource_spans]
+    spans = [span for part in parts for scope in part.scope_spans for span in scope.spans]
     assert [span.name for span in spans] == ["POST /v1/completions"]
     assert number in {pair.value.string_value for pair in spans[0].attributes}
     named = {pair.value.string_value for part in requests[0].resource_spans for pair in part.resource.attributes}
@@ -147,13 +144,8 @@ def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path
     assert any(event.get("trace_id") == spans[0].trace_id.hex() for event in service.events())
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        pytest.param(False, id="nobody listens", marks=pytest.mark.slow),
-        pytest.param(True, id="it accepts and never answers", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("answers", [False, True], ids=["nobody listens", "it accepts and never answers"])
 def test_a_dead_collector_does_not_delay_the_end(ranker: Path, answers: bool) -> None:
     """By itself the exporter tries again for ten seconds."""
     with socket.socket() as collector:

@@ -85,11 +85,8 @@ def test_a_fault_planted_in_the_workers_is_found(fault: str, tmp_path: Path, mon
         monkeypatch.setenv(name, value)
     running = engine_tests.Running(folders, engine_tests.LIMITS)
     running.run(running.engine.start())
-    check = (
-        engine_tests.test_v4_cancelled_work_stops_and_its_neighbours_go_on
-        if fault == "deaf-workers"
-        else engine_tests.test_v2_right_answers_under_load
-    )
+    cancelled = engine_tests.test_v4_cancelled_work_stops_and_its_neighbours_go_on
+    check = cancelled if fault == "deaf-workers" else engine_tests.test_v2_right_answers_under_load
     try:
         with pytest.raises(AssertionError):
             check(running, models, 60)

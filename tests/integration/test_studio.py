@@ -81,9 +81,7 @@ def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, 
     assert "words" not in seen.wait().state and not seen.page.locator("#toggle-words").is_checked()
     seen.page.go_forward()
     assert seen.wait().state == state
-    other = StudioPage(browser, studio, fresh=True).go(
-        "heads", **{name: value for name, value in state.items() if name != "screen"}
-    )
+    other = StudioPage(browser, studio, fresh=True).go(**state)
     assert other.page.locator("#caption").text_content() == shown
 
 
@@ -133,10 +131,8 @@ def test_everything_is_reached_by_keys(browser: Any, studio: Served) -> None:
 
 def test_both_languages_have_the_same_texts(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("models")
-    texts = seen.page.evaluate(
-        "async () => Promise.all(['en', 'pt-BR'].map(async (name) => (await import(`/studio/${name}.js`)).default))"
-    )
-    english, portuguese = texts
+    read = "async (name) => (await import(`/studio/${name}.js`)).default"
+    english, portuguese = texts = seen.page.evaluate(f"async () => Promise.all(['en', 'pt-BR'].map({read}))")
     assert english.keys() == portuguese.keys() and len(english) > 80
     assert all(text.strip() for one in texts for text in one.values())
     places = [{key: sorted(set(_places(text))) for key, text in one.items()} for one in texts]
@@ -352,10 +348,8 @@ def test_links_of_all_heads_are_the_strongest_weights(studio: Served) -> None:
         answer = studio.post("/studio/api/links", fields | asked)
         about = json.loads(answer.headers["x-atento-about"])
         total = sum(about["counts"])
-        places, values = (
-            np.frombuffer(answer.content, "<u4", 2 * total).reshape(2, -1),
-            np.frombuffer(answer.content, "<f4")[2 * total :],
-        )
+        places = np.frombuffer(answer.content, "<u4", 2 * total).reshape(2, -1)
+        values = np.frombuffer(answer.content, "<f4")[2 * total :]
         for head, count in enumerate(about["counts"]):
             weights = np.where(shown, record.weights(1, head), 0)
             cells = np.flatnonzero(weights > asked.get("least", 0))
@@ -363,9 +357,8 @@ def test_links_of_all_heads_are_the_strongest_weights(studio: Served) -> None:
             (rows, columns), places = places[:, :count], places[:, count:]
             mine, values = values[:count], values[count:]
             assert np.array_equal(weights[rows, columns], mine) and np.array_equal(np.sort(mine), expected)
-            assert sorted(zip(rows, columns)) == list(zip(rows, columns)) and (
-                "row" in asked or "column" in asked or about["largest"][head] == weights.max()
-            )
+            assert sorted(zip(rows, columns)) == list(zip(rows, columns))
+            assert asked.keys() & {"row", "column"} or about["largest"][head] == weights.max()
     for wrong in ({"layer": 9}, {"row": len(open_)}, {"column": -1}):
         assert studio.post("/studio/api/links", fields | wrong).status_code == 422
 
@@ -374,10 +367,8 @@ def test_each_view_of_heads_draws(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio)
     for view, canvas in {"lines": "#lines-canvas", "heat": "#heat-canvas", "overview": ".thumb canvas"}.items():
         seen.go("heads", model="encoder", view=view, head="all")
-        colours = seen.page.locator(canvas).first.evaluate(
-            "canvas => new Set(new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
-            ".data.buffer)).size"
-        )
+        pixels = "canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer"
+        colours = seen.page.locator(canvas).first.evaluate(f"canvas => new Set(new Uint32Array({pixels})).size")
         assert colours > 3 and seen.complaints == [], view
     seen.page.locator(".thumb").nth(1).click()
     assert seen.wait().state["head"] == "1" and "view" not in seen.state

@@ -91,9 +91,7 @@ def test_where_no_head_can_be_switched_off_a_sentence_says_so(browser: Any, stud
 
 def test_other_weights_by_temperature_and_entmax(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("inside", model="lm", pin="source-6", head=1, softness=0.5, alpha=1.5)
-    rows = seen.page.locator("#screen .scroll tbody tr").evaluate_all(
-        "all => all.map(tr => [...tr.children].map(one => one.textContent))"
-    )
+    rows = seen.cells("#screen .scroll tbody tr")
     scores = torch.tensor([float(row[-4]) if row[-3] == "open" else -torch.inf for row in rows], dtype=torch.float64)
     expected = entmax(scores / 0.5, 1.5)
     assert np.allclose([float(row[-2]) for row in rows], expected, atol=1e-5)

@@ -3,7 +3,6 @@
 import json
 import statistics
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from http_service import Served, served
+from http_service import Served
+from test_studio import children
 
 pytestmark = pytest.mark.integration
 CLASS = 30
 MODEL = "atento-en-pt"
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[Served]:
-    """Studio as it opens with nothing given."""
-    with served([], command="studio") as running:
-        yield running
+BEFORE = [("card", {"model": MODEL}), ("screens", {"model": MODEL, "b": ""})]
 
 
 def opened(studio: Served, text: str) -> tuple[list[float], list[float]]:
@@ -49,11 +43,7 @@ def opened(studio: Served, text: str) -> tuple[list[float], list[float]]:
         list(connections.map(get, [f"/studio/{name}" for name in static_files() if name != "index.html"]))
         files = len(seconds)
         get("/studio/api/about")
-        list(
-            connections.map(
-                lambda one: ask(one[0], **one[1]), [("card", {"model": MODEL}), ("screens", {"model": MODEL, "b": ""})]
-            )
-        )
+        list(connections.map(lambda one: ask(one[0], **one[1]), BEFORE))
         trace = ask("trace", model=MODEL, text=text).json()
         whole = {"model": MODEL, "text": text, "target": trace["target"]}
         assert ask("flow", model=MODEL, text=text).json()["target"] == trace["target"]
@@ -81,23 +71,16 @@ def test_thirty_browsers_at_once_are_answered(small: Served) -> None:
 
 def test_what_a_model_can_is_tried_once(small: Served) -> None:
     """The cards and reasons of thirty browsers cost as much as one."""
-    asked = [("card", {"model": MODEL}), ("screens", {"model": MODEL, "b": ""})]
-    for function, fields in asked:
+    for function, fields in BEFORE:
         assert small.post(f"/studio/api/{function}", fields).status_code == 200
-    ticks = Path("/proc") / str(children(small)) / "stat"
+    ticks = Path("/proc") / str(children(small)[0]) / "stat"
     if not ticks.exists():
         pytest.skip("needs /proc")
     before = processor(ticks)
     for _ in range(CLASS):
-        for function, fields in asked:
+        for function, fields in BEFORE:
             small.post(f"/studio/api/{function}", fields)
     assert processor(ticks) - before < 1.0  # 84 ms of processor time each before
-
-
-def children(studio: Served) -> int:
-    from test_studio import children as of
-
-    return of(studio)[0]
 
 
 def processor(stat: Path) -> float:

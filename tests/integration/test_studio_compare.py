@@ -55,7 +55,7 @@ def test_outputs_part_where_their_words_do_and_texts_are_sorted_by_disagreement(
     seen.page.locator("#sort").click()
     lines = seen.page.locator("#disagreements tbody tr")
     lines.first.wait_for()
-    found = lines.evaluate_all("all => all.map(tr => [...tr.children].map(one => one.textContent))")
+    found = seen.cells(lines)
     pairs = {text: tuple(str(model.generate(text)) for model in models) for text in texts}
     expected = {text: 1 - chrf([two[1]], [two[0]]).value / 100 for text, two in pairs.items()}
     assert [row[0] for row in found] == sorted(texts, key=lambda text: -expected[text])

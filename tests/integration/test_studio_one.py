@@ -17,19 +17,13 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.inspection.layer_streams import inner_activations, lens, streams
 from atento.networks import Decoder, Encoder, EncoderDecoder
 from atento.tasks.model_outputs import score
+from atento_serve.studio.studio_routes import static_files
 from http_service import MINILM, Served, random_model, served, tokenizer
 from studio_page import TEXT, StudioPage
 
 pytestmark = pytest.mark.integration
 HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
 SECOND = "The cat is old."
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[Served]:
-    """Studio as it opens with nothing given."""
-    with served([], command="studio") as running:
-        yield running
 
 
 def asked(studio: Served, function: str, **fields: Any) -> Any:
@@ -106,8 +100,8 @@ def test_what_is_said_at_a_place_is_what_the_model_scores(studio: Served) -> Non
 
 
 def test_the_lens_passes_inner_layers_through_the_final_norm(studio: Served) -> None:
-    network = atento.load(studio.folders["llama"]).network
     model = atento.load(studio.folders["llama"])
+    network: Any = model.network
     said = asked(studio, "said", model="llama", text=TEXT, place=3)
     ids = ids_of(model, TEXT)
     with streams(network) as seen:
@@ -137,8 +131,8 @@ def test_a_masked_text_and_a_pair_are_traced_as_they_are_read(studio: Served) ->
     assert pair["sides"]["source"]["ids"] == ids and any(segments)
     norms = np.array(pair["stacks"]["encoder"]["norms"][-1])
     assert np.abs(norms - output.hidden[0].norm(dim=-1).numpy()).max() < 1e-5 * norms.max()
-    weights = studio.post("/studio/api/weights", {"model": "encoder", "text": TEXT, "second": SECOND, "kind": "encoder",
-                                                  "layer": 0, "head": 1})  # fmt: skip
+    place = {"kind": "encoder", "layer": 0, "head": 1}
+    weights = studio.post("/studio/api/weights", {"model": "encoder", "text": TEXT, "second": SECOND} | place)
     assert np.abs(np.frombuffer(weights.content, "<f4") - seen["encoder", 0][0, 1].numpy().reshape(-1)).max() < 1e-5
 
 
@@ -181,9 +175,8 @@ def test_a_long_text_is_bounded_and_quick(browser: Any, deep: tuple[Served, str]
     print(f"first figure after {time.perf_counter() - began:.2f} s")
     page = seen.page
     assert seen.problem == "" and page.locator(".river .band").count() == len(flow.json()["sides"]["source"]["ids"])
-    assert (
-        page.locator(".river [data-part^=head]").count() == 144 and page.locator(".river .threads path").count() <= 60
-    )
+    assert page.locator(".river [data-part^=head]").count() == 144
+    assert page.locator(".river .threads path").count() <= 60
     drawn = page.evaluate("""() => {
       const { river } = studio.screen, times = { draw: [], light: [] };
       const timed = (name, work) => {
@@ -219,21 +212,13 @@ def test_it_opens_on_the_translator_and_begins_high_on_the_page(browser: Any, sm
         box = page.locator(".river").bounding_box()
         assert box["y"] < bound and page.locator(".bar").bounding_box()["height"] < 60
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        names = {
-            one.rpartition("-")[0]
-            for one in page.locator("[data-part]").evaluate_all("all => all.map((one) => one.dataset.part)")
-        }
+        parts = page.locator("[data-part]").evaluate_all("all => all.map((one) => one.dataset.part)")
+        names = {one.rpartition("-")[0] for one in parts}
         assert {"vectors", "head-cross-0", "head-encoder-5", "head-decoder-0", "forward-encoder"} <= names
         page.close()
-    assets = sum(len(small.get(f"/studio/{name}").content) for name in assets_of(small))
+    assets = sum(len(small.get(f"/studio/{name}").content) for name in set(static_files()) - {"index.html"})
     print(f"assets {assets:,} bytes")
     assert assets < 600_000
-
-
-def assets_of(studio: Served) -> set[str]:
-    from atento_serve.studio.studio_routes import static_files
-
-    return set(static_files()) - {"index.html"}
 
 
 def test_a_token_that_is_pointed_at_lights_what_it_reads(browser: Any, studio: Served) -> None:
@@ -241,15 +226,13 @@ def test_a_token_that_is_pointed_at_lights_what_it_reads(browser: Any, studio: S
     record = atento.load(studio.folders["en-pt"]).attend(TEXT, "o gato")
     page = seen.page
     weights = record.weights(-1, "mean", "cross")[1]
-    shares = page.evaluate(
-        "[...document.querySelectorAll('.band.encoder')].map((one) => Number(one.style.getPropertyValue('--share')))"
-    )
+    share = "all => all.map((one) => Number(one.style.getPropertyValue('--share')))"
+    shares = page.locator(".band.encoder").evaluate_all(share)
     strong = np.where(weights >= 0.02, weights, 0)
     assert np.abs(np.array(shares) - strong / strong.max()).max() < 2e-3
     page.locator(".river .name.encoder").nth(2).hover()
-    assert page.locator(".band.encoder.here").count() == 1 and "length of its vector" in str(
-        page.locator(".story").text_content()
-    )
+    assert page.locator(".band.encoder.here").count() == 1
+    assert "length of its vector" in str(page.locator(".story").text_content())
     page.mouse.move(0, 0)
     page.locator(".river .name.encoder").nth(2).click()
     assert seen.wait().state["pin"] == "source-2"
@@ -301,9 +284,8 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     chose = rf"You chose “{re.escape(label)}” \(.+ %\); it would write “.+” \(\d+\.\d %\), and reads “.+” most\."
     assert re.fullmatch(chose, str(page.locator(".story").text_content()))
     page.locator("#reset").click()
-    assert "target" not in seen.wait().state and "".join(page.locator("#line button").all_text_contents()).startswith(
-        " O"
-    )
+    assert "target" not in seen.wait().state
+    assert "".join(page.locator("#line button").all_text_contents()).startswith(" O")
 
 
 def test_a_language_model_writes_on(browser: Any, small: Served) -> None:
@@ -316,11 +298,9 @@ def test_a_language_model_writes_on(browser: Any, small: Served) -> None:
     assert page.locator("textarea").first.input_value() == seen.state["text"] and seen.complaints == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["micro-world-mlm", "micro-world-entities", "micro-world-tense", "micro-world-answers", "micro-world-entailment"],
-)
-def test_an_encoder_ends_in_what_it_predicts(browser: Any, small: Served, name: str) -> None:
+@pytest.mark.parametrize("kind", ["mlm", "entities", "tense", "answers", "entailment"])
+def test_an_encoder_ends_in_what_it_predicts(browser: Any, small: Served, kind: str) -> None:
+    name = f"micro-world-{kind}"
     seen = StudioPage(browser, small).go("one", model=name)
     said = seen.page.locator(".fan .said")
     assert seen.problem == "" and said.count() >= 1 and seen.complaints == []
@@ -440,22 +420,12 @@ def test_hostile_texts_motion_and_portuguese(browser: Any, studio: Served) -> No
     moves = seen.page.evaluate("getComputedStyle(document.querySelector('.river .fan .ray')).animationName")
     assert moves == "none"
     seen.go("one", model="en-pt", language="pt-BR", part="end")
-    assert seen.page.locator("h1").text_content() == "Uma frase" and "o que ele diz" in str(
-        seen.page.locator(".river").text_content()
-    )
-    assert seen.page.locator(".rail h2").all_text_contents() == [
-        "Seguir uma frase",
-        "Escrever",
-        "Explicar",
-        "Comparar e treinar",
-    ]
-    moving = StudioPage(browser, studio, fresh=True).go("one", model="en-pt")
-    assert (
-        moving.page.evaluate(
-            "parseFloat(getComputedStyle(document.querySelector('.river .fan .ray')).animationDuration)"
-        )
-        < 0.2
-    )
+    assert seen.page.locator("h1").text_content() == "Uma frase"
+    assert "o que ele diz" in str(seen.page.locator(".river").text_content())
+    groups = ["Seguir uma frase", "Escrever", "Explicar", "Comparar e treinar"]
+    assert seen.page.locator(".rail h2").all_text_contents() == groups
+    moving = StudioPage(browser, studio, fresh=True).go("one", model="en-pt").page.locator(".river .fan .ray").first
+    assert moving.evaluate("ray => parseFloat(getComputedStyle(ray).animationDuration)") < 0.2
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -27,14 +27,7 @@ SCREENS: dict[str, dict[str, Any]] = {
 
 def shown(page: StudioPage, at: int = 0) -> list[list[str]]:
     """The cells of a folded table of the screen."""
-    details = page.page.locator("#screen details.equivalent").nth(at)
-    if not details.evaluate("box => box.open"):
-        details.locator("summary").click()
-        details.locator("tr").first.wait_for()
-    rows: list[list[str]] = details.locator("tbody tr").evaluate_all(
-        "all => all.map(tr => [...tr.children].map(one => one.textContent))"
-    )
-    return rows
+    return page.cells(page.unfolded(at).locator("tbody tr"))
 
 
 def test_a_screen_is_shown_without_complaint_and_saved(browser: Any, studio: Served) -> None:
@@ -89,9 +82,10 @@ def test_a_text_that_is_not_searched_is_one_sentence(screen: str, options: dict[
         answer(shelf, screen, {"model": name, "text": text, **options})
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("micro-world-lm", "O gato"), ("micro-world-en-pt", "The white cat sleeps.")]
-)
+PRESSED = [("micro-world-lm", "O gato"), ("micro-world-en-pt", "The white cat sleeps.")]
+
+
+@pytest.mark.parametrize(("name", "text"), PRESSED)
 def test_the_likeliest_token_pressed_again_and_again_writes_what_the_model_writes(name: str, text: str) -> None:
     """With its spaces, which a token alone has lost."""
     shelf = Shelf({name: ModelSettings(name, name)}, Limits(), 1 << 20)
@@ -117,9 +111,8 @@ def test_a_translation_lights_its_sources_and_goes_on_from_another_token(browser
     record = model.attend(TEXT, output)
     weights = record.word_weights(len(record.layers("cross")) - 1, "mean", "cross").weights
     seen.page.locator("#output-words .word").first.hover()
-    shares = seen.page.locator("#source-words .word").evaluate_all(
-        "all => all.map(one => Number(one.style.getPropertyValue('--share')))"
-    )
+    share = "all => all.map(one => Number(one.style.getPropertyValue('--share')))"
+    shares = seen.page.locator("#source-words .word").evaluate_all(share)
     assert np.allclose(shares, weights[0], atol=1e-5)
     seen.page.locator("#screen aside .links button").nth(1).click()
     seen.page.wait_for_function("() => location.hash.includes('prefix=')")
@@ -133,9 +126,7 @@ def test_the_tree_has_the_best_outputs_and_a_reason_for_each_cut(browser: Any, s
     seen = StudioPage(browser, studio).go("beam", model="en-pt", beam=3)
     model = atento.load(studio.folders["en-pt"])
     best, _ = model.traced(TEXT, n_best=3, beam=3, length_penalty=1.0, max_new_tokens=24)
-    rows = seen.page.locator("[aria-label='Outputs found'] tbody tr").evaluate_all(
-        "all => all.map(tr => [...tr.children].map(one => one.textContent))"
-    )
+    rows = seen.cells("[aria-label='Outputs found'] tbody tr")
     assert [row[0] for row in rows] == [one.text for one in best]
     assert np.allclose([float(row[1]) for row in rows], [one.hypothesis.score for one in best], atol=1e-5)
     assert all(row[5] for row in shown(seen)) and len(shown(seen)) > 10

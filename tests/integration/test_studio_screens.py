@@ -16,16 +16,10 @@ from studio_page import TEXT, StudioPage
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize(
-    ("model", "kind", "layer"),
-    [
-        ("llama", "decoder", 1),
-        ("t5", "decoder", 0),
-        ("entmax", "decoder", 1),
-        ("en-pt", "cross", 0),
-        ("encoder", "encoder", 0),
-    ],
-)
+PLACES = [("llama", "decoder", 1), ("t5", "decoder", 0), ("entmax", "decoder", 1), ("en-pt", "cross", 0)]
+
+
+@pytest.mark.parametrize(("model", "kind", "layer"), [*PLACES, ("encoder", "encoder", 0)])
 def test_inside_a_head_ends_in_the_weights_and_the_output(
     browser: Any, studio: Served, model: str, kind: str, layer: int
 ) -> None:
@@ -40,9 +34,7 @@ def test_inside_a_head_ends_in_the_weights_and_the_output(
     hook = attention.output.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0]))
     record = loaded.attend(TEXT, target.get("target"))
     hook.remove()
-    rows = seen.page.locator("#screen .scroll tr").evaluate_all(
-        "all => all.map(r => [...r.children].map(c => c.textContent))"
-    )
+    rows = seen.cells("#screen .scroll tr")
     weights = np.array([float(row[-1]) for row in rows[1:]])
     assert np.abs(weights - record.weights(layer, head, kind)[query]).max() < 1e-5
     scores = np.array([float(row[-3]) for row in rows[1:]])
@@ -52,14 +44,9 @@ def test_inside_a_head_ends_in_the_weights_and_the_output(
         assert np.abs(powers / powers.sum() - weights).max() < 1e-5
     labels, _, vectors = seen.table(0)
     product = vectors[labels.index("product")]
-    shown = {
-        name: float(str(seen.page.locator(f".sum [data-name={name}]").text_content()))
-        for name in ("product", "content", "scale")
-    }
-    assert (
-        abs(product.sum() - shown["product"]) < 1e-4
-        and abs(shown["product"] * shown["scale"] - shown["content"]) < 1e-4
-    )
+    texts = [seen.page.locator(f".sum [data-name={one}]").text_content() for one in ("product", "content", "scale")]
+    summed, content, scale = map(float, texts)
+    assert abs(product.sum() - summed) < 1e-4 and abs(summed * scale - content) < 1e-4
     labels, _, vectors = seen.table(1)
     width = attention.d_head
     expected = outputs[-1][0, query, head * width : (head + 1) * width]
@@ -76,11 +63,8 @@ def test_a_key_is_chosen_and_one_that_is_closed_says_so(browser: Any, studio: Se
 
 
 def shown_mask(seen: StudioPage) -> np.ndarray:
-    details = seen.page.locator("#screen details.equivalent")
-    if not details.evaluate("box => box.open"):
-        details.locator("summary").click()
-        details.locator("pre").wait_for()
-    return np.array([line.split() for line in str(details.locator("pre").text_content()).splitlines()]) == "1"
+    text = str(seen.unfolded(holds="pre").locator("pre").text_content())
+    return np.array([line.split() for line in text.splitlines()]) == "1"
 
 
 def test_masks_are_those_of_the_library(browser: Any, studio: Served) -> None:
@@ -150,7 +134,6 @@ def test_schemes_of_ones_own_are_those_of_the_library(browser: Any, studio: Serv
     seen.go("positions", scheme="alibi", p_length=12, p_heads=4)
     assert np.abs(seen.table(1)[2].T - ALiBi(4).at(torch.arange(-11, 12)).numpy()).max() < 1e-5
     assert seen.go("positions", scheme="7").problem.startswith("`scheme` must be one of 0")
-    assert (
-        seen.go("positions", scheme="sinusoidal", p_length=9999).problem == "`length` must be from 2 to 512: got 9999"
-    )
+    too_long = seen.go("positions", scheme="sinusoidal", p_length=9999).problem
+    assert too_long == "`length` must be from 2 to 512: got 9999"
     assert seen.complaints == [one for one in seen.complaints if "422" in one]

@@ -42,20 +42,12 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def column(seen: StudioPage, name: str) -> dict[str, Any]:
     """What a column shows: its facts, whether it says that the text comes back, and its chips."""
     box = seen.page.locator(f'[data-column="{name}"]')
-    facts = box.locator("dd").evaluate_all(
-        "all => Object.fromEntries(all.map(one => [one.dataset.fact, one.textContent]))"
-    )
-    chips = box.locator(".tone").evaluate_all(
-        "all => all.map(one => [one.textContent, Number(one.title.match(/ id (\\d+) /)[1]),"
-        " Number(one.dataset.start), Number(one.dataset.end)])"
-    )
-    back = box.locator(".marked")
-    return {
-        **facts,
-        "chips": chips,
-        "exact": box.locator("[data-exact]").get_attribute("data-exact"),
-        "back": back.text_content() if back.count() else None,
-    }
+    told = "all => Object.fromEntries(all.map(one => [one.dataset.fact, one.textContent]))"
+    chip = "[one.textContent, ...[one.title.match(/ id (\\d+) /)[1], one.dataset.start, one.dataset.end].map(Number)]"
+    back, exact = box.locator(".marked"), box.locator("[data-exact]").get_attribute("data-exact")
+    facts = {"chips": box.locator(".tone").evaluate_all(f"all => all.map(one => {chip})"), "exact": exact}
+    facts |= {"back": back.text_content() if back.count() else None}
+    return box.locator("dd").evaluate_all(told) | facts
 
 
 def expected(own: Tokenizer, text: str) -> dict[str, Any]:
@@ -79,9 +71,8 @@ def test_the_columns_are_what_the_tokenizers_give(browser: Any, pieces: Served, 
     for name, folder in pieces.folders.items():
         assert column(seen, name).items() >= expected(Tokenizer.load(folder), text).items(), name
     about = str(seen.page.locator("#text-about").text_content())
-    assert about.startswith(
-        f"{len(text)} characters, {len(text.encode())} bytes in UTF-8, {len(word_spans(text))} words."
-    )
+    sizes = f"{len(text)} characters, {len(text.encode())} bytes in UTF-8, {len(word_spans(text))} words."
+    assert about.startswith(sizes)
     assert ("not in NFC" in about) == (text == TEXT) and seen.page.locator("#screen img").count() == 0
 
 
@@ -117,10 +108,8 @@ def test_the_merges_of_a_word_are_replayed_in_their_order(browser: Any, pieces: 
         parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
         frames.append(parts)
     steps = seen.page.locator(".steps li")
-    assert (
-        steps.evaluate_all("all => all.map(one => [...one.querySelectorAll('span')].map(chip => chip.textContent))")
-        == frames
-    )
+    texts = "all => all.map(one => [...one.querySelectorAll('span')].map(chip => chip.textContent))"
+    assert steps.evaluate_all(texts) == frames
     assert len(frames) > 2 and frames[-1] == own.tokens(own.encode("sees"))
     seen.page.locator("#merge").fill("0")
     assert steps.count() == 1
@@ -130,9 +119,10 @@ def test_the_merges_of_a_word_are_replayed_in_their_order(browser: Any, pieces: 
     assert seen.page.locator("#play").get_attribute("aria-pressed") == "false"
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("bpe", "word"))) for kind in KINDS]
-)
+TRAINED = [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("bpe", "word"))) for kind in KINDS]
+
+
+@pytest.mark.parametrize("kind", TRAINED)
 def test_one_that_is_trained_there_joins_the_columns(browser: Any, pieces: Served, kind: str) -> None:
     seen = StudioPage(browser, pieces).go("tokens", text=TEXT, model="lm")
     page = seen.page
@@ -178,10 +168,8 @@ def test_what_cannot_be_trained_is_one_sentence(browser: Any, pieces: Served) ->
 
 def test_the_shelf_keeps_a_few_and_reads_what_it_was_given(tmp_path: Path) -> None:
     shelf = Shelf({"none": ModelSettings("none", str(tmp_path))}, Limits(input_tokens=4), 1)
-    keys = [
-        answer(shelf, "train_tokenizer", {"text": f"word{n}", "kind": "word", "vocab_size": 9})[0]["key"]
-        for n in range(MOST_TOKENIZERS + 1)
-    ]
+    asked = [{"text": f"word{n}", "kind": "word", "vocab_size": 9} for n in range(MOST_TOKENIZERS + 1)]
+    keys = [answer(shelf, "train_tokenizer", one)[0]["key"] for one in asked]
     shown = answer(shelf, "tokens", {"text": "word8", "names": ["none"], "trained": keys[1:]})[0]["columns"]
     assert "no tokenizer in" in shown[0]["error"] and [one["tokens"][0][0] for one in shown[1:]][-1] == "word8"
     gone = answer(shelf, "tokens", {"text": "a", "names": ["../x"], "trained": keys[:1]})[0]["columns"]

@@ -1,7 +1,6 @@
 """The guided tour in a real browser: ten chapters on the package's models, with their numbers and source lines."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,12 @@ import pytest
 import atento
 from atento.models.shipped import shipped_models
 from atento_serve.studio.screens.tour import FUNCTIONS_SHOWN
-from http_service import Served, served
+from http_service import Served
 from studio_page import StudioPage
 from test_studio_predictions import shown
 
 pytestmark = pytest.mark.integration
 PACKAGE = Path(atento.__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[Served]:
-    """Studio as it opens with nothing given."""
-    with served([], command="studio") as running:
-        yield running
 
 
 def test_with_nothing_given_it_opens_on_the_small_models(small: Served) -> None:

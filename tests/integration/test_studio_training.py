@@ -32,22 +32,17 @@ from http_service import served, until
 from studio_page import StudioPage, events_at, write_run
 
 pytestmark = pytest.mark.integration
-SMALL = [
-    "network.d_model=32",
-    "network.d_ff=64",
-    "network.n_heads=2",
-    "network.n_layers=1",
-    "training.batch_tokens=400",
-    "training.log_every=2",
-    "training.validate_every=12",
-    "training.checkpoint_every=12",
-    "training.samples=1",
-    "data.train.count=200",
-    "data.valid.count=4",
-    "data.test.count=4",
-    "decoding.max_new_tokens=8",
-    "training.steps=60",
-]
+TRAINING = {
+    "batch_tokens": 400,
+    "log_every": 2,
+    "validate_every": 12,
+    "checkpoint_every": 12,
+    "samples": 1,
+    "steps": 60,
+}
+SMALL = ["network.d_model=32", "network.d_ff=64", "network.n_heads=2", "network.n_layers=1"]
+SMALL += [f"training.{key}={value}" for key, value in TRAINING.items()]
+SMALL += ["data.train.count=200", "data.valid.count=4", "data.test.count=4", "decoding.max_new_tokens=8"]
 
 
 def append(run: Path, text: str) -> None:
@@ -57,12 +52,7 @@ def append(run: Path, text: str) -> None:
 
 def rows(seen: StudioPage, at: int) -> list[tuple[str, float, float]]:
     """What the table of a drawing says: curve, place, value."""
-    details = seen.page.locator("#screen details.equivalent").nth(at)
-    if not details.evaluate("box => box.open"):
-        details.locator("summary").click()
-        details.locator("tr").first.wait_for()
-    lines = details.locator("tbody tr")
-    cells = lines.evaluate_all("all => all.map(tr => [...tr.children].map(one => one.textContent))")
+    cells = seen.cells(seen.unfolded(at).locator("tbody tr"))
     return [(name, float(x), float(y)) for name, x, y in cells]
 
 
@@ -310,12 +300,8 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     assert asked[0] == ("follow", {"runs": ["a", "b"], "marks": ["7.7.7.7", "8.8.8.8"]})
     events = [json.loads(part.partition("data: ")[2]) for part in found[:-1]]
     assert found[0].startswith("id: 1.2.3.4,8.8.8.8\n") and found[-1] == ": ping\n\n"
-    assert events == [
-        {"runs": ["a"], "errors": {}, "changes": {"a": {"step": 5}}},
-        {"error": "the process ended"},
-        {"error": None},
-        {"errors": {"a": "gone"}},
-    ]
+    first = {"runs": ["a"], "errors": {}, "changes": {"a": {"step": 5}}}
+    assert events == [first, {"error": "the process ended"}, {"error": None}, {"errors": {"a": "gone"}}]
 
 
 def test_of_a_long_journal_one_in_so_many_lines_of_training_is_read(

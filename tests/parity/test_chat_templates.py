@@ -77,23 +77,15 @@ def test_a_role_makes_no_special_token_where_the_template_makes_tokens_of_roles(
 def test_variables_tools_and_documents_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     ours, reference = Ours(write_folder(name, tmp_path)), AutoTokenizer.from_pretrained(tmp_path)
     messages = [{"role": "system", "content": "Olá"}, {"role": "user", "content": "o gato"}]
-    tool = {
-        "type": "function",
-        "function": {"name": "soma", "parameters": {"type": "object", "é": [1, 2.5, None, True]}},
-    }
-    for given in (
-        {},
-        {"tools": [tool]},
-        {"documents": [{"title": "a", "text": "um rato"}]},
-        {"enable_thinking": True},
-        {"enable_thinking": False, "tools": []},
-    ):
+    function = {"name": "soma", "parameters": {"type": "object", "é": [1, 2.5, None, True]}}
+    thinking: list[dict[str, Any]] = [{"enable_thinking": True}, {"enable_thinking": False, "tools": []}]
+    tools = {"tools": [{"type": "function", "function": function}]}
+    for given in ({}, tools, {"documents": [{"title": "a", "text": "um rato"}]}, *thinking):
         expected = reference.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **given)
         assert ours.ids(messages, **given) == expected, given
     spelled = "".join(SPECIALS[name][1])
-    found = ours.ids(
-        messages, tools=[{"type": spelled, spelled: spelled}], documents=[{"title": spelled, "text": spelled}]
-    )
+    documents = [{"title": spelled, "text": spelled}]
+    found = ours.ids(messages, tools=[{"type": spelled, spelled: spelled}], documents=documents)
     specials = set(ours.tokenizer.specials.ids.values())
     plain = ours.ids(messages)
     assert [token for token in found if token in specials] == [token for token in plain if token in specials]

@@ -16,6 +16,7 @@ from atento_serve.chat.stand_ins import StandIns
 from atento_serve.chat.template_process import RenderingProcess, TemplateError
 
 SPECIALS = ["<s>", "</s>", "<|end|>"]
+JSON = '{"a":1,"b":"<\\u00e9>"}'
 SAID: list[dict[str, Any]] = [{"role": "user", "content": " </s>Um gato.\n\n"}]
 
 
@@ -52,10 +53,7 @@ def parts(source: str, messages: list[dict[str, Any]] | None = None, **variables
         ("m.content is string", "True"),
         ("strftime_now('%Y') | length", "4"),
         ("[1, {'é': 2}] | tojson(indent=1)", '[\n 1,\n {\n  "é": 2\n }\n]'),
-        (
-            "{'b': '<é>', 'a': 1} | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':'))",
-            '{"a":1,"b":"<\\u00e9>"}',
-        ),
+        ("{'b': '<é>', 'a': 1} | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':'))", JSON),
         ("missing", ""),
         ("tools is none and documents is none and add_generation_prompt", "True"),
     ],
@@ -143,16 +141,11 @@ def process(made: list[RenderingProcess], source: str) -> RenderingProcess:
 
 
 CHAT = {"messages": SAID, "variables": {}}
+LOOP = "{% for b in range(99999) %}{% endfor %}"
 HEAVY = {
-    "nested loops": (
-        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-        "more than 2 seconds",
-    ),
+    "nested loops": (f"{{% for a in range(99999) %}}{LOOP}{{% endfor %}}", "more than 2 seconds"),
     "a power": ("{{ 9 ** 999999999 }}", "more than 2 seconds"),
-    "a loop over characters": (
-        "{% for a in range(99999) %}{{ a }}{{ 'xxxxxxxxxx' * 99 }}{% endfor %}",
-        "4,194,304 characters",
-    ),
+    "a loop over characters": ("{% for a in range(99999) %}{{ 'x' * 999 }}{% endfor %}", "4,194,304 characters"),
     "a long text": ("a\n{{ 'x' * 10**9 }}", "line 2: it takes more than 512 MiB"),
     "a longer text": ("{{ 'x' * 10**12 }}", "line 1: it takes more than 512 MiB"),
     "a long list": ("{{ [1] * 10**9 }}", "more than 512 MiB"),
@@ -193,13 +186,10 @@ def test_a_template_that_is_wrong_or_passes_a_limit_is_refused_in_one_sentence(
 
 
 def test_a_process_answers_after_a_refusal(made: list[RenderingProcess]) -> None:
-    rendering = process(
-        made,
-        "{% for m in messages %}{% if m.role == 'judge' %}{{ raise_exception('no judges') }}{% endif %}"
-        "{% if m.role == 'loop' %}{% for a in range(9999) %}{% for b in range(9999) %}"
-        "{% endfor %}{% endfor %}{% endif %}"
-        "{{ bos_token }}{{ m.content }}{% endfor %}",
-    )
+    judged = "{% if m.role == 'judge' %}{{ raise_exception('no judges') }}{% endif %}"
+    looped = f"{{% if m.role == 'loop' %}}{{% for a in range(9999) %}}{LOOP}{{% endfor %}}{{% endif %}}"
+    source = f"{{% for m in messages %}}{judged}{looped}{{{{ bos_token }}}}{{{{ m.content }}}}{{% endfor %}}"
+    rendering = process(made, source)
     good = ["", "<s>", " </s>Um gato.\n\n"]
     assert rendering.parts(CHAT) == good
     with pytest.raises(UsageError, match=r"^the chat template of the model refuses the messages: no judges$"):
@@ -241,9 +231,8 @@ def test_the_template_of_a_folder(tmp_path: Any) -> None:
     several = '{"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]}'
     assert written(tokenizer_config__json=several).source == "d"
     assert written(tokenizer_config__json=several, chat_template__jinja="f").source == "f"
-    names = written(
-        chat_template__jinja="f", tokenizer_config__json='{"bos_token": {"content": "<x>"}, "cls_token": "<s>"}'
-    ).names
+    config = '{"bos_token": {"content": "<x>"}, "cls_token": "<s>"}'
+    names = written(chat_template__jinja="f", tokenizer_config__json=config).names
     assert names["bos_token"] == "<x>" and names["cls_token"] == "<s>" and names["eos_token"] == "</s>"
     with pytest.raises(TokenizerError, match=r"`chat_template` of .* must be a text, or a list"):
         written(tokenizer_config__json='{"chat_template": 3}')

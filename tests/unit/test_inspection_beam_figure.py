@@ -1,10 +1,7 @@
 """Trees of searches and their page: valid drawings, every fate told, greedy missing the best path, nothing may act."""
 
-import base64
-import hashlib
 import json
 import math
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
@@ -19,8 +16,8 @@ from atento.inspection import decoding_page as page
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.token_display import visible
 from atento_lab.notes.checks.toys import Chain, table_chain
+from test_inspection_drawing import SVG, Page, hash_of
 
-SVG = "{http://www.w3.org/2000/svg}"
 # greedy takes "o" (.6) and ends at .6·.4 = .24; "um" (.4) leads to .4·.9 = .36
 GREEDY_MISSES = {
     (): {"o": 0.6, "um": 0.4},
@@ -113,30 +110,6 @@ def test_m7_sentences_and_traces_that_are_not_there_are_refused() -> None:
 HOSTILE = ["</s>", "<script>alert(1)</script>", "</script>", "{0}{title}", "\x1b[0m", "\u2028", "]]>", "\"'"]
 
 
-class Page(HTMLParser):
-    """Elements with their attributes, and the text of scripts and styles, as a browser cuts them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
-        self.inside = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside = tag
-        if tag in ("script", "style"):
-            self.texts.setdefault(tag, []).append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside in self.texts:
-            self.texts[self.inside][-1] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
-
-
 def test_m7_the_page_stands_alone_and_nothing_in_it_may_act() -> None:
     chain = table_chain({(): dict.fromkeys(HOSTILE[1:], 1 / 7)})
     trace = traced(chain, Greedy(), Beam(3), Sample(n=2, top_k=5), top=10)
@@ -148,8 +121,7 @@ def test_m7_the_page_stands_alone_and_nothing_in_it_may_act() -> None:
     policy = next(a["content"] for t, a in made.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None and "default-src 'none'" in policy
     for kind, text in (("script", made.texts["script"][1]), ("style", made.texts["style"][0])):
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{digest}'" in policy
+        assert f"{kind}-src {hash_of(text)}" in policy
     data = json.loads(made.texts["script"][0])
     assert [run["strategy"] for run in data["runs"]] == ["greedy", "beam", "sample"]
     assert data["runs"][1]["steps"][0]["candidates"][0]["token"] in [visible(word) for word in HOSTILE]

@@ -54,12 +54,10 @@ def test_a11_all_three_uses_are_read_by_layer_and_head() -> None:
 
 
 def test_a9_cross_attention_is_what_a_record_of_a_pair_shows_first() -> None:
-    record = translation()
-    np.testing.assert_array_equal(record.weights(1, 0), record.weights(1, 0, "cross"))
-    assert record.weights(1, 0).shape == (len(record.tokens), len(record.source_tokens))
-
-
-def test_a_record_of_one_kind_needs_no_kind() -> None:
+    """A record of one kind shows that."""
+    pair = translation()
+    np.testing.assert_array_equal(pair.weights(1, 0), pair.weights(1, 0, "cross"))
+    assert pair.weights(1, 0).shape == (len(pair.tokens), len(pair.source_tokens))
     layer = rows_of_one(2, 3, 3)
     record = AttentionRecord(tokens=["a", "b", "c"], kinds={"encoder": [layer]})
     np.testing.assert_array_equal(record.weights(0, 1), layer[1])
@@ -102,10 +100,7 @@ def test_what_is_not_there_is_refused_with_what_is(arguments: tuple[Any, ...], m
         ({"kinds": {"cross": [rows_of_one(1, 3, 4) * np.nan]}}, "must be weights from 0 to 1: got nan"),
         ({"words": [0, 1]}, "`words` must have one value for each of 3 tokens: got 2"),
         ({"source_special": [True]}, "`source_special` must have one value for each of 4 source_tokens: got 1"),
-        (
-            {"output_tokens": ["the"], "output_words": [0]},
-            "`output_tokens` must be as many as `tokens`, 3: got 1",
-        ),
+        ({"output_tokens": ["the"], "output_words": [0]}, "`output_tokens` must be as many as `tokens`, 3: got 1"),
     ],
 )
 def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -114,13 +109,11 @@ def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, Any], messa
 
 
 def test_words_are_merged_by_hand() -> None:
+    """Columns are summed, rows averaged."""
     merged = translation().word_weights(1, 0)
     assert [group.label for group in merged.columns] == ["o", "gato", "</s>"]
     assert [group.label for group in merged.rows] == ["the", "cat", "</s>"]
     np.testing.assert_allclose(merged.weights, [[0.1, 0.7, 0.2], [0.6, 0.2, 0.2], [0.0, 0.0, 1.0]], atol=1e-6)
-
-
-def test_rows_of_one_word_are_averaged() -> None:
     weights = np.array([[1.0, 0, 0], [0, 0.5, 0.5], [0, 1, 0]], dtype=np.float32)
     groups = word_groups(["play", "##ing", "!"], [0, 0, 1], [False] * 3)
     assert [group.label for group in groups] == ["playing", "!"]
@@ -150,25 +143,21 @@ def test_b14_alignment_takes_the_strongest_word_and_leaves_special_tokens_out() 
     # "the" reads o 0.1, gato 0.7, </s> 0.2; "cat" reads o 0.6, gato 0.2; </s> aligns to nothing
     assert [(source, target) for source, target, _ in links] == [(1, 0), (0, 1)]
     np.testing.assert_allclose([weight for *_, weight in links], [0.7, 0.6], atol=1e-6)
-
-
-def test_alignment_is_the_mean_over_the_last_layer_unless_told() -> None:
-    record = translation()
     assert record.alignment() == record.alignment(layer=1, head="mean")
-
-
-def test_a_row_that_reads_only_special_tokens_gives_no_link() -> None:
-    cross = np.array([[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]], dtype=np.float32)
-    record = AttentionRecord(
-        tokens=["x", "y"], source_tokens=["a", "b", "</s>"], source_words=[0, 1, -1], kinds={"cross": [cross]}
-    )
-    assert record.alignment() == [(0, 1, 0.5)]
-
-
-def test_alignment_without_cross_attention_is_refused() -> None:
-    record = AttentionRecord(tokens=["a"], kinds={"encoder": [np.ones((1, 1, 1), np.float32)]})
+    without = AttentionRecord(tokens=["a"], kinds={"encoder": [np.ones((1, 1, 1), np.float32)]})
     with pytest.raises(UsageError, match=r"no 'cross' attention was recorded\.? Known: encoder"):
-        record.alignment()
+        without.alignment()
+
+
+def test_special_tokens_give_no_link() -> None:
+    """Nor does a row that reads them alone; a word index does not make them words."""
+    cross = np.array([[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]], dtype=np.float32)
+    source: dict[str, Any] = {"source_tokens": ["a", "b", "</s>"], "source_words": [0, 1, -1]}
+    assert AttentionRecord(tokens=["x", "y"], kinds={"cross": [cross]}, **source).alignment() == [(0, 1, 0.5)]
+    source = {"source_tokens": ["<en>", "a"], "source_special": [True, False], "special": [False, True]}
+    kinds = {"cross": [np.array([[[0.9, 0.1], [0.8, 0.2]]], dtype=np.float32)]}
+    record = AttentionRecord(tokens=["x", "</s>"], kinds=kinds, **source)
+    assert [(source, target) for source, target, _ in record.alignment()] == [(1, 0)]
 
 
 def test_b14_alignment_error_rate_by_hand() -> None:
@@ -183,9 +172,10 @@ def test_b14_alignment_error_rate_by_hand() -> None:
     assert alignment_error_rate(predicted, gold) == pytest.approx(1 - 4 / 7)
 
 
-@given(
-    st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))), st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)))
-)
+LINKS = st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+
+
+@given(LINKS, LINKS)
 def test_without_possible_links_the_rate_is_one_less_f1(predicted: set[Any], gold: set[Any]) -> None:
     both = len(predicted & gold)
     if both:
@@ -193,9 +183,6 @@ def test_without_possible_links_the_rate_is_one_less_f1(predicted: set[Any], gol
         assert alignment_error_rate(predicted, gold) == pytest.approx(1 - 2 * precision * recall / (precision + recall))
     else:
         assert alignment_error_rate(predicted, gold) == (1 if predicted or gold else 0)
-
-
-def test_lists_of_links_are_refused() -> None:
     with pytest.raises(UsageError, match=r"`gold` must be a set of .*pairs: got list"):
         alignment_error_rate({(0, 0)}, [(0, 0)])  # type: ignore[arg-type]
 
@@ -203,10 +190,8 @@ def test_lists_of_links_are_refused() -> None:
 def test_a15_what_a_head_does_by_hand() -> None:
     previous = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=np.float32)
     spread = np.full((3, 3), 1 / 3, dtype=np.float32)
-    record = AttentionRecord(
-        tokens=["[CLS]", "a", "b"], words=[-1, 0, 1], kinds={"encoder": [np.stack([previous, spread])]}
-    )
-    sharp, flat = record.report()
+    kinds = {"encoder": [np.stack([previous, spread])]}
+    sharp, flat = AttentionRecord(tokens=["[CLS]", "a", "b"], words=[-1, 0, 1], kinds=kinds).report()
     assert (sharp.layer, sharp.head, flat.head) == (0, 0, 1)
     assert sharp.entropy == 0 and sharp.distance == pytest.approx(2 / 3) and sharp.previous == 1
     assert sharp.first == pytest.approx(2 / 3) and sharp.special == pytest.approx(2 / 3)
@@ -241,11 +226,8 @@ def test_json_reads_back_to_the_same_weights(tmp_path: Any) -> None:
     for kind, layers in record.kinds.items():
         for ours, theirs in zip(layers, again.kinds[kind]):
             np.testing.assert_array_equal(ours, theirs)
-    assert (again.tokens, again.source_words, again.output_special) == (
-        record.tokens,
-        record.source_words,
-        [False, False, True],
-    )
+    assert (again.tokens, again.source_words) == (record.tokens, record.source_words)
+    assert again.output_special == [False, False, True]
 
 
 def test_half_a_surrogate_pair_in_a_token_can_still_be_saved(tmp_path: Any) -> None:
@@ -297,23 +279,8 @@ def test_what_cannot_be_seen_is_shown() -> None:
     assert [visible(text) for text in (" ", "\n", "", "a\tb")] == ["␣", "⏎", "∅", "a⇥b"]
     assert visible("a\x1b[31m\u202eb\x00\ufffe") == "a\ufffd[31m\ufffdb\ufffd\ufffd"
     assert visible("coração é 日本 👍") == "coração é 日本 👍"
-
-
-def test_widths_in_columns() -> None:
     assert [display_width(text) for text in ("ação", "日本", "e\u0301")] == [4, 4, 1]
     assert shorten("日本語テキスト", 5) == "日本…" and shorten("gato", 4) == "gato"
-
-
-def test_special_tokens_are_left_out_of_alignments_even_with_a_word_index() -> None:
-    cross = np.array([[[0.9, 0.1], [0.8, 0.2]]], dtype=np.float32)
-    record = AttentionRecord(
-        tokens=["x", "</s>"],
-        special=[False, True],
-        source_tokens=["<en>", "a"],
-        source_special=[True, False],
-        kinds={"cross": [cross]},
-    )
-    assert [(source, target) for source, target, _ in record.alignment()] == [(1, 0)]
 
 
 def test_induction_is_the_weight_on_what_followed_the_same_token_before() -> None:

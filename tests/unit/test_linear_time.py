@@ -61,13 +61,9 @@ def tokenizer(kind: str) -> Tokenizer:
 def sentencepiece(kind: str) -> bytes:
     """A model of the library with the normalisation of released ones."""
     library, written = pytest.importorskip("sentencepiece"), io.BytesIO()
+    sentences, options = iter(["aaaa aa a á banana 日本 11 22"] * 20), {"hard_vocab_limit": False, "minloglevel": 2}
     library.SentencePieceTrainer.train(
-        sentence_iterator=iter(["aaaa aa a á banana 日本 11 22"] * 20),
-        model_writer=written,
-        model_type=kind,
-        vocab_size=20,
-        hard_vocab_limit=False,
-        minloglevel=2,
+        sentence_iterator=sentences, model_writer=written, model_type=kind, vocab_size=20, **options
     )
     return written.getvalue()
 
@@ -240,9 +236,7 @@ def check(name: str, size: int) -> None:
         if long >= 30 * short + 0.02:  # again: pages that the system gives, or another program, may have taken it
             long = min(seconds(reader, of_size(text, 10 * size)) for _ in range(2))
         shown = repr(text) if isinstance(text, str) else f"row {number}"
-        assert long < 30 * short + 0.02, (
-            f"{shown}: {short:.4f} s for {size:,} bytes, {long:.4f} s for ten times as many"
-        )
+        assert long < 30 * short + 0.02, f"{shown}: {short:.4f} s for {size:,} bytes, {long:.4f} s for ten times"
 
 
 # Offsets are computed beside the ids, which the gate reads; the slow tier has both, at a megabyte too.

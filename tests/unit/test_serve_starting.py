@@ -32,15 +32,13 @@ def test_a_server_that_ends_before_it_answers(
 
     async def start() -> None:
         with listening_socket("127.0.0.1", 0) as bound:
-            settings = ServerSettings(
-                quiet=True, admin_socket=admin, ready=lambda url: pytest.fail("it does not answer")
-            )
+            wrong: dict[str, Any] = {"ready": lambda url: pytest.fail("it does not answer")}
+            settings = ServerSettings(quiet=True, admin_socket=admin, **wrong)
             answering = server.answer_until(asyncio.Event(), Engine({}, limits), {}, limits, settings, bound, None)
             await asyncio.wait_for(answering, 10)
 
-    with pytest.raises(
-        AtentoError if ends is None else OSError, match="before it could answer" if ends is None else "no more"
-    ):
+    kind, said = (AtentoError, "before it could answer") if ends is None else (OSError, "no more")
+    with pytest.raises(kind, match=said):
         asyncio.run(start())
     assert not admin.exists()
 

@@ -17,10 +17,8 @@ from atento.networks.stack.stack_positions import AddedPositions, LayerPositions
 def scheme_names(config: NetworkConfig) -> list[str]:
     """The position schemes of a network in order, by kind: ["sinusoidal", "t5"]; equal kinds as "t5 1", "t5 2"."""
     kinds = [scheme.kind for scheme in config.schemes]
-    return [
-        kind if kinds.count(kind) == 1 else f"{kind} {kinds[: number + 1].count(kind)}"
-        for number, kind in enumerate(kinds)
-    ]
+    numbered = [f"{kind} {kinds[: number + 1].count(kind)}" for number, kind in enumerate(kinds)]
+    return [kind if kinds.count(kind) == 1 else name for kind, name in zip(kinds, numbered)]
 
 
 @contextmanager

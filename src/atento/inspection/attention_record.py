@@ -56,15 +56,13 @@ class AttentionRecord:
             words = getattr(self, f"{prefix}words") or list(range(len(tokens)))  # else each token is one
             special = getattr(self, f"{prefix}special") or [word < 0 for word in words]  # -1: in no word
             for name, values in ((f"{prefix}words", words), (f"{prefix}special", special)):
-                if len(values) != len(tokens):
-                    raise UsageError(
-                        f"`{name}` must have one value for each of {len(tokens)} {prefix}tokens: got {len(values)}"
-                    )
+                if len(values) != (count := len(tokens)):
+                    each = f"one value for each of {count} {prefix}tokens"
+                    raise UsageError(f"`{name}` must have {each}: got {len(values)}")
                 object.__setattr__(self, name, list(values))  # the record is frozen once it is made
-        if self.output_tokens and len(self.output_tokens) != len(self.tokens):
-            raise UsageError(
-                f"`output_tokens` must be as many as `tokens`, {len(self.tokens)}: got {len(self.output_tokens)}"
-            )
+        count, written = len(self.tokens), len(self.output_tokens)
+        if self.output_tokens and written != count:
+            raise UsageError(f"`output_tokens` must be as many as `tokens`, {count}: got {written}")
         if not self.kinds:
             raise UsageError("`kinds` must have at least one of encoder, decoder, cross: got none")
         object.__setattr__(self, "kinds", {kind: self._checked(kind, layers) for kind, layers in self.kinds.items()})
@@ -89,17 +87,13 @@ class AttentionRecord:
         rows, columns = self.sides(kind)
         checked = []
         for number, layer in enumerate(layers):
-            array = np.asarray(layer, dtype=np.float32)
+            array, name = np.asarray(layer, dtype=np.float32), f"{kind} attention of layer {number}"
             want = (len(rows.tokens), len(columns.tokens))  # (rows, columns)
             if array.ndim != 3 or array.shape[1:] != want or 0 in array.shape:
-                raise UsageError(
-                    f"{kind} attention of layer {number} must be (heads, {want[0]}, {want[1]}): got {array.shape}"
-                )
+                raise UsageError(f"{name} must be (heads, {want[0]}, {want[1]}): got {array.shape}")
             low, high = float(array.min()), float(array.max())
             if not (low >= -_SLACK and high <= 1 + _SLACK):  # also refuses NaN
-                raise UsageError(
-                    f"{kind} attention of layer {number} must be weights from 0 to 1: got {low:g} to {high:g}"
-                )
+                raise UsageError(f"{name} must be weights from 0 to 1: got {low:g} to {high:g}")
             checked.append(array)
         return checked
 
@@ -183,13 +177,8 @@ class AttentionRecord:
 
     def to_dict(self) -> dict[str, object]:
         """The record as lists and strings for JSON, with float32 weights in their shortest exact form."""
-        plain: dict[str, object] = {
-            name: getattr(self, name)
-            for name in (
-                *("title", "model", "tokens", "words", "special", "source_tokens", "source_words", "source_special"),
-                *("output_tokens", "output_words", "output_special", "masks"),
-            )
-        }
+        sides = [f"{prefix}{name}" for prefix in ("", "source_", "output_") for name in ("tokens", "words", "special")]
+        plain: dict[str, object] = {name: getattr(self, name) for name in ("title", "model", *sides, "masks")}
         return plain | {"kinds": {kind: [_numbers(layer) for layer in layers] for kind, layers in self.kinds.items()}}
 
     def save(
@@ -221,9 +210,8 @@ def check_view(path: Path, *, layer: int, head: Head, kind: str | None, words: b
     chosen = {"layer": layer != -1, "head": head != "mean", "kind": kind is not None, "words": words}
     names = [name for name, is_chosen in chosen.items() if is_chosen]
     if path.suffix.lower() == ".json" and names:
-        raise UsageError(
-            f"{path.name} contains every kind, layer and head, token by token: `{names[0]}` is for .html, .svg and .png"
-        )
+        has = f"{path.name} contains every kind, layer and head, token by token"
+        raise UsageError(f"{has}: `{names[0]}` is for .html, .svg and .png")
 
 
 def _index(name: str, value: object, count: int, other_values: str = "") -> int:

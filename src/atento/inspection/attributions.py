@@ -160,8 +160,7 @@ def gradient_input(network: Network, reading: Reading) -> Attribution:
     with torch.no_grad():
         values = _numbers(embedded.run(reading, reading.inputs, {}))[0]
     start = {name: torch.zeros_like(value) for name, value in vectors.items()}  # the baseline is zero
-    scores = reading.by_group(_along_path(embedded, reading, vectors, start, np.ones(1), np.ones(1)))
-    return Attribution(scores, scores.sum(axis=1), values)
+    return _shares(reading, _along_path(embedded, reading, vectors, start, np.ones(1), np.ones(1)), values)
 
 
 def _zeroed(vectors: Tensor, kept: Sequence[bool]) -> Tensor:
@@ -187,21 +186,18 @@ def _along_path(
         weight = torch.from_numpy(weights[part]).to(like.device)[:, None]  # (B,1)
         path = {name: (start[name] + alpha * change[name]).detach().requires_grad_() for name in vectors}
         with torch.enable_grad():
-            values = embedded.run(reading, _repeated(reading.inputs, len(alpha)), path)  # (B,O)
+            rows = {name: row.expand(len(alpha), *row.shape[1:]).clone() for name, row in reading.inputs.items()}
+            values = embedded.run(reading, rows, path)  # (B,O)
         for number in range(values.shape[1]):
             more = number + 1 < values.shape[1]
             leaves = list(path.values())
             gradients = torch.autograd.grad(values[:, number].sum(), leaves, retain_graph=more, allow_unused=True)
             for name, gradient in zip(path, gradients):  # None: the number does not depend on it
-                rows = summed.setdefault(name, np.zeros((values.shape[1], vectors[name].shape[1])))
+                sums = summed.setdefault(name, np.zeros((values.shape[1], vectors[name].shape[1])))
                 if gradient is not None:
                     products = (gradient.double() * change[name].double()).sum(dim=-1)  # (B,L)
-                    rows[number] += (weight * products).sum(dim=0).cpu().numpy()  # Σ over points, (L,)
+                    sums[number] += (weight * products).sum(dim=0).cpu().numpy()  # Σ over points, (L,)
     return summed
-
-
-def _repeated(inputs: Inputs, count: int) -> dict[str, Tensor]:
-    return {name: value.expand(count, *value.shape[1:]).clone() for name, value in inputs.items()}
 
 
 def _numbers(values: Tensor) -> Scores:
@@ -251,11 +247,10 @@ def _masked(reading: Reading, columns: Mapping[str, Sequence[bool]], mask_id: in
 
 def _removable(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> bool:
     """Whether the columns that are False can be removed: a token remains, before each position that is read."""
-    for name, of in reading.positions.items():  # what is read needs a token before it
+    for name, of in reading.positions.items():
         positions = reading.inputs[name][0].tolist()  # of the only row
-        if any(not any(columns[of][: position + 1]) for position in positions):
-            return False
-        if reading.own_words and not all(columns[of][position] for position in positions):
+        with_own = not reading.own_words or all(columns[of][position] for position in positions)
+        if not with_own or not all(any(columns[of][: position + 1]) for position in positions):
             return False
     return all(any(kept) for kept in columns.values())
 
@@ -285,7 +280,8 @@ def rollout(network: Network, reading: Reading) -> Attribution:
     calls: dict[str, list[list[Scores]]] = {}
     for kind, depth in seen.n_layers.items():
         recorded = [seen.weights[kind, layer] for layer in range(depth) if (kind, layer) in seen.weights]
-        calls[kind] = [[_mean_of_heads(weights) for weights in of_call] for of_call in zip(*recorded)]
+        means = [[weights[0].double().mean(dim=0).cpu().numpy() for weights in one] for one in zip(*recorded)]
+        calls[kind] = means  # of the heads: (1,H,T,S) -> (T,S)
     names = list(reading.groups)
     if not calls.get("encoder") and not (calls.get("decoder") and "cross" not in calls):
         raise CapabilityError(
@@ -298,9 +294,8 @@ def rollout(network: Network, reading: Reading) -> Attribution:
         reads = reading.reads[names[1]]  # (O,T)
         return _shares(reading, {names[0]: reads @ of_source, names[1]: reads @ of_target}, values)
     texts = calls.get("encoder") or calls["decoder"]  # the calls are in the order of the inputs
-    return _shares(
-        reading, {name: reading.reads[name] @ rolled_out(layers) for name, layers in zip(names, texts)}, values
-    )
+    read = {name: reading.reads[name] @ rolled_out(layers) for name, layers in zip(names, texts)}
+    return _shares(reading, read, values)
 
 
 def rolled_out(layers: Iterable[Scores]) -> Scores:
@@ -327,12 +322,6 @@ def _through_decoder(encoded: Scores, own: Sequence[Scores], cross: Sequence[Sco
         source, target = mixed @ source, mixed @ target  # through self-attention
         source, target = (source_weights @ encoded + source) / 2, target / 2  # with its residual
     return source, target
-
-
-def _mean_of_heads(weights: Tensor) -> Scores:
-    """(1,H,T,S) -> (T,S)."""
-    mean: Scores = weights[0].double().mean(dim=0).cpu().numpy()
-    return mean
 
 
 def _shares(reading: Reading, columns: Mapping[str, Scores], values: Scores) -> Attribution:

@@ -1,12 +1,11 @@
 """Decoding as a standalone HTML page: searches side by side, replayed step by step."""
 
 from collections.abc import Callable
-from html import escape
 
 from atento.base.errors import UsageError
 from atento.decoding.trace import Trace
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
-from atento.inspection.standalone import embedded, framed, inline, mark, part, plain, policy, sheet
+from atento.inspection.standalone import framed, inline, plain, scripted
 from atento.inspection.token_display import visible
 
 LIMIT = 4000  # steps of a sentence in all runs together; browsers are slow with more
@@ -39,18 +38,9 @@ def decoding_page(
         f'<div class="tree" data-run="{number}">{inline(beam_svg(run, row, name=token_name, dropped=dropped))}</div>'
         for number, run in enumerate(trace.runs)
     ]
-    style, script = sheet("page.css", "decoding_page.css"), '"use strict";\n' + part("decoding_page.js")
-    heading = visible(title) if title else "Decoding"
-    return part("decoding_page.html").format(
-        policy=policy(style, script),
-        title=escape(heading),
-        mark=mark(),
-        style=style,
-        outputs=inline(outputs_svg(trace.runs, row, name=token_name)),
-        trees="\n".join(trees),
-        data=embedded(_data(trace, row, token_name)),
-        script=script,
-    )
+    drawn = {"outputs": inline(outputs_svg(trace.runs, row, name=token_name)), "trees": "\n".join(trees)}
+    sheets, data = ("page.css", "decoding_page.css"), _data(trace, row, token_name)
+    return scripted("decoding_page.html", sheets, ["decoding_page.js"], title or "Decoding", data, **drawn)
 
 
 def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, object]:
@@ -65,22 +55,12 @@ def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, objec
             for distribution in step["distributions"]:
                 distribution["tokens"] = [visible(name(token)) for token in distribution["tokens"]]
         outputs = [
-            {
-                "text": [visible(name(token)) for token in output["ids"]],
-                "log_prob": output["log_prob"],
-                "score": output["score"],
-                "finished": output["finished"],
-            }
+            {"text": [visible(name(token)) for token in output["ids"]]}
+            | {key: output[key] for key in ("log_prob", "score", "finished")}
             for output in (run["found"][row] if run["found"] else [])
         ]
-        runs.append(
-            {
-                "strategy": run["strategy"],
-                "stopped": run["stopped"].get(str(row), ""),  # keys are text, as in JSON
-                "steps": steps,
-                "found": outputs,
-            }
-        )
+        stopped = run["stopped"].get(str(row), "")  # keys are text, as in JSON
+        runs.append({"strategy": run["strategy"], "stopped": stopped, "steps": steps, "found": outputs})
     return {"runs": runs}
 
 

@@ -94,10 +94,8 @@ def parts_by_word(
     summed = {}
     for name, part in parts.items():
         if (len(rows), len(columns)) != tuple(part.shape[-2:]):
-            raise ValueError(
-                f"each token must have a word or None: got {len(rows)} and {len(columns)} for scores of shape "
-                f"{tuple(part.shape)}"
-            )
+            got = f"{len(rows)} and {len(columns)} for scores of shape {tuple(part.shape)}"
+            raise ValueError(f"each token must have a word or None: got {got}")
         summed[name] = _membership(rows, part) @ part @ _membership(columns, part).t()  # (W,T) (T,S) (S,W')
     return summed
 

@@ -11,7 +11,7 @@ from atento.base.errors import UsageError
 from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.standalone import framed, page
-from atento.inspection.token_display import display_width, shorten, visible
+from atento.inspection.token_display import display_width, padded, shorten, visible
 from atento.storage.whole_file import write_output
 
 ENDINGS = (".html", ".svg", ".json")
@@ -88,13 +88,15 @@ class Explanation:
         head = f"{visible(self.target)}: {self.quantity} {self.value:.4f}; {self.method}, total {self.total:+.4f}"
         if len(self.parts) > 1:
             margin = max(display_width(visible(part.target)) for part in self.parts)  # columns of the longest name
-            return "\n".join([head, *(f"  {_padded(part.target, margin)} ← {part._largest()}" for part in self.parts)])
+            return "\n".join(
+                [head, *(f"  {padded(visible(part.target), margin)} ← {part._largest()}" for part in self.parts)]
+            )
         margin = max((display_width(visible(word)) for word in self.words), default=0)
         top = max(map(abs, self.scores), default=0.0) or 1.0  # 1 if all are 0
         lines = [head]
         for word, score in zip(self.words, self.scores):
             bar = ("█" if score > 0 else "░") * round(_BAR * abs(score) / top)
-            lines.append(f"  {_padded(word, margin)} {score:+.4f} {bar}".rstrip())
+            lines.append(f"  {padded(visible(word), margin)} {score:+.4f} {bar}".rstrip())
         return "\n".join(lines)
 
     def _largest(self) -> str:
@@ -104,11 +106,6 @@ class Explanation:
         sides = [[n for n in ranked if (n in output) is written] for written in (False, True)]
         named = [", ".join(f"{visible(self.words[n])} {self.scores[n]:+.2f}" for n in side) for side in sides]
         return " | ".join(named) if sides[1] else named[0]
-
-
-def _padded(word: str, width: int) -> str:
-    shown = visible(word)
-    return shown + " " * (width - display_width(shown))
 
 
 def colour(share: float) -> str:

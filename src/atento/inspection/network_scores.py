@@ -22,9 +22,8 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     Raises UsageError: no such self-attention; `run` did not pass through it; the network is training.
     """
     attention = attentions(network).get((kind, layer))
-    blocks = [
-        module for module in network.modules() if isinstance(module, Block) and module.self_attention is attention
-    ]
+    modules = list(network.modules())
+    blocks = [module for module in modules if isinstance(module, Block) and module.self_attention is attention]
     if attention is None or not blocks:
         known = sorted({number for name, number in attentions(network) if name == kind})
         raise UsageError(f"no self-attention of layer {layer} in {kind!r}; its layers: {known or 'none'}")
@@ -45,22 +44,13 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     def after_layer(module: nn.Module, inputs: tuple[object, ...], output: Tensor) -> None:
         read["added"] = read.get("added", 0) + output - inputs[0]
 
-    stack = next(
-        module for module in network.modules() if isinstance(module, Stack) and any(b is block for b in module.blocks)
-    )
+    stacks = [module for module in modules if isinstance(module, Stack)]
+    stack = next(one for one in stacks if any(b is block for b in one.blocks))
     hooks = [block.register_forward_pre_hook(before_block, with_kwargs=True)]
     if layer == 0:
-        input_layers = [
-            module for module in network.modules() if isinstance(module, InputLayer) and module.norm is not None
-        ]
-        excluded = {id(module.positions) for module in input_layers}
-        excluded |= {
-            id(module)
-            for stack_module in network.modules()
-            if isinstance(stack_module, Stack)
-            for module in stack_module.modules()
-        }
-        added = [module for module in network.modules() if isinstance(module, AddedPositions) and len(module.schemes)]
+        excluded = {id(one.positions) for one in modules if isinstance(one, InputLayer) and one.norm is not None}
+        excluded |= {id(module) for one in stacks for module in one.modules()}
+        added = [module for module in modules if isinstance(module, AddedPositions) and len(module.schemes)]
         hooks += [module.register_forward_hook(after_input) for module in added if id(module) not in excluded]
         if "0" in stack.positions.added:
             hooks.append(stack.positions.added["0"].register_forward_hook(after_layer))

@@ -2,14 +2,13 @@
 
 import base64
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from atento.base.errors import UsageError
 from atento.inspection.figures.attention_map import kind_name
 from atento.inspection.maps import AttentionMaps, Head, Side
-from atento.inspection.standalone import embedded, mark, part, policy, sheet
+from atento.inspection.standalone import scripted
 from atento.inspection.token_display import visible
 from atento.inspection.word_groups import Matrix
 
@@ -46,13 +45,10 @@ def attention_page(
     records = list(record) if isinstance(record, Sequence) else [record]
     if not records:
         raise UsageError("a page needs at least one record: got none")
-    count = sum(
-        array.size for attention_maps in records for layers in attention_maps.kinds.values() for array in layers
-    )
+    count = sum(layer.size for one in records for layers in one.kinds.values() for layer in layers)
     if count > LIMIT:
-        raise UsageError(
-            f"a page holds at most {LIMIT:,} weights: got {count:,}; attend to a shorter text, or save one map as .svg"
-        )
+        advice = "attend to a shorter text, or save one map as .svg"
+        raise UsageError(f"a page holds at most {LIMIT:,} weights: got {count:,}; {advice}")
     # the map that the page shows first
     record = records[0]
     kind = record.default_kind if kind is None else kind
@@ -65,16 +61,7 @@ def attention_page(
     }
     exact = count <= EXACT_LIMIT  # in four bytes each, or in two
     data = {"sentences": [_sentence(attention_maps, start, exact=exact) for attention_maps in records]}
-    style, script = sheet("page.css"), '"use strict";\n' + "\n".join(part(name) for name in SCRIPTS)
-    first = records[0].title
-    return part("page.html").format(
-        policy=policy(style, script),
-        title=escape(visible(first) if first else "Attention"),
-        mark=mark(),
-        style=style,
-        data=embedded(data),
-        script=script,
-    )
+    return scripted("page.html", ["page.css"], SCRIPTS, records[0].title or "Attention", data)
 
 
 def _sentence(record: AttentionMaps, start: dict[str, object], *, exact: bool) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
@@ -67,19 +68,18 @@ def page(title: str, width: int, style: str, body: str) -> str:
     )
 
 
+def scripted(name: str, sheets: Sequence[str], scripts: Sequence[str], title: str, data: object, **parts: str) -> str:
+    """A page from the template of that name, with files of this folder as its style and its script, and data."""
+    style, script = sheet(*sheets), '"use strict";\n' + "\n".join(map(part, scripts))
+    fixed = {"policy": policy(style, script), "style": style, "script": script, "mark": mark()}
+    return part(name).format(title=escape(visible(title)), data=embedded(data), **fixed, **parts)
+
+
 def policy(style: str, script: str) -> str:
     """A content security policy that allows this one style and this one script, by hash, and no other source."""
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_hash(script)}'",
-            f"style-src '{_hash(style)}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
-    )
+    sources = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    rest = "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    return f"{sources}; {rest}"
 
 
 def _hash(text: str) -> str:

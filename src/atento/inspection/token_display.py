@@ -17,11 +17,9 @@ def visible(text: str) -> str:
 def _visible_character(character: str) -> str:
     if character in "\n\r\t":
         return _SIGNS[character]
-    if character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
-        return "\ufffd"
-    if unicodedata.bidirectional(character) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
-        return "\ufffd"
-    return character
+    hidden = character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    turns = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    return "\ufffd" if hidden or unicodedata.bidirectional(character) in turns else character
 
 
 def display_width(text: str) -> int:
@@ -32,6 +30,11 @@ def display_width(text: str) -> int:
             continue
         width += 2 if unicodedata.east_asian_width(character) in "WF" else 1
     return width
+
+
+def padded(text: str, width: int) -> str:
+    """`text` with spaces behind it, so many columns wide."""
+    return text + " " * (width - display_width(text))
 
 
 def shorten(text: str, width: int) -> str:

@@ -33,8 +33,7 @@ def word_groups(tokens: Sequence[str], words: Sequence[int], special: Sequence[b
         if words[start] >= 0 and not special[start]:
             while end < len(tokens) and words[end] == words[start] and not special[end]:
                 end += 1
-        pieces = tokens[start:end]
-        label = pieces[0] if special[start] else word_label(pieces)
+        label = tokens[start] if special[start] else word_label(tokens[start:end])
         groups.append(Group(visible(label), words[start], start, end, special[start]))
         start = end
     return groups

@@ -20,11 +20,10 @@ from atento_serve.api.completion import (
     usage_of,
 )
 from atento_serve.api.openai_log_probs import chat_log_probs
-from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, wrong_field
-from atento_serve.http.fields import Row, bounded, described, read, unsupported
+from atento_serve.http.fields import Row, bounded, described, unsupported
 from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
-from atento_serve.http.routes import accepts
+from atento_serve.http.routes import posts
 from atento_serve.http.service import Service
 from atento_serve.jobs import GeneratedOutput, Piece, Result, Usage
 
@@ -98,36 +97,24 @@ class ChatFields(SharedFields):
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the route."""
 
-    async def chat(request: Request) -> Response:
-        key = service.clients.authenticate(request)
-        with service.clients.share(request, key):
-            value = await read_object(request, service.limits)
-            if "id" in request.path_params and isinstance(value, dict):  # the path names the model
-                value = value | {"model": request.path_params["id"]}
-            fields = read(ChatFields, value)
-            unsupported(fields, _NEUTRAL)
-            _check_log_probs(fields)
-            model, conversation = fields.model, _conversation(service, fields)
-            plan = planned(_as_completion(fields, service.limits.output_tokens), service.limits)
-            items = [conversation] * plan.repeats
-            work = Work(service, request, Pointers("/messages", names=NAMES))
-            if fields.stream:
-                return await _streamed(work, fields, plan, items)
-            outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
-            outputs = [value[0] for value in outcome.values]
-            choices = [_choice(number, output, plan) for number, output in enumerate(outputs)]
-            usage = usage_of(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
-            return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
+    paths = "/v1/chat/completions", "/models/{id:path}/v1/chat/completions"
 
-    for path in ("/v1/chat/completions", "/models/{id:path}/v1/chat/completions"):
-        app.add_api_route(
-            path,
-            chat,
-            methods=["POST"],
-            summary="Continue a conversation",
-            tags=["OpenAI"],
-            openapi_extra=accepts(ChatFields),
-        )
+    @posts(app, service, ChatFields, *paths, summary="Continue a conversation", tag="OpenAI")
+    async def chat(request: Request, fields: ChatFields) -> Response:
+        unsupported(fields, _NEUTRAL)
+        bounded("top_logprobs", fields.top_logprobs, 0, MOST_LOG_PROBS)
+        if fields.top_logprobs and not fields.logprobs:
+            raise wrong_field("/top_logprobs", "`top_logprobs` takes `logprobs` true: got none")
+        model, conversation = fields.model, _conversation(service, fields)
+        plan = planned(_as_completion(fields, service.limits.output_tokens), service.limits)
+        items = [conversation] * plan.repeats
+        work = Work(service, request, Pointers("/messages", names=NAMES))
+        if fields.stream:
+            return await _streamed(work, fields, plan, items)
+        outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
+        choices = [_choice(number, value[0], plan) for number, value in enumerate(outcome.values)]
+        usage = usage_of(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
+        return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
 
 
 def _conversation(service: Service, fields: ChatFields) -> dict[str, object]:
@@ -148,13 +135,6 @@ def _conversation(service: Service, fields: ChatFields) -> dict[str, object]:
         if name in variables:
             raise wrong_field("/chat_template_kwargs", f"`chat_template_kwargs` must not have `{name}`")
     return {"messages": messages, "variables": variables}
-
-
-def _check_log_probs(fields: ChatFields) -> None:
-    """Raises ServiceError: 422, `top_logprobs` is out of its range, or without `logprobs`."""
-    bounded("top_logprobs", fields.top_logprobs, 0, MOST_LOG_PROBS)
-    if fields.top_logprobs and not fields.logprobs:
-        raise wrong_field("/top_logprobs", "`top_logprobs` takes `logprobs` true: got none")
 
 
 def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento_serve.api.decoding import SEED_LIMIT, check_decoding, drafts, stop_strings
+from atento_serve.api.decoding import SEED_LIMIT, drafts, stop_strings
 from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.errors import too_long, wrong_field
 from atento_serve.http.fields import Fields, Prompts, Texts, bounded, listed
@@ -87,18 +87,9 @@ class Plan:
     def best(self, outputs: Sequence[GeneratedOutput]) -> list[GeneratedOutput]:
         """The `n` choices of a prompt among its outputs; without output, one that is empty."""
         if not outputs:
-            return [
-                {
-                    "text": "",
-                    "lead": "",
-                    "ids": [],
-                    "tokens": [],
-                    "token_scores": [],
-                    "log_probs": [],
-                    "log_prob": 0.0,
-                    "finished": False,
-                }
-            ]
+            none = GeneratedOutput(text="", lead="", ids=[], tokens=[], token_scores=[], log_prob=0.0, finished=False)
+            none["log_probs"] = []
+            return [none]
         if self.best_of == self.n or self.repeats == 1:
             return list(outputs[: self.n])
         return sorted(outputs, key=lambda output: -output["log_prob"] / max(1, len(output["token_scores"])))[: self.n]
@@ -123,14 +114,13 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
     best_of = n if fields.best_of is None else fields.best_of
     bounded("n", n, 1, limits.n)  # of `best_of` outputs the `n` best are returned
     bounded("best_of", best_of, n, limits.n)
-    check_decoding(limits, max_new_tokens=None, beam=("beam_size", fields.beam_size), seed=None)
+    bounded("beam_size", fields.beam_size, 1, limits.beam)
     prompts = listed(fields.prompt)
     if not prompts:
         raise wrong_field("/prompt", "`prompt` must have at least one text: got none")
     if len(prompts) * best_of > limits.texts:  # each is written by itself
-        raise too_long(
-            f"a request may have at most {limits.texts:,} outputs: got {len(prompts):,} prompts of {best_of}", "/prompt"
-        )
+        got = f"{len(prompts):,} prompts of {best_of}"
+        raise too_long(f"a request may have at most {limits.texts:,} outputs: got {got}", "/prompt")
     options: dict[str, object] = {"max_new_tokens": max_tokens}
     if fields.seed is not None:
         options["seed"] = fields.seed % SEED_LIMIT  # clients send any 64 bits
@@ -141,9 +131,8 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
             options[name] = getattr(fields, name)
     draft = drafts(fields.draft)
     if draft and fields.beam_size is not None:
-        raise wrong_field(
-            "/draft", "`draft` and `beam_size` exclude each other: a draft is for greedy search and sampling"
-        )
+        excludes = "`draft` and `beam_size` exclude each other: a draft is for greedy search and sampling"
+        raise wrong_field("/draft", excludes)
     options |= {"draft": draft} if draft else {}
     options |= _beam(fields, n, best_of) if fields.beam_size is not None else _sampling(fields)
     # a beam makes its outputs at once; draws are items of their own
@@ -158,9 +147,8 @@ _NO_SAMPLING = {"temperature": (0, 1), "top_p": (1,), "top_k": (0, -1), "min_p":
 def _beam(fields: CompletionFields, n: int, best_of: int) -> Mapping[str, object]:
     for name, neutral in _NO_SAMPLING.items():
         if getattr(fields, name) not in (None, *neutral):
-            raise wrong_field(
-                f"/{name}", f"`{name}` and `beam_size` exclude each other: one samples, the other searches"
-            )
+            excludes = f"`{name}` and `beam_size` exclude each other: one samples, the other searches"
+            raise wrong_field(f"/{name}", excludes)
     if best_of != n:
         raise wrong_field("/best_of", "`best_of` and `beam_size` exclude each other: a beam ranks its outputs itself")
     assert fields.beam_size is not None
@@ -177,13 +165,11 @@ def _sampling(fields: CompletionFields) -> Mapping[str, object]:
         raise wrong_field("/length_penalty", "`length_penalty` takes `beam_size`: without a beam it has no effect")
     if fields.temperature == 0:
         return {"greedy": True}
-    values = {name: getattr(fields, name) for name in ("top_p", "top_k", "min_p")}
+    top_k = None if fields.top_k == -1 else fields.top_k  # -1: off
+    filters = {"top_p": fields.top_p, "top_k": top_k, "min_p": fields.min_p}
     temperature = 1.0 if fields.temperature is None else fields.temperature
-    return {"sample": True, "temperature": temperature} | {
-        name: value
-        for name, value in values.items()
-        if value is not None and (name, value) != ("top_k", -1)  # -1: off
-    }
+    given = {name: value for name, value in filters.items() if value is not None}
+    return {"sample": True, "temperature": temperature} | given
 
 
 def finish_reason(output: GeneratedOutput) -> str:
@@ -237,8 +223,4 @@ def joined(prompt: object, lead: str, text: str) -> str:
 
 def usage_of(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
     """The tokens of a request as OpenAI counts them."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": new_tokens,
-        "total_tokens": prompt_tokens + new_tokens,
-    }
+    return {"prompt_tokens": prompt_tokens, "completion_tokens": new_tokens, "total_tokens": prompt_tokens + new_tokens}

@@ -70,7 +70,9 @@ def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, object
     Raises:
         ServiceError: 422, an option out of its range or not supported.
     """
-    check_decoding(limits, max_new_tokens=fields.max_new_tokens, beam=("num_beams", fields.num_beams), seed=fields.seed)
+    bounded("max_new_tokens", fields.max_new_tokens, 1, limits.output_tokens)
+    bounded("num_beams", fields.num_beams, 1, limits.beam)
+    bounded("seed", fields.seed, 0, SEED_LIMIT - 1)
     bounded("min_new_tokens", fields.min_new_tokens, 0, limits.output_tokens)
     bounded("num_return_sequences", fields.num_return_sequences, 1, limits.n)
     bounded("prompt_lookup_num_tokens", fields.prompt_lookup_num_tokens, 1, _DRAFT_TOKENS)
@@ -85,15 +87,6 @@ def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, object
     stop = stop_strings(fields.stop, "stop") or stop_strings(fields.stop_strings, "stop_strings")
     draft = drafts(fields.draft) or ([NGRAMS] if fields.prompt_lookup_num_tokens is not None else [])
     return options | ({"stop": stop} if stop else {}) | ({"draft": draft} if draft else {})
-
-
-def check_decoding(
-    limits: Limits, *, max_new_tokens: int | None, beam: tuple[str, int | None], seed: int | None, least: int = 1
-) -> None:
-    """Raises ServiceError: 422, a number above the limits of the service."""
-    bounded("max_new_tokens", max_new_tokens, least, limits.output_tokens)
-    bounded(beam[0], beam[1], 1, limits.beam)
-    bounded("seed", seed, 0, SEED_LIMIT - 1)
 
 
 def stop_strings(value: object, name: str) -> list[str]:

@@ -8,11 +8,10 @@ from starlette.responses import JSONResponse, Response
 
 from atento.retrieval import By
 from atento_serve.api.examples import FIND
-from atento_serve.http.body import read_object
 from atento_serve.http.errors import wrong_field
-from atento_serve.http.fields import Fields, bounded, described, read
+from atento_serve.http.fields import Fields, bounded, described
 from atento_serve.http.request_jobs import Pointers, Work, unless_gone
-from atento_serve.http.routes import accepts
+from atento_serve.http.routes import posts
 from atento_serve.http.service import Service
 
 _MOST = 1000  # lines of an answer, and of a ranking
@@ -33,25 +32,20 @@ class FindFields(Fields):
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the route."""
 
-    async def find(request: Request) -> Response:
-        key = service.clients.authenticate(request)
-        with service.clients.share(request, key):
-            fields = read(FindFields, await read_object(request, service.limits))
-            bounded("top", fields.top, 1, _MOST)
-            bounded("within", fields.within, 1, _MOST)
-            if not fields.query.strip():
-                raise wrong_field("/query", "`query` is empty: give words to search for")
-            for column, value in (fields.where or {}).items():  # here, since pydantic would list all that are wrong
-                if not all(isinstance(one, str) for one in (value if isinstance(value, list) else [value])):
-                    raise wrong_field(f"/where/{column}", f"`{column}` must be a text or texts: got {described(value)}")
-            model = service.model_for("find", fields.model)
-            if fields.rerank is not None and not service.describe(fields.rerank).gives_number:
-                raise wrong_field("/rerank", f"the model {fields.rerank!r} is no ranker: it gives no number for a pair")
-            hits = await unless_gone(request, _hits(Work(service, request, Pointers("/query")), model, fields))
-            return JSONResponse({"model": model, "hits": hits})
-
-    extra = accepts(FindFields, example=FIND)
-    app.add_api_route("/find", find, methods=["POST"], summary="Lines of an index", openapi_extra=extra)
+    @posts(app, service, FindFields, "/find", summary="Lines of an index", tag=None, example=FIND)
+    async def find(request: Request, fields: FindFields) -> Response:
+        bounded("top", fields.top, 1, _MOST)
+        bounded("within", fields.within, 1, _MOST)
+        if not fields.query.strip():
+            raise wrong_field("/query", "`query` is empty: give words to search for")
+        for column, value in (fields.where or {}).items():  # here, since pydantic would list all that are wrong
+            if not all(isinstance(one, str) for one in (value if isinstance(value, list) else [value])):
+                raise wrong_field(f"/where/{column}", f"`{column}` must be a text or texts: got {described(value)}")
+        model = service.model_for("find", fields.model)
+        if fields.rerank is not None and not service.describe(fields.rerank).gives_number:
+            raise wrong_field("/rerank", f"the model {fields.rerank!r} is no ranker: it gives no number for a pair")
+        hits = await unless_gone(request, _hits(Work(service, request, Pointers("/query")), model, fields))
+        return JSONResponse({"model": model, "hits": hits})
 
 
 async def _hits(work: Work, model: str, fields: FindFields) -> list[dict[str, Any]]:

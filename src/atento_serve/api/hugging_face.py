@@ -34,7 +34,6 @@ from atento_serve.http.service import Service
 
 Payload = Callable[[Call], Coroutine[object, object, object]]
 ZERO_SHOT = "zero-shot-classification"
-_KEYS = {"inputs", "parameters", "options", "stream"}
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "required": ["inputs"],
@@ -105,7 +104,10 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         service.describe(model)  # 404 before the body is read
     with service.clients.share(request, key):
         value = await read_object(request, service.limits)
-        inputs, parameters, stream = _parts(value)
+        if isinstance(value, dict) and value.get("inputs") is None:  # null as well as missing
+            raise wrong_field("/inputs", "`inputs` is missing")
+        fields = read(_Parts, value)
+        inputs, parameters = fields.inputs, (fields.parameters or {}) | (fields.model_extra or {})
         head = parameters.pop("head", None)
         if head is not None:
             model = _model_with_head(service, model, head)
@@ -125,7 +127,7 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         model = service.model_for(verb, model)
         work = Work(service, request, _POINTERS, None if head is None else str(head))
         call = Call(service, work, model, verb, inputs, parameters)
-        if stream:
+        if fields.stream:
             if verb not in WRITING:
                 raise wrong_field("/stream", f"`stream` takes a model that writes text: {model!r} can {verb}")
             return await generation(call, stream=True)
@@ -143,26 +145,15 @@ def _model_with_head(service: Service, model: str | None, head: object) -> str:
     return found
 
 
-class _Any(Fields):
-    """Any object; its keys are checked by hand, because those of a payload may stand beside its inputs."""
+class _Parts(Fields):
+    """A payload; its parameters may stand beside its inputs."""
 
     model_config = Fields.model_config | {"extra": "allow"}
 
-
-def _parts(value: object) -> tuple[object, dict[str, object], bool]:
-    """Inputs, parameters (those beside the inputs with them) and whether a stream is asked for."""
-    fields = read(_Any, value).model_extra or {}
-    if "inputs" not in fields:
-        raise wrong_field("/inputs", "`inputs` is missing")
-    for name in ("parameters", "options"):
-        if fields.get(name) is not None and not isinstance(fields[name], dict):
-            raise wrong_field(f"/{name}", f"`{name}` must be an object: got {described(fields[name])}")
-    stream = False if fields.get("stream") is None else fields["stream"]
-    if not isinstance(stream, bool):
-        raise wrong_field("/stream", f"`stream` must be true or false: got {described(stream)}")
-    parameters = dict(fields.get("parameters") or {})
-    parameters |= {name: field for name, field in fields.items() if name not in _KEYS}
-    return fields["inputs"], parameters, stream
+    inputs: object = None
+    parameters: dict[str, object] | None = None
+    options: dict[str, object] | None = None
+    stream: bool = False
 
 
 def _payload(verb: str, task: str | None, inputs: object, parameters: Mapping[str, object]) -> Payload:

@@ -133,25 +133,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
             body = await translated_work(work, "texts", given, fields.source, fields.target, fields.glossary)
             return Response(body, media_type="application/json")
 
-    app.add_api_route(
-        "/languages", languages, methods=["GET"], summary="Languages and their targets", tags=[LIBRETRANSLATE]
-    )
-    app.add_api_route(
-        "/detect",
-        detected,
-        methods=["POST"],
-        summary="The language of a text",
-        openapi_extra=accepts(DetectFields, form=True),
-        tags=[LIBRETRANSLATE],
-    )
-    app.add_api_route(
-        "/translate",
-        translated,
-        methods=["POST"],
-        summary="A translation",
-        openapi_extra=accepts(TranslateFields, form=True),
-        tags=[LIBRETRANSLATE],
-    )
+    for path, route, kind, summary in (
+        ("/languages", languages, None, "Languages and their targets"),
+        ("/detect", detected, DetectFields, "The language of a text"),
+        ("/translate", translated, TranslateFields, "A translation"),
+    ):
+        extra = None if kind is None else accepts(kind, form=True)
+        method = "GET" if kind is None else "POST"
+        app.add_api_route(path, route, methods=[method], summary=summary, tags=[LIBRETRANSLATE], openapi_extra=extra)
 
 
 async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F, Key | None]:
@@ -169,13 +158,7 @@ async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F,
 
 
 async def translated_work(
-    work: Work,
-    name: str,
-    given: Asked,
-    source: str,
-    target: str,
-    glossary: Terms | None,
-    content: bytes = b"",
+    work: Work, name: str, given: Asked, source: str, target: str, glossary: Terms | None, content: bytes = b""
 ) -> bytes:
     """The body of the answer to a request for translation: work on its texts, for which models translate.
 
@@ -192,10 +175,7 @@ async def translated_work(
         raise too_long(f"a glossary may have at most {most:,} terms: got {len(terms):,}", "/glossary")
     known, alternatives, items = directions(service), given.get("alternatives", 0), 0
     given |= {"source": source, "target": target, "terms": json.dumps(terms)}
-    given |= {
-        "sources": [*dict.fromkeys(one for one, _ in known)],
-        "targets": [*dict.fromkeys(two for _, two in known)],
-    }
+    given |= {name: [*dict.fromkeys(pair[side] for pair in known)] for side, name in enumerate(("sources", "targets"))}
 
     async def answer(asked: Asked) -> object:
         """What a piece of work asks for: languages that are translated, translations, or links of words."""
@@ -233,10 +213,6 @@ def _direction_of(known: Directions, source: str, target: str, *, detected: bool
         return None
     pairs = ", ".join(f"{one}-{two}" for one, two in islice(known, 20))
     hint = "" if pairs else " (--languages NAME=SOURCE-TARGET says what a model translates)"
-    raise ServiceError(
-        400,
-        f"no model of this service translates from {source[:20]!r}{' (detected)' if detected else ''} to "
-        f"{target[:20]!r}: it translates {pairs or 'none'}{hint}",
-        "unknown_language",
-        param="/target",
-    )
+    asked = f"from {source[:20]!r}{' (detected)' if detected else ''} to {target[:20]!r}"
+    message = f"no model of this service translates {asked}: it translates {pairs or 'none'}{hint}"
+    raise ServiceError(400, message, "unknown_language", param="/target")

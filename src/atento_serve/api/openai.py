@@ -26,11 +26,10 @@ from atento_serve.api.completion import (
     usage_of,
 )
 from atento_serve.api.openai_log_probs import completion_log_probs
-from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, too_long, wrong_field
-from atento_serve.http.fields import Fields, Prompts, bounded, listed, read, unsupported
+from atento_serve.http.fields import Fields, Prompts, bounded, listed, unsupported
 from atento_serve.http.request_jobs import Outcome, Pointers, Work, check_texts, event_stream, unless_gone
-from atento_serve.http.routes import accepts
+from atento_serve.http.routes import posts
 from atento_serve.http.service import Service, abilities
 from atento_serve.jobs import GeneratedOutput, Piece, Result, Usage
 
@@ -51,39 +50,26 @@ class EmbeddingFields(Fields):
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes."""
 
-    async def completions(request: Request) -> Response:
-        key = service.clients.authenticate(request)
-        with service.clients.share(request, key):
-            fields = read(CompletionFields, await read_object(request, service.limits))
-            unsupported(fields, NEUTRAL | {"suffix": ("",)})
-            verb = _writing_verb(service, fields.model)
-            plan = planned(fields, service.limits)
-            _check_ids(service, fields.model, plan.prompts, "/prompt")
-            work = Work(service, request, Pointers("/prompt", names=NAMES))
-            if fields.stream:
-                return await _streamed(work, fields, plan, verb)
-            return JSONResponse(await unless_gone(request, _completed(work, fields, plan, verb)))
+    @posts(app, service, CompletionFields, "/v1/completions", summary="Continue prompts", tag="OpenAI")
+    async def completions(request: Request, fields: CompletionFields) -> Response:
+        unsupported(fields, NEUTRAL | {"suffix": ("",)})
+        verb = _writing_verb(service, fields.model)
+        plan = planned(fields, service.limits)
+        _check_ids(service, fields.model, plan.prompts, "/prompt")
+        work = Work(service, request, Pointers("/prompt", names=NAMES))
+        if fields.stream:
+            return await _streamed(work, fields, plan, verb)
+        return JSONResponse(await unless_gone(request, _completed(work, fields, plan, verb)))
 
-    async def embeddings(request: Request) -> Response:
-        key = service.clients.authenticate(request)
-        with service.clients.share(request, key):
-            fields = read(EmbeddingFields, await read_object(request, service.limits))
-            model = service.model_for("embed", fields.model)
-            inputs = listed(fields.input)
-            check_texts(service, len(inputs), "/input", _MOST_INPUTS)
-            _check_ids(service, model, inputs, "/input")
-            width = service.describe(model).width or 0
-            if fields.dimensions is not None:
-                bounded("dimensions", fields.dimensions, 1, width)
-            outcome = await unless_gone(request, _embedded(Work(service, request, Pointers("/input")), fields, inputs))
-            # row by row: thousands of vectors at once would hold up other requests
-            return StreamingResponse(_rows(fields, outcome), media_type="application/json")
-
-    for path, route, kind, summary in (
-        ("/v1/completions", completions, CompletionFields, "Continue prompts"),
-        ("/v1/embeddings", embeddings, EmbeddingFields, "Vectors of texts"),
-    ):
-        app.add_api_route(path, route, methods=["POST"], summary=summary, tags=["OpenAI"], openapi_extra=accepts(kind))
+    @posts(app, service, EmbeddingFields, "/v1/embeddings", summary="Vectors of texts", tag="OpenAI")
+    async def embeddings(request: Request, fields: EmbeddingFields) -> Response:
+        model, inputs = service.model_for("embed", fields.model), listed(fields.input)
+        check_texts(service, len(inputs), "/input", _MOST_INPUTS)
+        _check_ids(service, model, inputs, "/input")
+        bounded("dimensions", fields.dimensions, 1, service.describe(model).width or 0)
+        outcome = await unless_gone(request, _embedded(Work(service, request, Pointers("/input")), fields, inputs))
+        # row by row: thousands of vectors at once would hold up other requests
+        return StreamingResponse(_rows(fields, outcome), media_type="application/json")
 
 
 def _writing_verb(service: Service, model: str) -> str:
@@ -137,8 +123,7 @@ async def _as_texts(work: Work, model: str, inputs: list[object]) -> list[Any]:
     ids = {number: item for number, item in enumerate(inputs) if isinstance(item, list)}
     if not ids:
         return inputs
-    decoded = await work.run(model, "detokenize", list(ids.values()))
-    texts = dict(zip(ids, decoded.values))
+    texts = dict(zip(ids, (await work.run(model, "detokenize", list(ids.values()))).values))
     return [texts.get(number, item) for number, item in enumerate(inputs)]
 
 
@@ -189,9 +174,8 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
         lengths = [0] * len(items)  # characters sent of each output, for the offsets of its tokens
         if scored is not None:
             for index in range(len(items) if pieces else 0):
-                prompt = prompts[index // plan.repeats]
+                prompt, before = prompts[index // plan.repeats], scored.values[index // plan.repeats]
                 lengths[index] = len(prompt)
-                before = scored.values[index // plan.repeats]
                 logs = None if before is None else completion_log_probs(before, prompt, 0, plan.log_probs or 0)
                 yield chunk(index, prompt, None, logs)
         async for event in work.events(job):
@@ -229,5 +213,5 @@ def _draft_usage(values: list[list[GeneratedOutput]]) -> dict[str, object]:
     outputs = [output for prompt in values for output in prompt]
     accepted = sum(output["accepted"] for output in outputs)
     rejected = sum(output["proposed"] for output in outputs) - accepted
-    details = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
-    return {"completion_tokens_details": details}
+    counts = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+    return {"completion_tokens_details": counts}

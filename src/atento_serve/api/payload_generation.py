@@ -80,16 +80,8 @@ def _details(output: GeneratedOutput, fields: GenerationFields) -> dict[str, obj
         for number, text, score in zip(output["ids"], output["tokens"], output["token_scores"])
     ]
     tops = {"top_tokens": [_top_tokens(entry) for entry in output["log_probs"]]} if fields.top_n_tokens else {}
-    return {
-        "details": {
-            "finish_reason": _finish_reason(output),
-            "generated_tokens": len(output["ids"]),
-            "prefill": [],
-            "seed": fields.seed,
-            "tokens": tokens,
-            **tops,
-        }
-    }
+    about = {"finish_reason": _finish_reason(output), "generated_tokens": len(output["ids"]), "prefill": []}
+    return {"details": {**about, "seed": fields.seed, "tokens": tokens, **tops}}
 
 
 def _finish_reason(output: GeneratedOutput) -> str:
@@ -125,12 +117,8 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
             elif isinstance(event, Result):  # always before the last event
                 output: GeneratedOutput = event.value[0]
             else:
-                details = {
-                    "finish_reason": _finish_reason(output),
-                    "generated_tokens": len(output["ids"]),
-                    "input_length": event.prompt_tokens,
-                    "seed": fields.seed,
-                }
+                details = {"finish_reason": _finish_reason(output), "generated_tokens": len(output["ids"])}
+                details |= {"input_length": event.prompt_tokens, "seed": fields.seed}
                 text = _shown(texts[0], output, fields)
                 # their stream ends with an empty token
                 yield _chunk(index + 1, Piece(0, ""), "") | {"generated_text": text, "details": details}
@@ -139,10 +127,6 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
 
 
 def _chunk(index: int, piece: Piece, text: str) -> dict[str, object]:
-    token = {
-        "id": piece.token_ids[-1] if piece.token_ids else 0,
-        "text": text,
-        "logprob": sum(piece.token_scores),
-        "special": not text,
-    }
+    number = piece.token_ids[-1] if piece.token_ids else 0
+    token = {"id": number, "text": text, "logprob": sum(piece.token_scores), "special": not text}
     return {"index": index, "token": token, "generated_text": None, "details": None}

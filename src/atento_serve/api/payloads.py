@@ -35,19 +35,14 @@ async def fill_mask(call: Call) -> object:
 
 
 def _filled(of_masks: list[list[dict[str, object]]]) -> list[Any]:
-    rows = [
-        [
-            {
-                "score": candidate["probability"],
-                "token": candidate["token_id"],
-                "token_str": candidate["token"],
-                "sequence": candidate["text"],
-            }
-            for candidate in candidates
-        ]
-        for candidates in of_masks
-    ]
+    names = {"score": "probability", "token": "token_id", "token_str": "token", "sequence": "text"}
+    rows = [[_renamed(candidate, names) for candidate in candidates] for candidates in of_masks]
     return rows if len(rows) > 1 else rows[0]
+
+
+def _renamed(row: dict[str, object], names: dict[str, str]) -> dict[str, object]:
+    """A row by the names of the hub, in their order; `names` gives ours for each."""
+    return {theirs: row[ours] for theirs, ours in names.items()}
 
 
 class _Classify(Fields):
@@ -164,24 +159,12 @@ async def token_classification(call: Call) -> object:
     """[{entity_group, score, word, start, end}] of a text; with `aggregation_strategy` none, `entity` of each word."""
     fields = read(_Tag, call.parameters, "/parameters")
     words = fields.aggregation_strategy == "none"
-    key = "entity" if words else "entity_group"
+    names = {"entity" if words else "entity_group": "label", "score": "probability", "word": "text"}
+    names |= {"start": "start", "end": "end"}
     ignored = {"O"} if fields.ignore_labels is None else set(fields.ignore_labels)
     texts, single = inputs_of(call)
     outcome = await call.work.run(call.model, "tag", texts, {"words": True} if words else {})
-    rows = [
-        [
-            {
-                key: entity["label"],
-                "score": entity["probability"],
-                "word": entity["text"],
-                "start": entity["start"],
-                "end": entity["end"],
-            }
-            for entity in value
-            if entity["label"] not in ignored
-        ]
-        for value in outcome.values
-    ]
+    rows = [[_renamed(one, names) for one in value if one["label"] not in ignored] for value in outcome.values]
     return of_inputs(rows, single)
 
 
@@ -222,9 +205,8 @@ async def question_answering(call: Call) -> object:
 
 
 def _answers(value: list[Any], fields: _Answer) -> list[dict[str, object]]:
-    rows = [
-        {"answer": row["text"], "score": row["probability"], "start": row["start"], "end": row["end"]} for row in value
-    ]
+    names = {"answer": "text", "score": "probability", "start": "start", "end": "end"}
+    rows = [_renamed(row, names) for row in value]
     if not fields.handle_impossible_answer:
         rows = [row for row in rows if row["answer"]] or rows
     return rows[: fields.top_k or 1]
@@ -309,11 +291,6 @@ async def sentence_similarity(call: Call) -> object:
     return (await call.work.run(call.model, "similarity", pairs)).values
 
 
-async def text_generation(call: Call) -> object:
-    """[{generated_text}], one a prompt and output."""
-    return await generate(call)
-
-
 async def plain_payload(call: Call) -> object:
     """The values of any other verb for a text or texts, as they come; `parameters` are its options."""
     texts, single = inputs_of(call)
@@ -330,5 +307,5 @@ PAYLOADS: dict[str, Callable[[Call], Coroutine[object, object, object]]] = {
     "summarize": summarization,
     "embed": feature_extraction,
     "similarity": sentence_similarity,
-    "generate": text_generation,
+    "generate": generate,
 }

@@ -12,11 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from atento_serve.api.examples import RERANK
-from atento_serve.http.body import read_object
 from atento_serve.http.errors import HUGGING_FACE, wrong_field
-from atento_serve.http.fields import Fields, Row, Texts, bounded, described, listed, read
+from atento_serve.http.fields import Fields, Row, Texts, bounded, described, listed
 from atento_serve.http.request_jobs import Fit, Pointers, Work, check_texts, fit_of, unless_gone
-from atento_serve.http.routes import accepts
+from atento_serve.http.routes import posts
 from atento_serve.http.service import Service
 from atento_serve.jobs import Description
 
@@ -54,39 +53,28 @@ class EmbedFields(Fields):
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes."""
 
-    async def rerank(request: Request) -> Response:
-        key = service.clients.authenticate(request)
-        with service.clients.share(request, key):
-            fields = read(RerankFields, await read_object(request, service.limits))
-            texts = _texts(service, fields)
-            bounded("top_n", fields.top_n, 1, 2**31)
-            model, way = _ranker(service, fields.model)
-            work = Work(service, request, Pointers("/texts" if fields.documents is None else "/documents"))
-            fit = fit_of(fields.truncate, fields.truncation_direction)
-            scores, tokens = await unless_gone(request, _scores(work, model, way, fields, texts, fit))
-            return JSONResponse(_body(work, model, fields, texts, scores, tokens))
+    ranks = {"summary": "Texts ranked by a query", "tag": HUGGING_FACE}
 
-    async def embed(request: Request) -> Response:
-        key = service.clients.authenticate(request)
-        with service.clients.share(request, key):
-            fields = read(EmbedFields, await read_object(request, service.limits))
-            model, texts = service.model_for("embed", fields.model), listed(fields.inputs)
-            check_texts(service, len(texts), "/inputs")
-            bounded("dimensions", fields.dimensions, 1, service.describe(model).width or 0)
-            fit = fit_of(fields.truncate, fields.truncation_direction)
-            options = fields.model_dump(include={"normalize", "prompt_name"}, exclude_none=True)
-            run = Work(service, request, Pointers("/inputs")).run(model, "embed", texts, options, fit=fit)
-            outcome = await unless_gone(request, run)
-            return JSONResponse([_shortened(vector, fields).tolist() for vector in outcome.values])
+    @posts(app, service, RerankFields, "/rerank", "/v1/rerank", "/v2/rerank", **ranks, example=RERANK)
+    async def rerank(request: Request, fields: RerankFields) -> Response:
+        texts = _texts(service, fields)
+        bounded("top_n", fields.top_n, 1, 2**31)
+        model, way = _ranker(service, fields.model)
+        work = Work(service, request, Pointers("/texts" if fields.documents is None else "/documents"))
+        fit = fit_of(fields.truncate, fields.truncation_direction)
+        scores, tokens = await unless_gone(request, _scores(work, model, way, fields, texts, fit))
+        return JSONResponse(_body(work, model, fields, texts, scores, tokens))
 
-    for path, route, kind, summary in (
-        ("/rerank", rerank, RerankFields, "Texts ranked by a query"),
-        ("/v1/rerank", rerank, RerankFields, "Texts ranked by a query"),
-        ("/v2/rerank", rerank, RerankFields, "Texts ranked by a query"),
-        ("/embed", embed, EmbedFields, "Vectors of texts"),
-    ):
-        extra = accepts(kind, example=RERANK if kind is RerankFields else None)
-        app.add_api_route(path, route, methods=["POST"], summary=summary, tags=[HUGGING_FACE], openapi_extra=extra)
+    @posts(app, service, EmbedFields, "/embed", summary="Vectors of texts", tag=HUGGING_FACE)
+    async def embed(request: Request, fields: EmbedFields) -> Response:
+        model, texts = service.model_for("embed", fields.model), listed(fields.inputs)
+        check_texts(service, len(texts), "/inputs")
+        bounded("dimensions", fields.dimensions, 1, service.describe(model).width or 0)
+        fit = fit_of(fields.truncate, fields.truncation_direction)
+        options = fields.model_dump(include={"normalize", "prompt_name"}, exclude_none=True)
+        run = Work(service, request, Pointers("/inputs")).run(model, "embed", texts, options, fit=fit)
+        outcome = await unless_gone(request, run)
+        return JSONResponse([_shortened(vector, fields).tolist() for vector in outcome.values])
 
 
 def _texts(service: Service, fields: RerankFields) -> list[str]:
@@ -114,8 +102,7 @@ def _ranker(service: Service, name: str | None) -> tuple[str, str]:
         ServiceError: 404, no such model; 400, it can do neither.
     """
     for model in service.models if name is None else [name]:
-        way = _way(service.describe(model))
-        if way is not None:
+        if (way := _way(service.describe(model))) is not None:
             return model, way
     return service.model_for("embed", name), ""
 

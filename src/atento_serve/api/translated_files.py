@@ -26,9 +26,6 @@ _TYPES = {
 }
 
 
-_SAID = ("true", "false")
-
-
 class FileFields(Fields):
     """The fields of `POST /translate_file` beside `file`."""
 
@@ -47,10 +44,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         values, name, content = await read_upload(request, service.limits)  # the key may be a field of the form
         key = service.clients.authenticate(request, values.get("api_key"))
         with service.clients.share(request, key):
-            flags = {name: values.get(name) for name in OPTIONS}  # texts, in a form
-            fields = read(
-                FileFields, values | {name: is_set == "true" for name, is_set in flags.items() if is_set in _SAID}
-            )
+            # flags are texts in a form
+            flags = {name: values[name] == "true" for name in OPTIONS if values.get(name) in ("true", "false")}
+            fields = read(FileFields, values | flags)
             work = Work(service, request, Pointers("/file", names=api.FROM_GLOSSARY))
             given = {"name": name, "options": {name: getattr(fields, name) for name in OPTIONS}}
             asked = fields.source, fields.target, fields.glossary
@@ -65,11 +61,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     properties = {name: {"type": "string"} for name in FileFields.model_fields}
     file = {"type": "string", "format": "binary", "description": f"A document: {', '.join(FORMATS)}"}
     schema = {"type": "object", "required": ["file", "target"], "properties": {"file": file} | properties}
+    extra = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+    path, summary = "/translate_file", "A translated document"
     app.add_api_route(
-        "/translate_file",
-        translated_file,
-        methods=["POST"],
-        summary="A translated document",
-        openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}},
-        tags=[LIBRETRANSLATE],
+        path, translated_file, methods=["POST"], summary=summary, openapi_extra=extra, tags=[LIBRETRANSLATE]
     )

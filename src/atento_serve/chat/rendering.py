@@ -60,10 +60,7 @@ def chat_environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironme
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals |= {
-        "raise_exception": _raise_exception,
-        "strftime_now": lambda form: now().strftime(str(form)),
-    }
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": lambda form: now().strftime(str(form))}
     return environment
 
 

@@ -98,11 +98,8 @@ def _method(name: str, *, reads: bool) -> Callable[..., object]:
     return method
 
 
-for _name in ("__contains__", "__eq__", "__ne__", "startswith", "endswith", "find", "rfind", "index", "rindex"):
-    setattr(Guarded, _name, _method(_name, reads=True))
-for _name in ("count", "split", "rsplit", "partition", "rpartition", "strip", "lstrip", "rstrip"):
-    setattr(Guarded, _name, _method(_name, reads=True))
-for _name in ("removeprefix", "removesuffix"):
+_READING = "__contains__ __eq__ __ne__ startswith endswith find rfind index rindex count split rsplit partition"
+for _name in f"{_READING} rpartition strip lstrip rstrip removeprefix removesuffix".split():
     setattr(Guarded, _name, _method(_name, reads=True))
 for _name in ("__add__", "__getitem__", "__mul__", "__rmul__", "splitlines"):
     setattr(Guarded, _name, _method(_name, reads=False))

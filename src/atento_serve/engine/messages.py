@@ -10,12 +10,7 @@ import numpy as np
 
 from atento_serve.jobs import Event, Failed, Job, Piece, Result, Usage
 
-EVENTS: dict[str, type[Piece | Result | Usage | Failed]] = {
-    "piece": Piece,
-    "result": Result,
-    "usage": Usage,
-    "failed": Failed,
-}
+EVENTS: dict[str, type[Event]] = {"piece": Piece, "result": Result, "usage": Usage, "failed": Failed}
 _NAMES = {kind: name for name, kind in EVENTS.items()}
 LONGEST = 256 << 20  # bytes of a line
 

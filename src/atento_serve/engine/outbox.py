@@ -10,7 +10,11 @@ from atento.base.errors import AtentoError, UsageError
 from atento_serve.chat.template_process import TemplateError
 from atento_serve.engine.messages import encoded, event_message
 from atento_serve.engine.verbs import TooLong
-from atento_serve.jobs import Event, Failed, Usage
+from atento_serve.jobs import Event, Failed, FailureKind, Usage
+
+# the first that fits
+_KINDS: dict[type[AtentoError], FailureKind] = {TooLong: "too_long", TemplateError: "template"}
+_KINDS |= {UsageError: "request", AtentoError: "internal"}
 
 
 class Outbox:
@@ -54,14 +58,9 @@ class Outbox:
 
 def failure_of(error: BaseException) -> Failed:
     """The event for an error. Of a fault of ours only the type and the lines are logged: its words may be a user's."""
-    if isinstance(error, TooLong):
-        return Failed("too_long", str(error))
-    if isinstance(error, TemplateError):
-        return Failed("template", str(error))
-    if isinstance(error, UsageError):
-        return Failed("request", str(error))
-    if isinstance(error, AtentoError):
-        return Failed("internal", str(error))
+    for kind, name in _KINDS.items():
+        if isinstance(error, kind):
+            return Failed(name, str(error))
     frames = "".join(traceback.format_tb(error.__traceback__)[-3:])
     sys.stderr.write(f"{type(error).__name__} in a worker\n{frames}")
     sys.stderr.flush()

@@ -28,9 +28,13 @@ def generator_for(model: Model, verb: str, options: str, limit: int | None) -> T
         UsageError, AtentoError: they cannot be done.
     """
     given = json.loads(options)
-    n_best = given.pop("n_best", None)
-    _check_utility(given)
-    _check_draft(given, model)
+    n_best, utility = given.pop("n_best", None), given.get("mbr")
+    if utility is not None and utility not in UTILITIES:
+        known = f"{', '.join(UTILITIES)}, as the service loads no other model for it"
+        raise UsageError(f"`mbr` must be one of {known}: got {str(utility)[:60]!r}")
+    for name in listed(given.get("draft", ())):  # that of this model's own decoding is loaded
+        if name != NGRAMS and name not in model.decoding.draft:
+            raise UsageError(f"`draft` must be {NGRAMS}: got {str(name)[:60]!r}, and a request loads no model")
     lower = {} if limit is None else {"max_new_tokens": limit}
     return generator_of(model, task_with(verb), n_best, given | lower)
 
@@ -98,21 +102,6 @@ def width_of(strategy: Strategy) -> int:
         generators = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
         return max(map(width_of, generators))
     return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
-
-
-def _check_utility(options: dict[str, object]) -> None:
-    """Raises UsageError: `mbr` names another model, which a request must not load."""
-    utility = options.get("mbr")
-    if utility is not None and utility not in UTILITIES:
-        known = f"{', '.join(UTILITIES)}, as the service loads no other model for it"
-        raise UsageError(f"`mbr` must be one of {known}: got {str(utility)[:60]!r}")
-
-
-def _check_draft(options: dict[str, object], model: Model) -> None:
-    """Raises UsageError: `draft` names another model than the one of this model's own decoding."""
-    for name in listed(options.get("draft", ())):
-        if name != NGRAMS and name not in model.decoding.draft:
-            raise UsageError(f"`draft` must be {NGRAMS}: got {str(name)[:60]!r}, and a request loads no model")
 
 
 @dataclass

@@ -56,22 +56,13 @@ def _tag(model: Model, items: Sequence[object], options: Mapping[str, object]) -
 
 
 def _fill(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
+    def shown(one: Candidate) -> dict[str, object]:
+        number = one.ids[0] if len(one.ids) == 1 else None
+        return {"token": one.token, "token_id": number, "probability": one.probability, "text": one.text}
+
     fill: Callable[..., list[list[list[Candidate]]]] = fill_each
-    return [
-        [
-            [
-                {
-                    "token": candidate.token,
-                    "token_id": candidate.ids[0] if len(candidate.ids) == 1 else None,
-                    "probability": candidate.probability,
-                    "text": candidate.text,
-                }
-                for candidate in candidates
-            ]
-            for candidates in of_masks
-        ]
-        for of_masks in fill(model, list(items), **options)
-    ]
+    filled = fill(model, list(items), **options)
+    return [[[shown(one) for one in candidates] for candidates in of_masks] for of_masks in filled]
 
 
 def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, object]], list[Any]]:
@@ -114,21 +105,13 @@ def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, object])
     return values
 
 
-def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[object]:
-    return [tokenizer_of(model).decode(ids) for ids in items]
-
-
-def _align(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[object]:
-    return [word_links(model, source, output, options) for source, output in items]
-
-
 def _find(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[object]:
     if "index" not in model.config:
         raise CapabilityError("this model has no index: `atento serve NAME=MODEL --index NAME=I` gives it one")
     return list(model.config["index"].find(list(items), **options))
 
 
-_CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list[object]]] = {
+_CALLS: dict[str, Callable[[Model, Sequence[Any], Mapping[str, object]], list[object]]] = {
     "classify": _classify,
     "tag": _tag,
     "fill": _fill,
@@ -136,8 +119,8 @@ _CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list
     "similarity": _paired("similarity"),
     "score": _score,
     "tokenize": _tokenize,
-    "align": _align,
-    "detokenize": _detokenize,
+    "align": lambda model, items, options: [word_links(model, one, other, options) for one, other in items],
+    "detokenize": lambda model, items, options: [tokenizer_of(model).decode(ids) for ids in items],
     "find": _find,
 }
 
@@ -233,10 +216,8 @@ def fitted(
         sizes = [sum(lengths) + added] if joined else [length + added for length in lengths]
         if truncate == "error" or verb == "score" or longest - added < 1:
             _check_length(number, max(sizes, default=0), longest)
-        cut = [
-            _cut(tokenizer, text, room, truncate) if length > room else text
-            for text, length, room in zip(texts, lengths, rooms)
-        ]
+        sized = zip(texts, lengths, rooms)
+        cut = [_cut(tokenizer, text, room, truncate) if length > room else text for text, length, room in sized]
         total += sum(min(size, longest) for size in sizes)
         within.append(cut if isinstance(item, list | tuple) else cut[0])
     return within, total

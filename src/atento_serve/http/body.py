@@ -24,12 +24,8 @@ _HEAD = 4096  # bytes of the head of a part of a form
 _FORM, _PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 FORMS = (_FORM, _PARTS)
 _MOST_FIELDS = 256
-_FILE = re.compile(
-    rb'^content-disposition:\s*form-data;[^\r\n]*;?\s*filename="([^"\r\n]*)"', re.IGNORECASE | re.MULTILINE
-)
-_NAME = re.compile(
-    rb'^content-disposition:\s*form-data;(?:[^\r\n]*;)?\s*name="([^"\r\n]*)"', re.IGNORECASE | re.MULTILINE
-)
+_FILE = re.compile(rb'(?im)^content-disposition:\s*form-data;[^\r\n]*;?\s*filename="([^"\r\n]*)"')
+_NAME = re.compile(rb'(?im)^content-disposition:\s*form-data;(?:[^\r\n]*;)?\s*name="([^"\r\n]*)"')
 
 
 async def read_object(request: Request, limits: Limits, *, form: bool = False) -> Any:
@@ -46,9 +42,8 @@ async def read_object(request: Request, limits: Limits, *, form: bool = False) -
     kind = content_type(request)
     accepted = ("application/json", *FORMS) if form else ("application/json",)
     if kind not in accepted:
-        raise ServiceError(
-            415, f"`Content-Type` must be {' or '.join(accepted)}: got {kind[:60] or 'none'}", "wrong_content_type"
-        )
+        message = f"`Content-Type` must be {' or '.join(accepted)}: got {kind[:60] or 'none'}"
+        raise ServiceError(415, message, "wrong_content_type")
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise ServiceError(415, f"`Content-Encoding` must be identity: got {encoding[:60]}", "wrong_content_type")
@@ -103,11 +98,8 @@ async def _read(request: Request, limits: Limits) -> bytes:
                     raise too_long(f"the body must have at most {limits.body_bytes:,} bytes: got {size:,} or more")
                 parts.append(part)
     except TimeoutError:
-        raise ServiceError(
-            408,
-            f"the body must arrive in {limits.body_seconds:g} seconds: {counted(size, 'byte')} came",
-            "slow_request",
-        ) from None
+        message = f"the body must arrive in {limits.body_seconds:g} seconds: {counted(size, 'byte')} came"
+        raise ServiceError(408, message, "slow_request") from None
     request.scope["atento"]["read"] = time.monotonic()
     return b"".join(parts)
 
@@ -133,9 +125,8 @@ def _in_parts(body: bytes, kind: str) -> list[tuple[str, bytes, bytes]]:
     boundary = re.search(r'boundary="?([^";,]{1,70})"?', kind)  # at most 70 characters: RFC 2046
     if boundary is None:
         raise _bad_form()
-    _, *parts = (b"\r\n" + body).split(
-        b"\r\n--" + boundary[1].encode(), _MOST_FIELDS + 2
-    )  # the first part has no line before it
+    border = b"\r\n--" + boundary[1].encode()
+    _, *parts = (b"\r\n" + body).split(border, _MOST_FIELDS + 2)  # the first part has no line before it
     if not parts or not parts[-1].startswith(b"--") or len(parts) > _MOST_FIELDS + 1:  # "--" ends the form
         raise _bad_form()
     fields = []

@@ -106,12 +106,8 @@ class Clients:
         digest = hashlib.sha256(text.strip().encode()).digest()
         matches = [key for key in self._keys if hmac.compare_digest(key.digest, digest)]  # reads all keys
         if not matches:
-            raise ServiceError(
-                401,
-                "the API key is missing or wrong: send `Authorization: Bearer KEY`",
-                "wrong_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            message = "the API key is missing or wrong: send `Authorization: Bearer KEY`"
+            raise ServiceError(401, message, "wrong_api_key", headers={"WWW-Authenticate": "Bearer"})
         return matches[0]
 
     @contextmanager
@@ -129,7 +125,9 @@ class Clients:
             return
         use = self._uses.get(name)
         if use is None:
-            self._forget()  # those not seen for long, so that addresses do not pile up
+            old = time.monotonic() - 60  # those not seen for a minute are forgotten, so that addresses do not pile up
+            for idle in [one for one, known in self._uses.items() if not known.in_flight and known.at < old]:
+                del self._uses[idle]
             # a new client may send a minute's requests at once
             use = self._uses[name] = _Use(left=float(per_minute or 0))
         if most is not None and use.in_flight >= most:
@@ -147,12 +145,6 @@ class Clients:
             yield
         finally:
             use.in_flight -= 1
-
-    def _forget(self) -> None:
-        """Drop clients that have sent nothing for a minute, whose share is full again."""
-        old = time.monotonic() - 60
-        for name in [name for name, use in self._uses.items() if not use.in_flight and use.at < old]:
-            del self._uses[name]
 
 
 def _too_many(message: str, seconds: float) -> ServiceError:

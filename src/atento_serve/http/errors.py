@@ -1,6 +1,7 @@
 """What the service answers instead of a result: statuses, and the error body of each API."""
 
 from collections.abc import Mapping
+from math import ceil
 
 _KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -88,4 +89,4 @@ def stopping() -> ServiceError:
 
 def retry_after(seconds: float) -> str:
     """The value of `Retry-After`: whole seconds, 1 at least."""
-    return str(max(1, int(-(-seconds // 1))))
+    return str(max(1, ceil(seconds)))

@@ -150,10 +150,6 @@ def _prompts(value: object) -> object:
         rows = value if nested else [value]
         if all(isinstance(row, list) and row and all(type(item) is int for item in row) for row in rows):
             return value
-    return _texts_or_ids(value)
-
-
-def _texts_or_ids(value: object) -> object:
     try:
         return _texts(value)
     except PydanticCustomError:

@@ -33,12 +33,8 @@ class Hosts:
             return
         if is_loopback(name) or (not self._is_local and _is_address(name)):
             return
-        raise ServiceError(
-            421,
-            f"this service does not answer for the host {name[:80]!r}: `--allow-host` adds a name",
-            "wrong_host",
-            headers={"Connection": "close"},
-        )
+        message = f"this service does not answer for the host {name[:80]!r}: `--allow-host` adds a name"
+        raise ServiceError(421, message, "wrong_host", headers={"Connection": "close"})
 
 
 def is_loopback(host: str) -> bool:

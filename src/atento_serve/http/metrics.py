@@ -21,20 +21,13 @@ class Metrics:
     def __init__(self, stats: Callable[[], Mapping[str, Stats]]) -> None:
         self._registry = CollectorRegistry()
         self.requests = Counter("atento_requests", "Requests answered.", ["route", "code"], registry=self._registry)
-        self.seconds = Histogram(
-            "atento_request_seconds",
-            "Seconds from the head of a request to the end of its answer.",
-            ["route"],
-            buckets=SECONDS,
-            registry=self._registry,
-        )
-        self.first = Histogram(
-            "atento_ttft_seconds",
-            "Seconds from the head of a request to the first piece of a stream.",
-            ["route"],
-            buckets=SECONDS,
-            registry=self._registry,
-        )
+
+        def seconds(name: str, until: str) -> Histogram:
+            text = f"Seconds from the head of a request to the {until}."
+            return Histogram(name, text, ["route"], buckets=SECONDS, registry=self._registry)
+
+        self.seconds = seconds("atento_request_seconds", "end of its answer")
+        self.first = seconds("atento_ttft_seconds", "first piece of a stream")
         self.in_flight = Gauge("atento_requests_in_flight", "Requests being answered.", registry=self._registry)
         self.running = 0  # requests being answered
         self._registry.register(_EngineNumbers(stats))
@@ -78,14 +71,8 @@ class _EngineNumbers:
             restarts.add_metric([model], numbers.restarts)
             for kind, count in numbers.tokens.items():
                 tokens.add_metric([model, kind], count)
-            _add_sizes(batches, model, numbers.batches)
+            counts, bounds = numbers.batches, (1, 2, 4, 8, 16, 32, 64, 128)
+            buckets = [(str(float(most)), sum(n for size, n in counts.items() if size <= most)) for most in bounds]
+            buckets.append(("+Inf", sum(counts.values())))
+            batches.add_metric([model], buckets, sum(size * n for size, n in counts.items()))
         yield from (queue, running, restarts, tokens, batches)
-
-
-def _add_sizes(family: HistogramMetricFamily, model: str, counts: Mapping[int, int]) -> None:
-    """Add the histogram of batch sizes: buckets of the powers of two."""
-    buckets, bounds = [], [1, 2, 4, 8, 16, 32, 64, 128]
-    for bound in bounds:
-        buckets.append((str(float(bound)), sum(n for size, n in counts.items() if size <= bound)))
-    buckets.append(("+Inf", sum(counts.values())))
-    family.add_metric([model], buckets=buckets, sum_value=sum(size * n for size, n in counts.items()))

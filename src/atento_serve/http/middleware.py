@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import traceback
 import uuid
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
@@ -82,7 +83,9 @@ class Observed:
                 await answer(stopping(), scope, receive, send_noted)
             raise
         except Exception as error:
-            notes.update(code="bug", error=type(error).__name__, where=_where(error))
+            last = traceback.extract_tb(error.__traceback__)[-1]  # what raised it
+            where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+            notes.update(code="bug", error=type(error).__name__, where=where)
             if status == 0:
                 failure = ServiceError(500, f"the service failed (request {number}); its log says where", "bug")
                 await answer(failure, scope, receive, send_noted)
@@ -98,16 +101,10 @@ class Observed:
         """Raises ServiceError: 431, the head of the request is too large; 400, it gives two lengths of the body."""
         headers = scope["headers"]
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}:  # RFC 9112, 6.1
-            raise ServiceError(
-                400,
-                "a request must not have both Content-Length and Transfer-Encoding",
-                "invalid_http",
-                headers={"Connection": "close"},
-            )
-        if len(headers) > self._limits.header_fields:
-            raise _large_head(
-                f"the head of a request must have at most {self._limits.header_fields} fields", len(headers)
-            )
+            message = "a request must not have both Content-Length and Transfer-Encoding"
+            raise ServiceError(400, message, "invalid_http", headers={"Connection": "close"})
+        if len(headers) > (most := self._limits.header_fields):
+            raise _large_head(f"the head of a request must have at most {most} fields", len(headers))
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
         size += sum(len(name) + len(value) + 4 for name, value in headers)
         if size > self._limits.header_bytes:
@@ -116,9 +113,8 @@ class Observed:
     def _note(self, scope: Scope, status: int, seconds: float, number: str, notes: MutableMapping[str, object]) -> None:
         route = _route(scope)
         self._metrics.end(route, status, seconds)
-        self._log.request(
-            status, id=number, method=scope["method"][:16], route=route, seconds=round(seconds, 4), **notes
-        )
+        about = {"id": number, "method": scope["method"][:16], "route": route, "seconds": round(seconds, 4)}
+        self._log.request(status, **about, **notes)
 
 
 def _route(scope: Scope) -> str:
@@ -159,11 +155,3 @@ async def _drain(receive: Receive) -> None:
                     return
     except TimeoutError:
         return
-
-
-def _where(error: BaseException) -> str:
-    """The file and line that raised an error."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"

@@ -72,9 +72,8 @@ class Pointers:
         for name in dict.fromkeys(named):
             message = message.replace(f"`{name}`", f"`{self.names.get(name, name).rpartition('/')[2]}`")
         pointer = f"{self.prefix}{self.names.get(named[0], named[0])}" if named else ""
-        return wrong_field(
-            pointer or (self.texts if message.startswith(("text ", "the chat template ")) else ""), message
-        )
+        of_texts = message.startswith(("text ", "the chat template "))
+        return wrong_field(pointer or (self.texts if of_texts else ""), message)
 
 
 @dataclass

@@ -53,12 +53,9 @@ class Service:
     def describe(self, name: str) -> Description:
         """A model by name. Raises ServiceError: 404; names those that there are."""
         if name not in self.models:
-            raise ServiceError(
-                404,
-                f"there is no model {name[:80]!r}: this service has {', '.join(self.models) or 'none'}",
-                "unknown_model",
-                param="/model",
-            )
+            known = ", ".join(self.models) or "none"
+            message = f"there is no model {name[:80]!r}: this service has {known}"
+            raise ServiceError(404, message, "unknown_model", param="/model")
         return self.engine.describe(name)
 
     def model_for(self, verb: str, name: str | None = None) -> str:
@@ -70,10 +67,8 @@ class Service:
         if name is not None:
             description = self.describe(name)
             if verb not in description.verbs:
-                can = abilities(description)
-                raise ServiceError(
-                    400, f"the model {name!r} cannot {verb}: it can {can}", "wrong_model", param="/model"
-                )
+                message = f"the model {name!r} cannot {verb}: it can {abilities(description)}"
+                raise ServiceError(400, message, "wrong_model", param="/model")
             return name
         kin = _VECTORS if verb in _VECTORS else (verb,)  # a model that is trained for vectors compares texts best
         own = [name for name in self.models if self.engine.describe(name).verb in kin]

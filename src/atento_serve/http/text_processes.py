@@ -114,15 +114,12 @@ class TextProcesses:
             self._places.release()
 
     async def _started(self) -> _TextProcess:
-        arguments = str(self._limits.text_memory), str(self._limits.text_seconds)
-        return _TextProcess(
-            await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "atento_serve.api.text_process", *arguments),
-                stdin=PIPE,
-                stdout=PIPE,
-                start_new_session=True,  # Ctrl-C reaches the server alone
-            )
+        words = ("-m", "atento_serve.api.text_process", str(self._limits.text_memory), str(self._limits.text_seconds))
+        # in a session of its own: Ctrl-C reaches the server alone
+        started = asyncio.create_subprocess_exec(
+            sys.executable, *words, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
+        return _TextProcess(await started)
 
     async def _in_process(self, given: Asked, content: bytes, answer: Answer) -> bytes:
         process = next((one for one in self._idle if one.terms == given["terms"]), None)  # it knows the glossary

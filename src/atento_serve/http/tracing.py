@@ -57,7 +57,8 @@ class Tracing:
         Raises:
             UsageError: an exporter or a protocol that there is not.
         """
-        _log_warnings(event)
+        logger = logging.getLogger("opentelemetry")  # its warnings, such as that of a collector that does not answer
+        logger.propagate, logger.handlers = False, [_Warnings(event)]
         unnamed = str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service")
         resource = Resource.create({SERVICE_NAME: "atento"} if unnamed else {})
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `close` does it, and waits less long
@@ -97,13 +98,6 @@ class Tracing:
         last.start()
         last.join(_LAST_SECONDS)
         return not last.is_alive()
-
-
-def _log_warnings(event: Callable[..., None]) -> None:
-    """Write warnings of OpenTelemetry, such as that of a collector that does not answer, as events of a log."""
-    logger = logging.getLogger("opentelemetry")
-    logger.propagate = False
-    logger.handlers = [_Warnings(event)]
 
 
 class _Warnings(logging.Handler):

@@ -17,17 +17,9 @@ Value = object
 """A number, a list of values, or a mask."""
 
 
-def _tensor(value: Value) -> Value:
-    return torch.tensor(value) if isinstance(value, list) else value
-
-
 def _of_lengths(make: Callable[..., Mask]) -> Callable[[Value], Mask]:
     """A mask that takes lengths, one a row, as a list."""
-    return lambda value: make(_tensor(value))
-
-
-def _blocks(allowed: Value, size: int) -> Mask:
-    return masks.blocks(torch.tensor(allowed, dtype=torch.bool), size)
+    return lambda value: make(torch.tensor(value) if isinstance(value, list) else value)
 
 
 NAMES: dict[str, Callable[..., Mask]] = {
@@ -41,7 +33,7 @@ NAMES: dict[str, Callable[..., Mask]] = {
     "padding": _of_lengths(masks.padding),
     "documents": lambda ids: masks.documents(torch.tensor([ids] if ids and isinstance(ids[0], int) else ids)),
     "allowed_pairs": masks.allowed_pairs,
-    "blocks": _blocks,
+    "blocks": lambda allowed, size: masks.blocks(torch.tensor(allowed, dtype=torch.bool), size),
     "per_head": masks.per_head,
 }
 """The masks by name: all but `predicate`, which takes a function."""

@@ -1,9 +1,11 @@
 """Why a model cannot feed a screen: a code, which the page translates, and a sentence in English."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento_serve.engine.verbs import verbs_of
 
 
 @dataclass(frozen=True)
@@ -18,17 +20,25 @@ class Reason:
 
     code: str
     text: str
-    values: dict[str, str]
+    values: dict[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
         """As plain data."""
         return {"code": self.code, "text": self.text.format(**self.values), "values": self.values}
 
 
+NO_TOKENIZER = Reason("no_tokenizer", "This model has no tokenizer, so it reads no text.")
+
+
+def unless_one_of(verbs: set[str], code: str, text: str) -> Callable[[Model], Reason | None]:
+    """Why a model does none of some verbs, as the `why_not` of a screen."""
+    return lambda model: None if verbs & set(verbs_of(model)) else Reason(code, text)
+
+
 def why_no_attention(model: Model) -> Reason | None:
     """Why a model has no attention weights over a text."""
     if model.tokenizer is None:
-        return Reason("no_tokenizer", "This model has no tokenizer, so it reads no text.", {})
+        return NO_TOKENIZER
     network = model.network
     recurrent = isinstance(network, RecurrentSeq2Seq)
     if recurrent and network.config.recurrent is not None and network.config.recurrent.attention == "none":
@@ -42,5 +52,5 @@ def why_no_queries(model: Model) -> Reason | None:
     """Why a model has no queries and keys in heads."""
     if isinstance(model.network, RecurrentSeq2Seq):
         kind = "Its attention compares states of recurrent layers, without the queries, keys and values of heads."
-        return Reason("no_heads", kind, {})
+        return Reason("no_heads", kind)
     return why_no_attention(model)

@@ -111,12 +111,10 @@ def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
 
 def _legend(top: float, x: float, y: float) -> str:
     steps, end = 40, x + 40 * 4
-    parts = [svg.text(x, y + 24, "0")]
-    parts += [svg.rect(x + step * 4, y, 4.2, 10, fill=svg.ramp_colour((step + 0.5) / steps)) for step in range(steps)]
-    parts.append(svg.text(end, y + 24, f"{top:.3g}", text_anchor="end"))
-    parts.append(svg.rect(end + 16, y, 10, 10, fill=palette.ZERO))
-    parts.append(svg.circle(end + 21, y + 5, 1, fill=palette.ZERO_SIGN))
-    parts.append(svg.text(end + 32, y + 9, "exactly 0"))
+    ramp = [svg.rect(x + step * 4, y, 4.2, 10, fill=svg.ramp_colour((step + 0.5) / steps)) for step in range(steps)]
+    ends = [svg.text(x, y + 24, "0"), *ramp, svg.text(end, y + 24, f"{top:.3g}", text_anchor="end")]
+    zero = [svg.rect(end + 16, y, 10, 10, fill=palette.ZERO), svg.circle(end + 21, y + 5, 1, fill=palette.ZERO_SIGN)]
+    parts = [*ends, *zero, svg.text(end + 32, y + 9, "exactly 0")]
     return svg.element("g", "\n".join(parts), font_size=11, fill=palette.SOFT)
 
 
@@ -131,9 +129,8 @@ def attention_png(
 
     axes = figure.add_subplot()
     colours = LinearSegmentedColormap.from_list("weights", list(palette.LIGHT_RAMP)).with_extremes(bad=palette.ZERO)
-    picture = axes.imshow(
-        np.ma.masked_equal(drawn.weights, 0), cmap=colours, vmin=0, vmax=drawn.top, interpolation="nearest"
-    )
+    shown = np.ma.masked_equal(drawn.weights, 0)
+    picture = axes.imshow(shown, cmap=colours, vmin=0, vmax=drawn.top, interpolation="nearest")
     axes.set_xticks(range(n_columns), drawn.columns, rotation=55, ha="left", rotation_mode="anchor", fontsize=9)
     axes.set_yticks(range(n_rows), drawn.rows, fontsize=9)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)

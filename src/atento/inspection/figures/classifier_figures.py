@@ -39,16 +39,12 @@ def confusion_svg(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     for row, (right, values) in enumerate(zip(names, counts)):
         for column, (predicted, count) in enumerate(zip(names, values)):
             x, y, share = left + column * cell, above + row * cell, count / (sum(values) or 1)
-            fill, ink = (
-                (svg.ramp_colour(share) if count else palette.ZERO),
-                (palette.PAPER if share > 0.5 else palette.INK),
-            )
+            fill = svg.ramp_colour(share) if count else palette.ZERO
+            ink = palette.PAPER if share > 0.5 else palette.INK
             hover = svg.tooltip(f"{right} predicted as {predicted}: {count} ({share:.1%})")
             look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
-            parts.append(
-                svg.rect(x, y, cell - 1, cell - 1, hover, fill=fill)
-                + svg.text(x + cell / 2, y + cell / 2 + 4, str(count), **look)
-            )
+            square = svg.rect(x, y, cell - 1, cell - 1, hover, fill=fill)
+            parts.append(square + svg.text(x + cell / 2, y + cell / 2 + 4, str(count), **look))
     return svg.drawing(width, height, visible(title) or "confusion matrix", parts, font_size=size, fill=palette.INK)
 
 
@@ -105,9 +101,8 @@ def reliability_svg(answers: Sequence[float], right: Sequence[bool], error: str,
     for place, (count, of_right) in enumerate(zip(counts, rights)):
         if count:
             parts += _bar(place, count, of_right, count / max(counts))
-    parts.append(
-        svg.path(f"M{_x(0):.1f} {_y(0):.1f}L{_x(1):.1f} {_y(1):.1f}", stroke=palette.INK, stroke_dasharray="4 4")
-    )
+    diagonal = f"M{_x(0):.1f} {_y(0):.1f}L{_x(1):.1f} {_y(1):.1f}"
+    parts.append(svg.path(diagonal, stroke=palette.INK, stroke_dasharray="4 4"))
     for tick in (0.0, 0.5, 1.0):
         parts.append(svg.text(_x(tick), _y(0) + 18, f"{tick:g}", text_anchor="middle"))
         parts.append(svg.text(_LEFT - 8, _y(tick) + 5, f"{tick:g}", text_anchor="end"))

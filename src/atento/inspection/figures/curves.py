@@ -42,9 +42,8 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "atento", "svg.fonttype": "none", "font.size": 10}):
-        for number, (axes, panel) in enumerate(
-            zip(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels)
-        ):
+        column = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for number, (axes, panel) in enumerate(zip(column, panels)):
             for line in panel.lines:
                 drawn = axes.plot(*zip(*line.points), **_style(line))[0] if line.points else None
                 if drawn is not None:
@@ -56,13 +55,8 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
             if number == len(panels) - 1:
                 axes.set_xlabel(axis)
         if labels:
-            legend = figure.legend(
-                list(labels.values()),
-                [visible(label) for label in labels],
-                loc="outside upper left",
-                ncols=2,
-                frameon=False,
-            )
+            place = {"loc": "outside upper left", "ncols": 2, "frameon": False}
+            legend = figure.legend(list(labels.values()), [visible(label) for label in labels], **place)
             for text in legend.get_texts():
                 text.set_parse_math(False)  # a folder name may contain dollar signs
         return svg.saved(figure, layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)

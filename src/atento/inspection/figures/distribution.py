@@ -9,7 +9,7 @@ import numpy as np
 from atento.base.errors import UsageError
 from atento.inspection import palette
 from atento.inspection.figures import svg
-from atento.inspection.token_display import display_width, shorten, visible
+from atento.inspection.token_display import display_width, padded, shorten, visible
 
 _KEPT, _LEFT_OUT = palette.SERIES[0], palette.GRID
 _BAR, _HIGH, _GAP = 18, 130, 40
@@ -70,8 +70,7 @@ def distribution_text(panels: Sequence[NextToken], *, max_tokens: int = 10) -> s
         margin = max(display_width(name) for name in panel.names)
         for name, share, kept in zip(panel.names, panel.shares, panel.kept):
             bar = "█" * round(30 * share) if kept else "░" * round(30 * share)
-            padded = name + " " * (margin - display_width(name))
-            lines.append(f"  {'+' if kept else '-'} {padded} {share:.4f} {bar}".rstrip())
+            lines.append(f"  {'+' if kept else '-'} {padded(name, margin)} {share:.4f} {bar}".rstrip())
         lines += [f"    {panel.more}"] if panel.more else []
     return "\n".join(lines)
 
@@ -80,10 +79,8 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
     """Check and sort a distribution, and describe what is left out."""
     shares = np.asarray(distribution.probabilities, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-4:
-        raise UsageError(
-            f"probabilities must be of shape (V,), none negative, and sum to 1: got {shares.shape} for "
-            f"{distribution.title!r}"
-        )
+        rule = "probabilities must be of shape (V,), none negative, and sum to 1"
+        raise UsageError(f"{rule}: got {shares.shape} for {distribution.title!r}")
     kept = np.ones(shares.size, dtype=bool) if distribution.kept is None else np.asarray(distribution.kept)
     if kept.dtype != np.bool_ or kept.shape != shares.shape:
         raise UsageError(f"`kept` must be boolean of shape {shares.shape}: got {kept.dtype} of shape {kept.shape}")
@@ -93,10 +90,8 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
         raise UsageError(f"`max_tokens` must be at least 1: got {max_tokens}")
     ranked = np.argsort(-shares, kind="stable")  # of equals, lower ids first
     shown_ids, other_ids = ranked[:max_tokens], ranked[max_tokens:]  # ids of the bars, and of the rest
-    names = [
-        visible(shorten(distribution.names[i] if distribution.names else str(i), _LABEL_COLUMNS))
-        for i in shown_ids.tolist()
-    ]
+    every = [distribution.names[i] if distribution.names else str(i) for i in shown_ids.tolist()]
+    names = [visible(shorten(name, _LABEL_COLUMNS)) for name in every]
     caption = f"{shares.size} tokens"
     if distribution.kept is not None:
         caption = f"keeps {int(kept.sum())} of {caption}, {shares[kept].sum():.1%} of the mass"
@@ -104,9 +99,8 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
     if other_ids.size:
         more = f"and {other_ids.size} more: {shares[other_ids].sum():.1%}"
         more += f", {int(kept[other_ids].sum())} of them kept" if distribution.kept is not None else ""
-    return _Panel(
-        visible(distribution.title), caption, names, shares[shown_ids].tolist(), kept[shown_ids].tolist(), more
-    )
+    bars, is_kept = shares[shown_ids].tolist(), kept[shown_ids].tolist()
+    return _Panel(visible(distribution.title), caption, names, bars, is_kept, more)
 
 
 def _bars(panel: _Panel, top: float, below: float) -> Iterator[str]:

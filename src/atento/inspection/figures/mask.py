@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.base.errors import UsageError
-from atento.inspection.token_display import display_width, visible
+from atento.inspection.token_display import display_width, padded, visible
 
 
 def mask_text(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
@@ -30,15 +30,11 @@ def mask_text(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] =
     margin = max((display_width(name) for name in names), default=0)
     lines = [[("1" if value else "0").ljust(width) for value, width in zip(row, widths)] for row in array]
     if columns:
-        lines.insert(0, [_padded(head, width) for head, width in zip(heads, widths)])
+        lines.insert(0, [padded(head, width) for head, width in zip(heads, widths)])
         names = ["", *names] if names else names
     if names:
-        lines = [[_padded(name, margin + 1), *line] for name, line in zip(names, lines)]
+        lines = [[padded(name, margin + 1), *line] for name, line in zip(names, lines)]
     return "\n".join(" ".join(line).rstrip() for line in lines)
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - display_width(text))
 
 
 def _checked(matrix: object) -> NDArray[np.bool_]:

@@ -70,17 +70,10 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
     end = svg.path("M0 0 L8 4 L0 8 z", fill=palette.SOFT)
     size = {"markerWidth": 7, "markerHeight": 7}
     marker = svg.element("marker", end, id="end", viewBox="0 0 8 8", refX=7, refY=4, **size, orient="auto")
-    return svg.root(
-        svg.element("defs", marker) + svg.element("rect", width="100%", height="100%", fill=palette.PAPER),
-        _text(12, 18, title, 13, "start", palette.INK),
-        *parts,
-        viewBox=f"0 0 {wide:.0f} {high:.0f}",
-        width=round(wide),
-        height=round(high),
-        role="img",
-        aria_label=title or "network",
-        font_family=svg.FONT,
-    )
+    ground = svg.element("rect", width="100%", height="100%", fill=palette.PAPER)
+    above = [svg.element("defs", marker) + ground, _text(12, 18, title, 13, "start", palette.INK)]
+    look: dict[str, svg.Value] = {"viewBox": f"0 0 {wide:.0f} {high:.0f}", "width": round(wide), "height": round(high)}
+    return svg.root(*above, *parts, **look, role="img", aria_label=title or "network", font_family=svg.FONT)
 
 
 class _Column:

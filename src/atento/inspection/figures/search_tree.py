@@ -68,14 +68,10 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
     root = _Node(_ROOT)
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for step in run.of(row):
-        worst_first = sorted(step.candidates, key=lambda candidate: (candidate.alive, candidate.total))
-        visible_candidates = [candidate for candidate in worst_first if candidate.alive] + [
-            candidate for candidate in worst_first if not candidate.alive
-        ][-dropped:]
-        for candidate in sorted(
-            visible_candidates if dropped else [candidate for candidate in visible_candidates if candidate.alive],
-            key=lambda candidate: -candidate.total,
-        ):
+        worst_first = sorted(step.candidates, key=lambda candidate: candidate.total)
+        gone = [candidate for candidate in worst_first if not candidate.alive][-dropped:] if dropped else []
+        shown = [candidate for candidate in worst_first if candidate.alive] + gone
+        for candidate in sorted(shown, key=lambda candidate: -candidate.total):
             before = tuple(step.live[candidate.parent])
             key = (*before, candidate.token)
             if before not in nodes:
@@ -91,9 +87,8 @@ def beam_svg(run: Run, row: int = 0, *, name: Callable[[int], str] = str, title:
     best = run.hypotheses[row][0].ids if run.hypotheses and run.hypotheses[row] else []
     best_path = {id(nodes[tuple(best[:n])]) for n in range(len(best) + 1) if tuple(best[:n]) in nodes}
     ends = [child for node in [nodes.get(tuple(best))] if node for child in node.children if child.fate == FINISHED]
-    return _drawn(
-        root, title or f"{run.strategy}: candidates of each step", best_path | {id(end) for end in ends[:1]}, _tree_node
-    )
+    bold = best_path | {id(end) for end in ends[:1]}
+    return _drawn(root, title or f"{run.strategy}: candidates of each step", bold, _tree_node)
 
 
 def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str] = str, title: str = "") -> str:
@@ -130,11 +125,8 @@ def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float
     wide = max(64.0, *(7.4 * display_width(node.label) + 18 for node in root.all()))
     across = wide + 56  # from one step to the next
     bottom = _layout(root, 0, across, 48.0)
-    parts = [
-        _edge(node, child, wide, id(node) in bold and id(child) in bold)
-        for node in root.all()
-        for child in node.children
-    ]
+    edges = [(node, child) for node in root.all() for child in node.children]
+    parts = [_edge(node, child, wide, id(node) in bold and id(child) in bold) for node, child in edges]
     parts += [svg.group(draw(node, wide), class_=f"step-{node.step}") for node in root.all()]
     right = 16 + max(
         node.x

@@ -1,9 +1,7 @@
 """The screen Answer: the span of a context that answers a question, and the others that were considered."""
 
-from atento.model import Model
-from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import bounded
-from atento_serve.studio.reasons import Reason
+from atento_serve.studio.reasons import unless_one_of
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields
 
@@ -15,11 +13,7 @@ class QuestionFields(TextFields):
     top: int = 5
 
 
-def why_not(model: Model) -> Reason | None:
-    """Why a model answers no questions."""
-    if "answer" not in verbs_of(model):
-        return Reason("answers_nothing", "This model answers no questions about a text.", {})
-    return None
+why_not = unless_one_of({"answer"}, "answers_nothing", "This model answers no questions about a text.")
 
 
 def _answers(shelf: Shelf, fields: QuestionFields) -> Values:

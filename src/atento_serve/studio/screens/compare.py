@@ -19,7 +19,7 @@ from atento.tasks.task_model import labels_of, tokenizer_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields, Row
-from atento_serve.studio.reasons import Reason, why_no_attention
+from atento_serve.studio.reasons import NO_TOKENIZER, Reason, why_no_attention
 from atento_serve.studio.screens.heads import MapFields, map_of, record_of
 from atento_serve.studio.screens.next_token import why_not as why_no_text
 from atento_serve.studio.shelf import Function, Shelf, Values
@@ -100,14 +100,6 @@ def _next(model: Model, fields: SideFields) -> Said:
     return {} if trace.first is None else dict(enumerate(trace.first.exp().tolist()))
 
 
-def _output(model: Model, fields: SideFields) -> Said:
-    return model.traced(fields.text, n_best=1)[0][0].text
-
-
-def _similarity(model: Model, fields: SideFields) -> Said:
-    return model.similarity(fields.text, fields.second or fields.text)
-
-
 def _both(verb: str) -> Callable[[Model, Model], bool]:
     return lambda a, b: verb in verbs_of(a) and verb in verbs_of(b)
 
@@ -133,8 +125,10 @@ VIEWS = {
     "tags": View(_both("tag"), _tags),
     "fill": View(_both("fill"), _fill),
     "next": View(_write_the_same_tokens, _next, whole=True),
-    "output": View(_write, _output),
-    "similarity": View(_both("similarity"), _similarity),
+    "output": View(_write, lambda model, fields: model.traced(fields.text, n_best=1)[0][0].text),
+    "similarity": View(
+        _both("similarity"), lambda model, fields: model.similarity(fields.text, fields.second or fields.text)
+    ),
 }
 
 
@@ -144,16 +138,14 @@ def _attend(a: Model, b: Model) -> bool:
 
 def why_not(model: Model) -> Reason | None:
     """Why a model is compared with none."""
-    if model.tokenizer is None:
-        return Reason("no_tokenizer", "This model has no tokenizer, so it reads no text.", {})
-    return None
+    return NO_TOKENIZER if model.tokenizer is None else None
 
 
 def why_not_two(a: Model, b: Model) -> Reason | None:
     """Why two models cannot be compared."""
     if why_not(b) is None and (_attend(a, b) or any(view.can(a, b) for view in VIEWS.values())):
         return None
-    return Reason("nothing_shared", "The two models do nothing alike: choose another one beside.", {})
+    return Reason("nothing_shared", "The two models do nothing alike: choose another one beside.")
 
 
 def _shared(shelf: Shelf, fields: TwoFields) -> Values:
@@ -184,11 +176,9 @@ def _disagreements(shelf: Shelf, fields: ListFields) -> Values:
     if not 1 <= len(fields.texts) <= MOST_TEXTS:
         raise wrong_field("/texts", f"`texts` must be 1 to {MOST_TEXTS} texts: got {len(fields.texts)}")
     found = []
+    second = fields.text if fields.view == "similarity" else fields.second  # each text beside the one of the form
     for at, text in enumerate(fields.texts):
-        second, spans = (  # similarity: each text beside the one of the form
-            fields.text if fields.view == "similarity" else fields.second,
-            dict(enumerate(fields.masked or [])).get(at),
-        )
+        spans = dict(enumerate(fields.masked or [])).get(at)
         about = fields.model_dump(exclude={"texts", "masked"}) | {"text": text, "second": second, "spans": spans}
         _, a, b = _sides(shelf, SideFields(**about))
         found.append([apart(a, b), *(_short(shelf.model(fields.model), one) for one in (a, b))])
@@ -225,11 +215,9 @@ def apart(a: Said, b: Said) -> float:
 
 def _divergence(p: Said, q: Said) -> float | None:
     """KL(p, q) in nats; None: it is infinite."""
-    if (
-        not (isinstance(p, dict) and isinstance(q, dict))
-        or p.keys() != q.keys()
-        or any(p[name] > 0 and q[name] == 0 for name in p)
-    ):
+    if not (isinstance(p, dict) and isinstance(q, dict)) or p.keys() != q.keys():
+        return None
+    if any(p[name] > 0 and q[name] == 0 for name in p):
         return None
     return sum(share * math.log(share / q[name]) for name, share in p.items() if share > 0)
 

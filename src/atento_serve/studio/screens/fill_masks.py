@@ -1,9 +1,7 @@
 """The screen Fill: what a masked model expects in the place of a word."""
 
-from atento.model import Model
-from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import bounded
-from atento_serve.studio.reasons import Reason
+from atento_serve.studio.reasons import unless_one_of
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields, masked_text
 
@@ -14,11 +12,7 @@ class MaskFields(TextFields):
     top: int = 8
 
 
-def why_not(model: Model) -> Reason | None:
-    """Why a model fills no masks."""
-    if "fill" not in verbs_of(model):
-        return Reason("fills_nothing", "This model predicts no masked tokens.", {})
-    return None
+why_not = unless_one_of({"fill"}, "fills_nothing", "This model predicts no masked tokens.")
 
 
 def _fill(shelf: Shelf, fields: MaskFields) -> Values:
@@ -28,10 +22,7 @@ def _fill(shelf: Shelf, fields: MaskFields) -> Values:
     text = masked_text(model, fields.text, fields.spans or [])
     shelf.check_text(model, text)
     candidates = model.fill(text, top=fields.top)
-    return {
-        "masked": text,
-        "candidates": [[one.token, one.probability, one.text] for one in candidates],
-    }
+    return {"masked": text, "candidates": [[one.token, one.probability, one.text] for one in candidates]}
 
 
 FUNCTIONS: dict[str, Function] = {"fill": (MaskFields, _fill)}

@@ -80,14 +80,6 @@ def record_of(shelf: Shelf, fields: TextFields) -> AttentionRecord:
     return record
 
 
-def _trace(shelf: Shelf, fields: TextFields) -> Values:
-    return trace_of(shelf, fields).shown()
-
-
-def _weights(shelf: Shelf, fields: WeightFields) -> tuple[Values, bytes]:
-    return tile(map_of(record_of(shelf, fields), fields), fields.format)
-
-
 def _links(shelf: Shelf, fields: LinkFields) -> tuple[Values, bytes]:
     """Of each head its largest weight and how many links; the rows of all links, their columns, their weights."""
     record = record_of(shelf, fields)
@@ -203,8 +195,8 @@ def _ablated(shelf: Shelf, fields: MapFields) -> Values:
 
 FUNCTIONS: dict[str, Function] = {
     "ablated": (MapFields, _ablated),
-    "trace": (TextFields, _trace),
-    "weights": (WeightFields, _weights),
+    "trace": (TextFields, lambda shelf, fields: trace_of(shelf, fields).shown()),
+    "weights": (WeightFields, lambda shelf, fields: tile(map_of(record_of(shelf, fields), fields), fields.format)),
     "links": (LinkFields, _links),
     "picture": (PictureFields, _picture),
     "overview": (KindFields, _overview),

@@ -1,19 +1,13 @@
 """The screen Classify and tag: the labels of a text or of two, or those of its words."""
 
-from atento.model import Model
 from atento.tasks.classification import classifications
 from atento.tasks.tagging import Entity, tag_words
 from atento_serve.engine.verbs import verbs_of
-from atento_serve.studio.reasons import Reason
+from atento_serve.studio.reasons import unless_one_of
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields
 
-
-def why_not(model: Model) -> Reason | None:
-    """Why a model gives no labels."""
-    if not {"classify", "tag"} & set(verbs_of(model)):
-        return Reason("no_labels", "This model gives no labels to texts or words.", {})
-    return None
+why_not = unless_one_of({"classify", "tag"}, "no_labels", "This model gives no labels to texts or words.")
 
 
 def _labels(shelf: Shelf, fields: TextFields) -> Values:

@@ -32,6 +32,7 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
     model = shelf.model(fields.model)
     network, config = model.network.config, model.config
     reads_source = isinstance(model.network, EncoderDecoder | RecurrentSeq2Seq)
+    attends = network.architecture in ("encoder", "decoder", "encoder-decoder")
     return {
         "name": fields.model,
         "task": str(config.get("task") or ""),
@@ -45,7 +46,7 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
         "width": network.d_model,
         "layers": [network.n_layers, *([network.decoder_layers] if reads_source else [])],
         "heads": network.n_heads,
-        "mask": _mask(model),
+        "mask": mask_name(network) if attends else "",
         "positions": scheme_names(network),
         "longest": shelf.limits.input_tokens if model.trained_length is None else model.trained_length,
         "device": str(model.device),
@@ -69,11 +70,6 @@ def _languages(model: Model, settings: ModelSettings) -> list[str]:
         return [source] if source in _SENTENCES else list(_SENTENCES)
     sizes = {language: len(model.tokenizer.encode(text)) for language, text in _SENTENCES.items()}
     return [language for language, size in sizes.items() if 3 * size <= 4 * min(sizes.values())]
-
-
-def _mask(model: Model) -> str:
-    attends = model.network.config.architecture in ("encoder", "decoder", "encoder-decoder")
-    return mask_name(model.network.config) if attends else ""
 
 
 def _diagram_text(model: Model) -> str:

@@ -15,7 +15,7 @@ from atento.model import Model
 from atento.tasks.model_outputs import generator_of, score, writing_task
 from atento.tasks.task_model import tokenizer_of
 from atento.text.tokenizer import Tokenizer
-from atento_serve.studio.reasons import Reason
+from atento_serve.studio.reasons import NO_TOKENIZER, Reason
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields, last_run
 
@@ -61,11 +61,11 @@ def _entropy(scores: Tensor) -> float:
 def why_not(model: Model) -> Reason | None:
     """Why a model predicts no next token."""
     if model.tokenizer is None:
-        return Reason("no_tokenizer", "This model has no tokenizer, so it reads no text.", {})
+        return NO_TOKENIZER
     try:
         generator_of(model, writing_task(model), None, {})
     except CapabilityError:
-        return Reason("writes_nothing", "This model writes no text.", {})
+        return Reason("writes_nothing", "This model writes no text.")
     return None
 
 

@@ -13,7 +13,7 @@ from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentLM, Recur
 from atento.tasks.task_model import tokenizer_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import bounded
-from atento_serve.studio.reasons import Reason
+from atento_serve.studio.reasons import NO_TOKENIZER, Reason
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields, Trace, run_pass, trace_of
 
@@ -38,7 +38,7 @@ class LayerFields(PlaceFields):
 def why_not(model: Model) -> Reason | None:
     """Why there are no layers that a text flows through."""
     if model.tokenizer is None:
-        return Reason("no_tokenizer", "This model has no tokenizer, so it reads no text.", {})
+        return NO_TOKENIZER
     if not isinstance(model.network, Encoder | Decoder | EncoderDecoder | RecurrentLM | RecurrentSeq2Seq):
         return Reason("no_layers", "{kind} has no layers of tokens.", {"kind": type(model.network).__name__})
     return None

@@ -54,16 +54,15 @@ def _positions(shelf: Shelf, fields: SchemeFields) -> tuple[Values, bytes]:
         raise wrong_field("/base", f"`base` must be above 1, `factor` from 1: got {fields.base:g}, {fields.factor:g}")
     model = shelf.model(fields.model)
     known = _schemes(model)
-    own = {"sinusoidal": _sinusoidal, "rotary": _rotary, "alibi": _alibi}
-    if fields.scheme in own:
-        module = own[fields.scheme](fields)
+    if fields.scheme in _OWN:
+        module = _OWN[fields.scheme](fields)
     # the number of one of the model's own
     elif fields.scheme.isascii() and fields.scheme.isdigit() and int(fields.scheme) < len(known):
         module = known[int(fields.scheme)][1]
     else:
-        names = ", ".join([*map(str, range(len(known))), *own])
+        names = ", ".join([*map(str, range(len(known))), *_OWN])
         raise wrong_field("/scheme", f"`scheme` must be one of {names}: got {fields.scheme[:40]!r}")
-    n_heads = fields.heads if fields.scheme in own else model.network.config.n_heads
+    n_heads = fields.heads if fields.scheme in _OWN else model.network.config.n_heads
     plot = plotted(module, fields.length, n_heads)
     about = {
         "schemes": [name for name, _ in known],
@@ -116,16 +115,13 @@ def plotted(module: nn.Module, length: int, n_heads: int) -> Plot:
     return Plot(by_distance, "head", "distance", by_distance, 1 - length, "distance")
 
 
-def _sinusoidal(fields: SchemeFields) -> nn.Module:
-    return Sinusoidal(fields.width, fields.base)
-
-
 def _rotary(fields: SchemeFields) -> nn.Module:
     return Rotary(fields.width, fields.base, stretch=Stretch(fields.factor) if fields.factor > 1 else None)
 
 
-def _alibi(fields: SchemeFields) -> nn.Module:
-    return ALiBi(fields.heads)
-
-
+_OWN: dict[str, Callable[[SchemeFields], nn.Module]] = {
+    "sinusoidal": lambda fields: Sinusoidal(fields.width, fields.base),
+    "rotary": _rotary,
+    "alibi": lambda fields: ALiBi(fields.heads),
+}
 FUNCTIONS: dict[str, Function] = {"positions": (SchemeFields, _positions)}

@@ -1,6 +1,7 @@
 """The guided tour: the functions that its chapters, and the steps of a head, name, with their lines as they run."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +25,18 @@ from atento_serve.http.fields import Fields
 from atento_serve.studio.shelf import Function, Shelf, Values
 
 _ROOT = Path(equation.__file__).parents[2]
-FUNCTIONS_SHOWN: dict[str, object] = {
-    "Tokenizer.encode": Tokenizer.encode,
-    "InputLayer.forward": InputLayer.forward,
-    "sinusoids": sinusoids,
+_NAMED: tuple[Callable[..., object], ...] = (
+    *(Tokenizer.encode, InputLayer.forward, sinusoids, entmax, MultiHeadAttention.split, MultiHeadAttention.forward),
+    *(Rotation.__call__, describe_head, FeedForward.forward, Encoder.forward, Decoder.forward, EncoderDecoder.forward),
+    *(token_search, beam, leave_out, rolled_out, ablate),
+)
+FUNCTIONS_SHOWN: dict[str, object] = {function.__qualname__: function for function in _NAMED} | {
     "equation.weigh": equation.weigh,
     "equation.normalise": equation.normalise,
-    "entmax": entmax,
     "kernels.plain": kernels.plain,
     "masks.causal": masks.causal,
     "LoweredMask.allowed": LoweredMask.__dict__["allowed"],
-    "MultiHeadAttention.split": MultiHeadAttention.split,
-    "MultiHeadAttention.forward": MultiHeadAttention.forward,
-    "Rotation.__call__": Rotation.__call__,
-    "describe_head": describe_head,
-    "FeedForward.forward": FeedForward.forward,
-    "Encoder.forward": Encoder.forward,
-    "Decoder.forward": Decoder.forward,
-    "EncoderDecoder.forward": EncoderDecoder.forward,
-    "token_search": token_search,
-    "beam": beam,
     "filters.top_p": filters.top_p,
-    "leave_out": leave_out,
-    "rolled_out": rolled_out,
-    "ablate": ablate,
 }
 """By the names that the page gives them."""
 

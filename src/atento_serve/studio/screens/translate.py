@@ -24,7 +24,7 @@ def why_not(model: Model) -> Reason | None:
     """Why a model does not write an output for a source."""
     reason = why_no_text(model)
     if reason is None and writing_task(model) == task_with("generate"):
-        return Reason("no_source", "This model continues a text: it reads no source.", {})
+        return Reason("no_source", "This model continues a text: it reads no source.")
     return reason
 
 
