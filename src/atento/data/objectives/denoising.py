@@ -102,8 +102,8 @@ class Noise:
         gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
         ends = np.cumsum(gaps + sizes[:, : gaps.shape[1]], axis=1) - 1  # (B,most spans), exclusive
         starts = ends - sizes[:, : gaps.shape[1]]
-        drawn = zip(starts, ends, counts.tolist())
-        return [(start[:count].tolist(), end[:count].tolist()) for start, end, count in drawn]
+        spans = zip(starts, ends, counts.tolist())
+        return [(start[:count].tolist(), end[:count].tolist()) for start, end, count in spans]
 
     @cached_property
     def _poisson(self) -> NDArray[np.float64]:
