@@ -54,6 +54,8 @@ def test_aliases_stand_for_their_anchor() -> None:
     root = read("a: &x {k: 1}\nb: *x\nc: [*x, *x]\n")
     assert root.bare() == {"a": {"k": 1}, "b": {"k": 1}, "c": [{"k": 1}, {"k": 1}]}
     assert root.value["b"].key_position == "my.yaml:2:1" and root.value["b"].position == "my.yaml:1:4"
+    deepest = read("a: &a " + "[" * 20 + "]" * 20 + "\nb: " + "[" * 11 + "*a" + "]" * 11)  # 1 + 11 + 20 levels
+    assert deepest.value["b"].height == 31
 
 
 def bomb(levels: int, wide: int) -> str:

@@ -74,6 +74,15 @@ def made(tokenizer: Tokenizer) -> Model:
     return make(tokenizer)
 
 
+def test_texts_are_the_first_rows_of_an_input_unless_it_is_said(made: Model) -> None:
+    texts = [pair.source for pair in write("valid", 3)]
+    drawn: dict[str, Any] = {"sample": True, "seed": 3}
+    ids = [one[0].hypothesis.ids for one in made.translations(texts, **drawn)]
+    assert ids == [one[0].hypothesis.ids for one in made.translations(texts, row=0, **drawn)]
+    assert ids[1:] == [one[0].hypothesis.ids for one in made.translations(texts[1:], row=1, **drawn)]
+    assert ids[:2] != [one[0].hypothesis.ids for one in made.translations(texts[:2], row=1, **drawn)]
+
+
 @pytest.fixture(scope="session")
 def saved(made: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.save(tmp_path_factory.mktemp("saved") / "model")

@@ -37,6 +37,21 @@ print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
 """
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a limit on memory is set as Linux has it")
+def test_r3_free_memory_is_the_least_of_what_the_system_and_the_limits_leave() -> None:
+    child = """
+import os, resource
+from pathlib import Path
+from atento.base.limits import free_memory
+before = free_memory()
+held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (held + 2**26, held + 2**26))
+assert 0 < free_memory() <= 2**26 < before, (free_memory(), before)
+"""
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def member(block: bytes) -> bytes:
     """One gzip member; several in a row are one gzip file."""
     return gzip.compress(block, mtime=0)

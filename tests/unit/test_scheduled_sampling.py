@@ -21,7 +21,7 @@ from atento.data.batches.batch import Batch, Part, Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.losses import Call, losses
-from atento.training.scheduled_sampling import OwnTokens, own_share
+from atento.training.scheduled_sampling import OwnTokens, own_share, own_tokens
 from atento.training.step import Updater
 
 NETWORK = NetworkConfig(vocab_size=23, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0)
@@ -86,6 +86,14 @@ def test_without_constants_the_share_rises_to_its_largest_value_in_the_last_upda
     assert shares[0] < share / 4
     assert own_share(replace(config, share=1.0), 300, 300) == pytest.approx(1.0 if schedule == "linear" else 0.99)
     assert own_share(config, 1, 1) <= share
+
+
+def test_progress_of_a_run_says_how_many_updates_it_has() -> None:
+    config, part = ScheduledSamplingConfig(0.8), Part(Batch({}, {"vocabulary": torch.zeros(2, 3)}))
+    for step, progress, steps in ((50, 0.25, 200), (300, 1.0, 300), (7, 0.0, 7)):
+        own = own_tokens(config, 3, step, progress, part)
+        assert own is not None and own.share == own_share(config, step, steps) > 0
+    assert own_tokens(config, 3, 1, 0.01, part) is None  # the target's tokens alone in the first update
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
