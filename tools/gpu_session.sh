@@ -93,7 +93,7 @@ bench decoding 13 4
 bench encoding 10 4
 bench pretraining 16 3
 bench graphs 6 3
-part divided 6 "$python" -m torch.distributed.run --standalone --nproc-per-node 1 -m tools.gpu_divided \
+part sharded 6 "$python" -m torch.distributed.run --standalone --nproc-per-node 1 -m tools.gpu_sharded \
   --device "$device" --seconds "${seconds:-4}" --size "$size"
 bench finetuning 12 2
 

@@ -17,7 +17,7 @@ from atento_cli.measurements import ON_DEVICES
 from benchmarks.training import SIZES
 
 ROOT = Path(__file__).parents[2]
-DIVIDED = ROOT / "tools" / "gpu_divided.py"
+SHARDED = ROOT / "tools" / "gpu_sharded.py"
 SCRIPT = ROOT / "tools" / "gpu_session.sh"
 TEXT = SCRIPT.read_text(encoding="utf-8")
 BASH = shutil.which("bash") or ""
@@ -41,9 +41,9 @@ def test_the_measurements_that_it_names_exist_and_take_its_options() -> None:
     known = {option for parameter in command.params for option in parameter.opts}
     (line,) = re.findall(r"atento_cli\.start bench .*", TEXT)
     assert set(re.findall(r"--[a-z-]+", line)) | {"--quick"} <= known
-    divided = TEXT[TEXT.index("tools.gpu_divided") :].split("\nbench")[0]
-    source = DIVIDED.read_text(encoding="utf-8")
-    assert all(f'"{option}"' in source for option in re.findall(r"--[a-z-]+", divided))
+    sharded = TEXT[TEXT.index("tools.gpu_sharded") :].split("\nbench")[0]
+    source = SHARDED.read_text(encoding="utf-8")
+    assert all(f'"{option}"' in source for option in re.findall(r"--[a-z-]+", sharded))
     assert {"tiny", "transformer-base"} <= SIZES.keys()
 
 
@@ -96,8 +96,8 @@ def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     assert [name for name, _, _ in parts] == [*re.findall(r"^(?:bench| *part) (\w+)", TEXT, flags=re.M)[1:]]
     assert all(end == "done" for _, _, end in parts), parts
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    for name in (*ON_DEVICES, "divided"):
+    for name in (*ON_DEVICES, "sharded"):
         rows = [json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
         assert len(rows) > 1 and f"## {name}\n" in page
-    whole, divided, *_ = rows
-    assert whole["losses"] == divided["losses"]
+    whole, sharded, *_ = rows
+    assert whole["losses"] == sharded["losses"]

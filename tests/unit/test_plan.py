@@ -20,8 +20,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
 from atento.runs import steps
-from atento.runs.divided import check_divided
 from atento.runs.run_plan import memory_of_weights
+from atento.runs.sharded import check_sharded
 from atento.runs.train import train
 from atento.training.optimizer import OPTIMIZERS, all_weights
 from atento.training.step import Updater
@@ -102,9 +102,9 @@ def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends()
     assert isinstance(memory, dict) and isinstance(alone, dict)
     assert memory["weights"] == alone["weights"] == 4 * int(str(many["parameters"]))
     sharded = planned("training.micro_batches=6", "training.parallel.shard=4", "--world", "4", "--device", "h100")
-    divided = sharded["memory"]
-    assert isinstance(divided, dict) and many["sharded"] == sharded["sharded"] == sum(divided.values())
-    assert all(divided[name] == -(-memory[name] // 4) for name in ("weights", "gradients", "optimizer"))
+    held = sharded["memory"]
+    assert isinstance(held, dict) and many["sharded"] == sharded["sharded"] == sum(held.values())
+    assert all(held[name] == -(-memory[name] // 4) for name in ("weights", "gradients", "optimizer"))
     parts = int(str(many["parts"]))
     assert parts == 6 and float(str(many["computation"])) == pytest.approx(float(str(one["computation"])) * 2 / 6)
 
@@ -128,13 +128,13 @@ def refused(*words: str) -> str:
 
 
 @pytest.mark.parametrize("world", [(), ("--world", "4", "--device", "h100")])
-def test_a_plan_refuses_what_training_with_divided_weights_refuses(tmp_path: Path, world: tuple[str, ...]) -> None:
+def test_a_plan_refuses_what_training_with_sharded_weights_refuses(tmp_path: Path, world: tuple[str, ...]) -> None:
     """With the sentence of training, which reads the network to know it."""
     words = ("training.scheduled_sampling.share=0.5", "training.parallel.shard=2")
     said = refused(*words, *world)
     recipe = load_recipe(RECIPE[0], [*RECIPE[1:], *words]).recipe
     with torch.device("meta"), pytest.raises(UsageError) as training:
-        check_divided(recipe, build_network(NETWORK), None)
+        check_sharded(recipe, build_network(NETWORK), None)
     assert said == str(training.value) and "`training.scheduled_sampling` cannot be used with" in said
 
 
@@ -143,7 +143,7 @@ def test_a_plan_of_a_gpu_asks_for_the_number_of_processes_and_one_of_shards_for_
     copies = ("training.parallel.replicate=4", "training.parallel.shard=2", "--device", "h100")
     assert "--world must be 8, which `training.parallel` says" in refused(*copies, "--world", "4")
     done = CliRunner().invoke(application(), ["plan", *RECIPE, "training.parallel.shard=2"])
-    assert done.exit_code == 0 and "--world 2 plans divided ones" in done.stderr
+    assert done.exit_code == 0 and "--world 2 plans sharded ones" in done.stderr
 
 
 def test_two_runs_in_threads_have_the_first_weights_of_their_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

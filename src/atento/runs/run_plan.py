@@ -20,13 +20,13 @@ from atento.data.batches.batch import Batches, Part
 from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
 from atento.networks.interface import Network
-from atento.runs.divided import check_divided
 from atento.runs.fine_tuning import tune
 from atento.runs.prepare import Data, fitted_to, read_data, tokenizer_and_network, training_batches
+from atento.runs.sharded import check_sharded
 from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAPES, PeakMemory, resident
 from atento.training.losses import Call, losses
 from atento.training.optimizer import TrainedWeights, all_weights, hidden_matrices
-from atento.training.replica.divided_weights import gathered_sizes
+from atento.training.replica.sharded_weights import gathered_sizes
 from atento.training.step import DTYPES, MAX_WORKERS, recompute
 
 _MEASURED = 100_000_000  # parameters of a network that is measured as it is
@@ -45,7 +45,7 @@ class Plan:
     updates_per_epoch: float  # updates in a pass over the training data
     tokens_per_update: int  # real targets of the first update
     parts: int  # parts of the first update, which several processes share
-    outside_blocks: int  # number of parameters that are gathered for the whole pass where weights are divided
+    outside_blocks: int  # number of parameters that are gathered for the whole pass where weights are sharded
     largest_block: int  # number of parameters of the largest block
     # bytes by part; `activations` are those of the parts that are computed at the same time, with their gradients
     memory: dict[str, int]
@@ -82,7 +82,7 @@ def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callabl
     recipe, training = loaded.recipe, loaded.recipe.training
     tokenizer, config = tokenizer_and_network(loaded, data.train, report)
     with torch.device("meta"):
-        check_divided(recipe, build_network(config), None)
+        check_sharded(recipe, build_network(config), None)
     batches = training_batches(recipe, config, tokenizer, data.train, report)
     return plan_run(recipe, config, batches, training_precision(training.precision, device), device, threads)
 

@@ -39,7 +39,6 @@ from atento.runs.baseline_scores import with_usual_metrics
 from atento.runs.begin import make_tokenizer, start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.data_checks import check_metrics
-from atento.runs.divided import check_divided, check_processes
 from atento.runs.fine_tuning import (
     changed_heads,
     rate_warning,
@@ -57,6 +56,7 @@ from atento.runs.prepare import Data, fitted_to, network_for, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.run_plan import new_shapes
 from atento.runs.setup import Setup
+from atento.runs.sharded import check_processes, check_sharded
 from atento.runs.task_heads import model_of, with_heads
 from atento.runs.task_parts import config_of, keep_metrics, mixed, read_parts
 from atento.runs.teachers import load_teachers
@@ -215,7 +215,7 @@ def configure_network(setup: Setup) -> None:
     with torch.device("meta"):
         network = build_network(setup.config)
         trained = tune(setup.recipe, network, 1.0)  # refuses what the network does not have
-    check_divided(recipe, network, setup.branch)
+    check_sharded(recipe, network, setup.branch)
     check_memory(parameter_count(network), trained_count(network, trained), setup.device)
 
 

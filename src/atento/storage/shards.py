@@ -1,4 +1,4 @@
-"""Checkpoints of divided weights: each process writes the files of its shard, and the first one commits all."""
+"""Checkpoints of sharded weights: each process writes the files of its shard, and the first one commits all."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ def save_shards(
     Args:
         folder, step, config, state, extra, run_id: as for one process; those of the first process count.
         weights, optimizer: the rows of each tensor that this process has; the first process also has the tensors that
-            are not divided.
+            are not sharded.
         main: whether this is the process that commits the checkpoint; it has shard 0.
         shard: number of the shard that this process writes; None: another process writes it.
         all_do: does something on all processes and returns the plain results of all; raises an exception on all, if

@@ -115,7 +115,7 @@ class Updater:
             parts: the batches of the update that this process computes, with the loss weights of their heads.
             step: number of the update, from 1; dropout is a function of it and the seed.
             progress: share of the run that is done, 0 to 1.
-            spare: returns any part, for a process that has none of an update whose weights are divided.
+            spare: returns any part, for a process that has none of an update whose weights are sharded.
 
         Returns:
             The summed losses of each head over all processes, empty if a gradient in float16 overflowed and the weights
@@ -207,7 +207,7 @@ class Updater:
         return [{head: (float(loss), float(nll), n) for head, (loss, nll, n) in sums.items()} for sums in part_sums]
 
     def _compute_along(self, part: Part, step: int, progress: float) -> None:
-        """Add zeros to the gradients: all processes gather divided weights, also one that has no part left."""
+        """Add zeros to the gradients: all processes gather sharded weights, also one that has no part left."""
         call = Call(Randomness(self.config.seed, step, 0), step=step, progress=progress, r_drop=self.config.r_drop)
         self._part_gradients(part, call, dict.fromkeys(part.batch.labels, 0.0))
 
@@ -227,8 +227,8 @@ class Updater:
         if sampling.share:
             own = partial(own_tokens, sampling, seed, step, progress)
             calls = [replace(call, own=own(part)) for call, part in zip(calls, parts)]
-        # compiled code is traced in one thread at a time, and divided weights are gathered in one order
-        several = self.device.type == "cpu" and not self.config.compile and not self.weights.divided
+        # compiled code is traced in one thread at a time, and sharded weights are gathered in one order
+        several = self.device.type == "cpu" and not self.config.compile and not self.weights.sharded
         concurrent = min(len(parts), self._threads, MAX_WORKERS) if several else 1  # parts at a time
         if concurrent <= 1:
             for part, call in zip(parts, calls):
@@ -329,7 +329,7 @@ class Updater:
         optimizer = {**self.optimizer.tensors(), **({} if self.average is None else self.average.raw())}
         if self.replica.main:
             return weights, optimizer
-        # of divided weights, the first process saves what each process has whole: buffers and counters
+        # of sharded weights, the first process saves what each process has whole: buffers and counters
         rows = {name: value for name, value in weights.items() if id(state[name]) in names}
         return rows, {name: value for name, value in optimizer.items() if value.dim()}  # counters are tensors ()
 

@@ -67,7 +67,7 @@ def plan(
         return
     shards = loaded.recipe.training.parallel.shard
     if shards > 1:
-        progress(f"warning: this is the plan of whole weights in one process; --world {shards} plans divided ones")
+        progress(f"warning: this is the plan of whole weights in one process; --world {shards} plans sharded ones")
     with thread_scope(threads):
         made = plan_recipe(loaded, resolve_device(device), torch.get_num_threads(), progress)
     if as_json:
@@ -101,7 +101,7 @@ def _world_table(estimate: "WorldPlan") -> str:
         "",
         f"estimates for each of {estimate.processes:,} processes on {estimate.device}:",
         *_memory(estimate.memory),
-        f"divided among all    {estimate.sharded / 2**20:>15,.1f}  MiB with shard={estimate.processes}",
+        f"sharded over all     {estimate.sharded / 2**20:>15,.1f}  MiB with shard={estimate.processes}",
         f"sent an update       {estimate.sent / 2**20:>15,.1f}  MiB",
         f"computation          {estimate.computation * 1e3:>15,.2f}  ms an update, at 40 % of the peak",
         f"communication        {estimate.communication * 1e3:>15,.2f}  ms an update",

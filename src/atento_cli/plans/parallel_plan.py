@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass, replace
 
 from atento.base.errors import UsageError, nearest
 from atento.config.reading.loading import LoadedRecipe
-from atento.runs.divided import check_processes
 from atento.runs.run_plan import Plan, plan_recipe
+from atento.runs.sharded import check_processes
 from atento.training.replica.sums import BUCKET
 
 UTILIZATION = 0.4  # of the peak; torchtitan reports 33 to 39 % for Llama 3 8B on H100, and small networks reach less
 MACHINE = 8  # GPUs of a machine, which are linked by NVLink
 
-DIVIDED = ("weights", "gradients", "optimizer", "moving average")  # parts of a plan that shards divide
+SHARDED = ("weights", "gradients", "optimizer", "moving average")  # parts of a plan that shards divide
 ON_THE_HOST = ("copy for a checkpoint", "program and data")  # parts of a plan that are not in the memory of the GPU
 
 
@@ -45,10 +45,10 @@ class WorldPlan:
     processes: int  # number of processes, one for each GPU
     device: str  # name of the GPU
     memory: dict[str, int]  # bytes by part on each GPU
-    shards: int  # processes that the weights of a copy are divided among (`training.parallel.shard`)
-    sharded: int  # bytes on each GPU if weights, gradients and the optimizer's state were divided among all
+    shards: int  # processes that the weights of a copy are sharded over (`training.parallel.shard`)
+    sharded: int  # bytes on each GPU if weights, gradients and the optimizer's state were sharded over all
     fits: bool  # whether the memory is that of the GPU at most
-    # bytes that each process sends in an update, in rings: an all-reduce of the gradients in float32; or of divided
+    # bytes that each process sends in an update, in rings: an all-reduce of the gradients in float32; or of sharded
     # weights, for each part, the weights twice and the gradients once
     sent: float
     computation: float  # time of the process with the most parts, at 40 % of the peak
@@ -115,13 +115,13 @@ def estimated(plan: Plan, device: str, processes: int, shards: int = 1) -> World
 
 
 def memory_of_process(plan: Plan, processes: int, shards: int) -> dict[str, int]:
-    """Return the bytes by part on each of several GPUs, whose weights may be divided."""
+    """Return the bytes by part on each of several GPUs, whose weights may be sharded."""
     memory = {name: size for name, size in plan.memory.items() if name not in ON_THE_HOST}
     if shards == 1:
         return memory | ({"gradients to send": min(BUCKET, 4 * plan.trained)} if processes > 1 else {})
     width = _width(plan)
     memory.pop("weights in 16 bits", None)  # they are gathered when they are needed
-    memory = {name: -(-size // shards) if name in DIVIDED else size for name, size in memory.items()}
+    memory = {name: -(-size // shards) if name in SHARDED else size for name, size in memory.items()}
     # a block is gathered while another one computes; of the one that computes, there are gradients too, and their copy
     # in float32 that is sent
     memory["gathered weights"] = width * (plan.outside_blocks + 2 * plan.largest_block)
@@ -130,7 +130,7 @@ def memory_of_process(plan: Plan, processes: int, shards: int) -> dict[str, int]
 
 
 def sent_by_process(plan: Plan, processes: int, shards: int) -> tuple[float, float]:
-    """Return the bytes that a process sends: in an update, or for each of its parts where weights are divided.
+    """Return the bytes that a process sends: in an update, or for each of its parts where weights are sharded.
 
     Returns:
         What it sends to the processes of its copy, and to those of the other copies.

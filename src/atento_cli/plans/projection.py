@@ -10,7 +10,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
 from atento.runs.run_plan import Plan, flops_of_update, memory_of_weights
 from atento.training.optimizer import all_weights
-from atento.training.replica.divided_weights import gathered_sizes
+from atento.training.replica.sharded_weights import gathered_sizes
 from atento_cli.plans.parallel_plan import WorldPlan, estimated
 
 DEVICE = "h100"
@@ -25,7 +25,7 @@ class Case:
 
     name: str  # of the network
     config: NetworkConfig  # its configuration
-    shards: int  # processes that a copy of the weights is divided among
+    shards: int  # processes that a copy of the weights is sharded over
     tokens: float  # of the training
     update: int  # tokens of an update
     worlds: tuple[int, ...]  # numbers of GPUs

@@ -217,7 +217,7 @@ class TrainingConfig(Section, path="training."):
             )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise RecipeError(f"`training.betas` must lie in [0, 1): got {list(self.betas)}")
-        for key, used, why in (  # with divided weights
+        for key, used, why in (  # with sharded weights
             ("optimizer", self.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
             ("minutes", self.minutes, "one process times the first updates, and it has a part of the weights"),
             ("compile", self.compile, "compiled blocks that gather their weights have not been tested"),

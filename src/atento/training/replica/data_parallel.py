@@ -26,9 +26,9 @@ from atento.training.replica.control_messages import (
     description_of,
     is_of_network,
 )
-from atento.training.replica.divided_weights import DividedSum, DividedWeights, SavingProcesses, shards_of
 from atento.training.replica.local import GradientSum, Weights, WholeWeights, Writers
 from atento.training.replica.lost import begin
+from atento.training.replica.sharded_weights import SavingProcesses, ShardedSum, ShardedWeights, shards_of
 from atento.training.replica.sums import ExactSum, FastSum
 
 UPDATES = 10  # that are measured, besides the first one, in which kernels are compiled
@@ -119,12 +119,12 @@ class Processes:
         return list(itertools.islice(ours, count))
 
     def lacks_part(self, own: int, total: int) -> bool:
-        """Return whether this process has a part less than the first one, and weights are divided."""
+        """Return whether this process has a part less than the first one, and weights are sharded."""
         return self.shards is not None and own < -(-total // self.size)  # the first has ⌈total / size⌉
 
     def weights(self, network: Network, dtype: torch.dtype) -> Weights:
-        """Return the weights, whole or divided."""
-        return WholeWeights(network, dtype) if self.shards is None else DividedWeights(network, dtype, self.shards)
+        """Return the weights, whole or sharded."""
+        return WholeWeights(network, dtype) if self.shards is None else ShardedWeights(network, dtype, self.shards)
 
     def check(self, step: int, parameters: Sequence[Tensor]) -> None:
         """Compare a sum of the bits of all weights, at the first update after a start and every 100 updates.
@@ -188,24 +188,24 @@ class Processes:
         return self._in_order([values for values, _, _ in everyones])
 
     def _ended(self, error: Exception) -> LostProcess:
-        """Return the error of a process that cannot compute its part of divided weights."""
+        """Return the error of a process that cannot compute its part of sharded weights."""
         who = f"process {self.rank} of {self.size}"
         if is_of_network(error):
             return LostProcess(f"{who}: {LOST}; {AGAIN}")
         what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
-        return LostProcess(f"{who}: {what:.300}; weights are divided, so that all processes end; {AGAIN}")
+        return LostProcess(f"{who}: {what:.300}; weights are sharded, so that all processes end; {AGAIN}")
 
     def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
         """Return a sum over all parts of an update on all processes."""
-        if isinstance(weights, DividedWeights):
-            return DividedSum(weights)
+        if isinstance(weights, ShardedWeights):
+            return ShardedSum(weights)
         parameters = list(weights.parameters.values())
         return ExactSum(self, parameters, parts) if self.config.exact else FastSum(self, parameters)
 
     def slow_process(self) -> str | None:
         """Return a sentence about a process that computes much slower than the others, once.
 
-        With divided weights, all processes wait for the slowest one at each block, and nobody knows which it is.
+        With sharded weights, all processes wait for the slowest one at each block, and nobody knows which it is.
         """
         return self.pace.slow_process() if self.shards is None else None
 

@@ -25,15 +25,15 @@ class Weights(Protocol):
     network: Network  # the network that computes losses and gradients
     # what the optimizer changes, by the names of the weights: each weight, or this process's shard of it
     parameters: dict[str, Tensor]
-    # whether weights, gradients and optimizer state are divided among processes. Then all processes compute a part at
+    # whether weights, gradients and optimizer state are sharded over processes. Then all processes compute a part at
     # the same time, and none of them two
-    divided: bool
+    sharded: bool
 
     def copy(self) -> None:
         """Copy the weights to a network that computes in another data type."""
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Return the gradient of a loss for each parameter, None where there is none; empty if they are divided."""
+        """Return the gradient of a loss for each parameter, None where there is none; empty if they are sharded."""
 
     def norm(self, gradients: Sequence[Tensor]) -> float:
         """Return the norm of the gradients of all parameters together."""
@@ -62,7 +62,7 @@ class GradientSum(Protocol):
 
 
 class Writers(Protocol):
-    """The processes as they save divided weights together (`atento.storage.shards.save_shards`)."""
+    """The processes as they save sharded weights together (`atento.storage.shards.save_shards`)."""
 
     main: bool  # whether this process commits the checkpoint
     shard: int | None  # number of the shard that this process writes, from 0; None: another process writes it
@@ -85,7 +85,7 @@ class Replica(Protocol):
     main: bool  # whether this is the first process, the one that writes
     rank: int  # number of this process
     size: int  # number of processes
-    # the processes as they save divided weights together; None: the first one saves whole weights
+    # the processes as they save sharded weights together; None: the first one saves whole weights
     writers: Writers | None
 
     def ours(self) -> Iterator[bool]:
@@ -97,7 +97,7 @@ class Replica(Protocol):
     def lacks_part(self, own: int, total: int) -> bool:
         """Return whether other processes compute a part of an update when this one has computed its own.
 
-        It counts where weights are divided: then all of them compute the same number of parts.
+        It counts where weights are sharded: then all of them compute the same number of parts.
         """
 
     def weights(self, network: Network, dtype: torch.dtype) -> Weights:
@@ -157,7 +157,7 @@ class WholeWeights:
         dtype: data type to compute in.
     """
 
-    divided = False
+    sharded = False
 
     def __init__(self, network: Network, dtype: torch.dtype) -> None:
         self.original = network

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer state divided among processes by `fully_shard`, and saved by them together."""
+"""Weights, gradients and optimizer state sharded over processes by `fully_shard`, and saved by them together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +27,7 @@ from atento.training.replica.control_messages import Channel, as_here, descripti
 
 @dataclass(frozen=True)
 class Shards:
-    """The processes that one copy of the weights is divided among."""
+    """The processes that one copy of the weights is sharded over."""
 
     # (shards,), or (copies, shards) if there are several copies; one row has the processes of a copy
     mesh: "DeviceMesh"
@@ -77,7 +77,7 @@ def shards_of(
     return Shards(mesh, group, rank % count, count, answered)
 
 
-class DividedWeights:
+class ShardedWeights:
     """A shard of each weight of a network: some of its rows (Zhao et al. 2023, PyTorch FSDP).
 
     Before a block computes, its weights are gathered from all processes, and freed afterwards; its gradients are summed
@@ -92,15 +92,15 @@ class DividedWeights:
         shards: the processes of a copy.
 
     Raises:
-        RecipeError: the network cannot be divided.
+        RecipeError: the network cannot be sharded.
     """
 
-    divided = True
+    sharded = True
 
     def __init__(self, network: Network, dtype: torch.dtype, shards: Shards) -> None:
         check_network(network)
         self.original, self.shards = network, shards
-        self.network = _divided(network, dtype, shards.mesh)
+        self.network = _sharded(network, dtype, shards.mesh)
         self._sharded: dict[str, nn.Parameter] = dict(self.network.named_parameters())
         self.parameters: dict[str, Tensor] = {
             name: nn.Parameter(_local(value), requires_grad=value.requires_grad)
@@ -123,7 +123,7 @@ class DividedWeights:
         It chooses the data types of a block's gradients when the block is first gathered, by the weights that are
         trained then; gathering a block by hand makes it choose anew.
         """
-        from torch.distributed.fsdp import FSDPModule  # late, as in `_divided`
+        from torch.distributed.fsdp import FSDPModule  # late, as in `_sharded`
 
         self.network.zero_grad(set_to_none=True)
         trained = [value.requires_grad for value in self._sharded.values()]
@@ -199,10 +199,10 @@ class DividedWeights:
                 storage.resize_(0)  # shapes stay, bytes go
 
 
-class DividedSum:
+class ShardedSum:
     """The gradients of the shards, which the backward passes have summed over all processes."""
 
-    def __init__(self, weights: DividedWeights) -> None:
+    def __init__(self, weights: ShardedWeights) -> None:
         self.weights = weights
         weights.begin()
 
@@ -217,7 +217,7 @@ class DividedSum:
 
 
 def check_network(network: Network) -> None:
-    """Check that a network can be divided.
+    """Check that a network can be sharded.
     Raises RecipeError: it has no stack of blocks, or a weight that is a single number.
     """
     if not any(hasattr(module, "recompute") for module in network.modules()):  # the class is `Stack`
@@ -237,27 +237,27 @@ def gathered_sizes(network: Network) -> tuple[int, int]:
     return total - sum(blocks), max(blocks, default=0)  # what stands outside of blocks
 
 
-def _divided(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Network:
+def _sharded(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Network:
     """Return a network with the same structure, whose parameters are shards of those of the network."""
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # late, as the mesh
 
     # the parameters themselves are taken over, so that there is no second copy of all weights
-    divided = deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+    sharded = deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
     policy = MixedPrecisionPolicy()
     if dtype != torch.float32:
         policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
-        for module in divided.modules():
+        for module in sharded.modules():
             for name, buffer in module.named_buffers(recurse=False):
                 if buffer.is_floating_point():
                     setattr(module, name, buffer.to(dtype))
-    for block in (block for stack in stacks_of(divided) for block in stack.blocks):
+    for block in (block for stack in stacks_of(sharded) for block in stack.blocks):
         fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(divided, mesh=mesh, mp_policy=policy)
-    for module in divided.modules():
+    fully_shard(sharded, mesh=mesh, mp_policy=policy)
+    for module in sharded.modules():
         if isinstance(module, FSDPModule):  # gradients are summed; they are divided by the targets of an update
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    return divided
+    return sharded
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
-"""A program that torchrun runs as one process: training with weights divided by FSDP2 on one device, beside whole ones.
+"""A program that torchrun runs as one process: training with weights sharded by FSDP2 on one device, beside whole ones.
 
-`torchrun --standalone --nproc-per-node 1 -m tools.gpu_divided --device cuda --seconds 5` prints rows of JSON. One
+`torchrun --standalone --nproc-per-node 1 -m tools.gpu_sharded --device cuda --seconds 5` prints rows of JSON. One
 shard has all rows, so the losses are those of whole weights; what differs is gathering, and the memory it needs.
 """
 
@@ -16,8 +16,8 @@ from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import build_network
 from atento.training.replica.data_parallel import Processes
-from atento.training.replica.divided_weights import shards_of
 from atento.training.replica.local import Local, Replica
+from atento.training.replica.sharded_weights import shards_of
 from atento.training.step import Updater
 from benchmarks.devices import device_of, forget_peak, peak_row, precisions_of, wait
 from benchmarks.training import SIZES, natural_lengths
@@ -37,9 +37,9 @@ class OneShard(Processes):
 def measure(seconds: float, device: str, size: str) -> Iterator[dict[str, object]]:
     """Yield rows of target tokens per second, peak MiB on a GPU, and the losses of the first updates."""
     for precision in dict.fromkeys((precisions_of(device)[0], "float32")):
-        for who, make in (("whole", lambda: Local(False)), ("divided", lambda: OneShard(device))):
+        for who, make in (("whole", lambda: Local(False)), ("sharded", lambda: OneShard(device))):
             forget_peak()
-            yield {"bench": "divided", "size": size, "who": who, "precision": precision} | _trained(
+            yield {"bench": "sharded", "size": size, "who": who, "precision": precision} | _trained(
                 make(), seconds, device, size, precision
             )
 

@@ -1,4 +1,4 @@
-"""What a run of several processes cannot do, and one with divided weights (`training.parallel.shard`)."""
+"""What a run of several processes cannot do, and one with sharded weights (`training.parallel.shard`)."""
 
 from atento.base.errors import RecipeError, UsageError
 from atento.config.recipe import Recipe
@@ -6,13 +6,13 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import objectives_of
 from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
-from atento.training.replica.divided_weights import check_network
+from atento.training.replica.sharded_weights import check_network
 
 _OUTSIDE = "it reads weights outside of a pass of the network, for which they are gathered"
 
 
-def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) -> None:
-    """Check that the weights of a run can be divided, if its recipe says so.
+def check_sharded(recipe: Recipe, network: Network, branch: BranchPoint | None) -> None:
+    """Check that the weights of a run can be sharded, if its recipe says so.
 
     All processes must gather the same weights in the same order, so every part of an update must run the same blocks.
     Raises RecipeError: they cannot; the message says why.

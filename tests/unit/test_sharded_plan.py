@@ -1,4 +1,4 @@
-"""The plan of divided weights beside the bytes of 64 processes, counted under PyTorch's fake process group."""
+"""The plan of sharded weights beside the bytes of 64 processes, counted under PyTorch's fake process group."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ from atento.networks import build_network
 from atento.networks.interface import Network
 from atento.runs.run_plan import Plan, memory_of_weights
 from atento.training.optimizer import Optimizer, all_weights
-from atento.training.replica.divided_weights import DividedSum, DividedWeights, gathered_sizes, shards_of
+from atento.training.replica.sharded_weights import ShardedSum, ShardedWeights, gathered_sizes, shards_of
 from atento_cli.plans.parallel_plan import memory_of_process, sent_by_process
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=1024, d_model=256, d_ff=512, n_heads=4, n_layers=3)
@@ -61,15 +61,15 @@ def planned(network: Network, precision: str) -> Plan:
 def test_the_plan_of_64_processes_is_what_one_has_and_sends(rank: int, precision: torch.dtype, shards: int) -> None:
     network = build_network(NETWORK)
     plan = planned(network, "float32" if precision == torch.float32 else "bfloat16")
-    divided = DividedWeights(network, precision, shards_of("cpu", shards, dist.new_group, nullcontext))
-    optimizer = Optimizer(network, TrainingConfig(), all_weights(network), divided.parameters)
-    gradients = DividedSum(divided)
+    sharded = ShardedWeights(network, precision, shards_of("cpu", shards, dist.new_group, nullcontext))
+    optimizer = Optimizer(network, TrainingConfig(), all_weights(network), sharded.parameters)
+    gradients = ShardedSum(sharded)
     with Sent(WORLD // shards) as sent:
-        divided.gradients(divided.network(ids=torch.zeros(1, 8, dtype=torch.long)).logits.float().sum())
+        sharded.gradients(sharded.network(ids=torch.zeros(1, 8, dtype=torch.long)).logits.float().sum())
     gradients.finish()
     counted = {
-        "weights": sum(value.nbytes for value in divided.parameters.values()),
-        "gradients": sum(value.grad.nbytes for value in divided.parameters.values() if value.grad is not None),
+        "weights": sum(value.nbytes for value in sharded.parameters.values()),
+        "gradients": sum(value.grad.nbytes for value in sharded.parameters.values() if value.grad is not None),
     }
     optimizer.step(1e-3)
     counted["optimizer"] = sum(value.nbytes for value in optimizer.tensors().values())

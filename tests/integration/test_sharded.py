@@ -1,4 +1,4 @@
-"""Weights divided among processes: the same run as with copies, checkpoints of shards, and processes that fail."""
+"""Weights sharded among processes: the same run as with copies, checkpoints of shards, and processes that fail."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from test_replicas import SMALL, TINY, finished, free_port, start, train
 
 # parts are dealt unevenly: 5 to 2 processes
 SETTINGS = ("training.micro_batches=5", "training.steps=12", "training.checkpoint_every=4", "training.validate_every=6")
-DIVIDED = (*SETTINGS, "training.parallel.shard=2")
+SHARDED = (*SETTINGS, "training.parallel.shard=2")
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +31,18 @@ def furthest(one: Path, two: Path, kind: str = "train") -> float:
     return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
 
 
-def test_divided_weights_train_as_whole_ones_and_any_number_of_processes_continues(
+def test_sharded_weights_train_as_whole_ones_and_any_number_of_processes_continues(
     server: ForkServer, place: Path, whole: Path
 ) -> None:
     """Stopped on 2 processes that divide the weights, continued on 1, stopped again, continued on 2."""
     file = "model-00002-of-00002.safetensors"
-    for size, step, settings, expected in ((2, 3, DIVIDED, file), (1, 7, SETTINGS, "model.safetensors")):
+    for size, step, settings, expected in ((2, 3, SHARDED, file), (1, 7, SETTINGS, "model.safetensors")):
         fault = {"fault": "signalled", "step": step, "rank": size - 1, "number": int(signal.SIGTERM)}
         done = [running.end() for running in start(server, size, "--out", "run", *settings, cwd=place, **fault)]
         assert [process.status for process in done] == [75] * size, done
         assert (place / f"run/checkpoints/step-{step:08d}" / expected).exists()
     recorded = {"fault": "bytes_recorded", "folder": str(place)}
-    finished(train(server, 2, "--out", "run", *DIVIDED, "training.samples=2", cwd=place, **recorded))
+    finished(train(server, 2, "--out", "run", *SHARDED, "training.samples=2", cwd=place, **recorded))
     shown = events(place / "run", "sample")  # at steps 8 to 12, of weights that are gathered for the validation
     assert [event["number"] for event in shown] == [1, 2] and all(event["reference"] for event in shown)
     assert 0 <= furthest(whole, place / "run") < 5e-5 and furthest(whole, place / "run", "valid") < 5e-5
@@ -70,7 +70,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_checkpoint_before(
     server: ForkServer, place: Path, whole: Path
 ) -> None:
     fault = {"fault": "killed_while_saving", "step": 8, "rank": 1}
-    done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, **fault)
+    done = train(server, 2, "--out", "run", *SHARDED, cwd=place, **fault)
     assert done[1].status == -signal.SIGKILL
     refused(done[0], "another process has ended", status=1)
     assert "by peer" not in done[0].stderr and "by peer" in (place / "run" / "train.log").read_text(encoding="utf-8")
@@ -82,24 +82,24 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_checkpoint_before(
 def test_a_shard_that_is_announced_before_it_is_written_makes_no_checkpoint(server: ForkServer, place: Path) -> None:
     """A planted bug: the manifest would name files that are not there."""
     fault = {"fault": "announced_before_written", "step": 8, "rank": 1}
-    done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, **fault)
+    done = train(server, 2, "--out", "run", *SHARDED, cwd=place, **fault)
     refused(done[0], "the first one does not see it", status=1)
     assert done[1].status == 1 and last(place / "run").name == "step-00000006"
 
 
 @pytest.mark.slow
 def test_a_process_that_cannot_compute_its_part_ends_all(server: ForkServer, place: Path) -> None:
-    done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, fault="memory_runs_out", step=6, rank=1)
+    done = train(server, 2, "--out", "run", *SHARDED, cwd=place, fault="memory_runs_out", step=6, rank=1)
     assert [process.status for process in done] == [1, 1], done
     assert "process 1 of 2: RuntimeError: DefaultCPUAllocator" in done[1].stderr
-    assert "weights are divided, so that all processes end" in done[1].stderr
+    assert "weights are sharded, so that all processes end" in done[1].stderr
     assert "another process has ended" in done[0].stderr
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(server: ForkServer, place: Path) -> None:
     for policy, action in (("skip", "the update is skipped"), ("rewind", "those of step 4 again")):
-        settings = (*DIVIDED, f"training.non_finite={policy}")
+        settings = (*SHARDED, f"training.non_finite={policy}")
         done = train(server, 2, "--out", policy, *settings, cwd=place, fault="loss_not_finite", step=5, rank=1)
         finished(done)
         assert done[0].stderr.count(action) == 1
@@ -107,7 +107,7 @@ def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(server: Fork
 
 @pytest.mark.slow
 def test_shards_that_drift_apart_end_a_run_of_two_copies(server: ForkServer, place: Path) -> None:
-    done = train(server, 4, "--out", "run", *DIVIDED, cwd=place, fault="weights_drift", step=6, rank=3)
+    done = train(server, 4, "--out", "run", *SHARDED, cwd=place, fault="weights_drift", step=6, rank=3)
     refused(done[0], "step 8: the weights of process 3 are not those of process 1", status=1)
 
 
@@ -137,7 +137,7 @@ LM, MLM, TENSE = "micro-world-lm", "micro-world-mlm", "micro-world-tense"
         (2, TENSE, ("init.model=base", "init.unfreeze.steps=1", "training.precision=bfloat16")),
     ],
 )
-def test_divided_weights_train_as_whole_ones_for_any_task(
+def test_sharded_weights_train_as_whole_ones_for_any_task(
     server: ForkServer, place: Path, size: int, recipe: str, more: tuple[str, ...]
 ) -> None:
     if "init.model=base" in more:
@@ -154,15 +154,15 @@ def test_divided_weights_train_as_whole_ones_for_any_task(
 def test_a_run_of_shards_that_was_killed_has_the_bits_of_one_that_was_not(server: ForkServer, place: Path) -> None:
     for step, rank in ((4, 0), (4, 1), (8, 0), (12, 1)):
         fault = {"fault": "killed_while_saving", "step": step, "rank": rank}
-        done = train(server, 2, "--out", f"run-{step}-{rank}", *DIVIDED, cwd=place, **fault)
+        done = train(server, 2, "--out", f"run-{step}-{rank}", *SHARDED, cwd=place, **fault)
         assert done[rank].status == -signal.SIGKILL
-        finished(train(server, 2, "--out", f"run-{step}-{rank}", *DIVIDED, cwd=place))
-    finished(train(server, 2, "--out", "run", *DIVIDED, cwd=place))
+        finished(train(server, 2, "--out", f"run-{step}-{rank}", *SHARDED, cwd=place))
+    finished(train(server, 2, "--out", "run", *SHARDED, cwd=place))
     for step, rank in ((4, 0), (4, 1), (8, 0), (12, 1)):
         assert differences(place / "run", place / f"run-{step}-{rank}") == []
 
 
-def test_what_cannot_be_divided_is_refused_with_the_reason(server: ForkServer, place: Path) -> None:
+def test_what_cannot_be_sharded_is_refused_with_the_reason(server: ForkServer, place: Path) -> None:
     shard = "training.parallel.shard=2"
     refusals = {
         "training.optimizer=muon": "it computes with whole matrices",
