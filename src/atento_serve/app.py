@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from atento.base.errors import AtentoError
 from atento.base.version import __version__
 from atento_serve import health
-from atento_serve.api import chat, find, hugging_face, libretranslate, openai, rerank, tokens, translated_files
+from atento_serve.api import find, hugging_face, libretranslate, openai_chat, openai_completions, rerank, tokens
+from atento_serve.api import translated_files as files
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, error_body
 from atento_serve.http.fields import Fields, read
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from atento_serve.http.tracing import Tracing
 
 ROUTES: list[Callable[[FastAPI, Service], None]] = [  # each adds routes
-    module.add_routes for module in (openai, chat, libretranslate, translated_files, rerank, find, tokens, hugging_face)
+    *(openai_completions.add_routes, openai_chat.add_routes, libretranslate.add_routes, files.add_routes),
+    *(rerank.add_routes, find.add_routes, tokens.add_routes, hugging_face.add_routes),
 ]
 _MESSAGES = {404: "there is no such path; GET /docs lists the routes", 405: "this path does not take that method"}
 

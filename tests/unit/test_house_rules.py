@@ -455,7 +455,7 @@ OTHER_MEANINGS = {
             *("models/migration.py", "models/load.py", "networks/describe.py", "networks/layers.py"),
             *("networks/recurrent/cells.py", "released/elmo_hdf5.py", "runs/teachers.py"),
             *("atento_lab/notes/checks/diagrams.py", "atento_lab/notes/checks/pretraining_drawn.py"),
-            *("atento_serve/engine/verbs.py", "atento_serve/api/openai.py"),
+            *("atento_serve/engine/verbs.py", "atento_serve/api/openai_completions.py"),
             *(
                 "atento_lab/notes/checks/families.py",
                 "runs/model_config.py",

@@ -35,7 +35,7 @@ from atento.text.words import word_spans
 from atento_serve.api.decoding import stop_strings
 from atento_serve.api.detection import detect
 from atento_serve.api.libretranslate import TranslateFields
-from atento_serve.api.openai import EmbeddingFields
+from atento_serve.api.openai_completions import EmbeddingFields
 from atento_serve.chat.rendering import Renderer
 from atento_serve.engine.verbs import _cut
 from atento_serve.http.body import _fields, _in_pairs, _in_parts

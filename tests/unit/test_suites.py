@@ -10,12 +10,13 @@ from atento.base.errors import DataError, UsageError
 from atento.config.tables.tasks import TASKS
 from atento.data.files.conll import without_marks
 from atento.metrics import accuracy
-from atento_cli.suites.english import GLUE
+from atento_cli.suites.glue import GLUE
+from atento_cli.suites.portuguese import PORTUGUESE
 from atento_cli.suites.row import Row
 from atento_cli.suites.run_suite import planned, write_submission
 from atento_cli.suites.scores import Result, SuiteResult, TaskResult, result_of
 from atento_cli.suites.suite_files import files_of, labelled_records, located, unlabelled_records
-from atento_cli.suites.suite_table import PORTUGUESE, rows_named, suite_named
+from atento_cli.suites.suite_table import rows_named, suite_named
 
 ROWS = {row.name: row for suite in (GLUE, PORTUGUESE) for row in suite.rows}
 
