@@ -453,7 +453,7 @@ def test_k4_what_is_refused() -> None:
         minimum_bayes_risk(None, "", 2, weights="model", generate_candidates=lambda *_: ["a", "b"])
     requests = pytest.importorskip("atento_serve.engine.requests")
     with pytest.raises(UsageError, match=r"rouge, .*, as the service loads no other model for it: got 'comet:comet'"):
-        requests._check_utility({"mbr": "comet:comet"})
+        requests.generator_for(None, "translate", '{"mbr": "comet:comet"}', None)
     with pytest.raises(UsageError, match="unknown utility 'bleau'"):
         minimum_bayes_risk(ToySeq2Seq(), torch.tensor([3]), utility="bleau")
 

@@ -10,8 +10,8 @@ from atento.base.errors import DataError, UsageError
 from atento.config.tables.tasks import TASKS
 from atento.data.files.conll import without_marks
 from atento.metrics import accuracy
-from atento_cli.suites.glue import GLUE
-from atento_cli.suites.portuguese import PORTUGUESE
+from atento_cli.suites.glue_tasks import GLUE
+from atento_cli.suites.portuguese_tasks import PORTUGUESE
 from atento_cli.suites.row import Row
 from atento_cli.suites.run_suite import planned, write_submission
 from atento_cli.suites.scores import Result, SuiteResult, TaskResult, result_of

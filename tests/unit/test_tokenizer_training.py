@@ -140,7 +140,7 @@ def test_wrong_use_is_refused() -> None:
     for size in (0, 1_000_001):
         with pytest.raises(RecipeError, match=rf"^`tokenizer.vocab_size` must lie in 1 to 1,000,000: got {size}$"):
             train("bpe", size, ["a"])
-    with pytest.raises(TokenizerError, match=r"^unknown kind of tokenizer 'unigramm'; did you mean 'unigram'"):
+    with pytest.raises(RecipeError, match=r"^`tokenizer.kind` cannot be 'unigramm'; did you mean 'unigram'"):
         train("unigramm", 300, ["a"])
     with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each"):
         train("bpe", 300, "a line")  # type: ignore[arg-type]

@@ -43,14 +43,14 @@ def _check_int(name: str, value: object, minimum: int = 0) -> None:
         raise ValueError(f"`{name}` must be a whole number, {minimum} or more: got {value!r}")
 
 
-def _in_window(name: str, before: int | None, after: int, form: str = "any") -> Mask:
+def _in_window(name: str, before: int | None, after: int) -> Mask:
     """The mask of the keys from `before` positions behind a query (None: from the first) to `after` ahead of it."""
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return k <= q + after if before is None else (k >= q - before) & (k <= q + after)
 
     reachable, unmasked = reachable_in_window(before, after), unmasked_in_window(before, after)
-    return Mask(rule, name, form, after, reachable=reachable, unmasked=unmasked)
+    return Mask(rule, name, "any", after, reachable=reachable, unmasked=unmasked)
 
 
 def bidirectional() -> Mask:
@@ -60,7 +60,8 @@ def bidirectional() -> Mask:
 
 def causal() -> Mask:
     """A query may attend to itself and to earlier keys, as in a decoder (docs/notes.md#a7)."""
-    return _in_window("causal", None, 0, "causal")
+    reachable, unmasked = reachable_in_window(None, 0), unmasked_in_window(None, 0)
+    return Mask(lambda b, h, q, k: k <= q, "causal", "causal", 0, reachable=reachable, unmasked=unmasked)
 
 
 def lookahead(k: int) -> Mask:

@@ -42,7 +42,8 @@ class Section:
 
     def __init_subclass__(cls, path: str = "", choices: str = "") -> None:
         """What stands before a key in messages; `choices`: before one of type `Literal[...]`, if that is another."""
-        cls._paths = path, choices or path
+        if path or choices:  # else as in the class that it extends
+            cls._paths = path, choices or path
 
     def __post_init__(self) -> None:
         kind: type = type(self)

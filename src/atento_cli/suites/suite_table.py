@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from atento.base.errors import UsageError, nearest
-from atento_cli.suites.glue import GLUE
-from atento_cli.suites.portuguese import PORTUGUESE
+from atento_cli.suites.glue_tasks import GLUE
+from atento_cli.suites.portuguese_tasks import PORTUGUESE
 from atento_cli.suites.row import Row, Suite
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (GLUE, PORTUGUESE)}

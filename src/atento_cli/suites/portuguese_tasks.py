@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from atento_cli.suites.glue import GLUE
+from atento_cli.suites.glue_tasks import GLUE
 from atento_cli.suites.row import ACCURACY, ANSWER_F1, ENTITY_F1, EXACT_MATCH, MACRO_F1, PEARSON, SPEARMAN, Row, Suite
 
 _TEXTS = {"text": "t", "pair": "h"}
