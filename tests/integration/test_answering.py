@@ -106,6 +106,7 @@ def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
     assert len(model.answer(["quem comeu ?"], [context], n_best=2, max_answer=1)[0][0].text.split()) == 1
     with pytest.raises(UsageError, match="give a question and its context, or a list of each"):
         model.answer("quem ?", [context])  # type: ignore[call-overload]
+    fails(UsageError, "`n_best` must be at least 1: got 0", lambda: model.answer("quem ?", context, n_best=0))
     fails(UsageError, "as many questions as contexts: got 1 and 2", model.answer, ["quem ?"], [context, context])
 
 

@@ -22,6 +22,7 @@ from atento.metrics import (
     subset_accuracy,
     tag_accuracy,
 )
+from atento.metrics.rankings import ndcg, recall
 from atento.metrics.tag_schemes import entities
 
 
@@ -194,3 +195,12 @@ def test_arrays_of_labels_are_lists_of_labels() -> None:
     predictions, references = np.array(["a", "b", "a", "b"]), np.array(["a", "b", "b", "b"])
     assert accuracy(predictions, references).value == 0.75  # type: ignore[arg-type]
     assert f1(predictions, references).value == f1(predictions.tolist(), references.tolist()).value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_ranking_is_scored_from_its_first_document_on(k: int) -> None:
+    judged = [("q", "a", 1.0), ("q", "b", 0.0)]
+    for metric in (ndcg, recall):
+        assert metric([0.2, 0.9], judged, k=2).value > 0
+        with pytest.raises(UsageError, match=f"`k` must be at least 1: got {k}"):
+            metric([0.2, 0.9], judged, k=k)

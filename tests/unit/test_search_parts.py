@@ -15,6 +15,8 @@ from atento.inspection.figures.score_panels import Panel, Point, scores_svg
 from atento.inspection.figures.svg import axis_ticks
 from atento.metrics.metric_table import quality
 from atento.training.optimizer import pause_step
+from atento_cli.search import worker
+from atento_cli.search.process import Trainer, run_trial
 from atento_cli.search.result import RungScore, SearchResult, Trial, importance
 from atento_cli.search.search_folder import differences, open_search
 from atento_cli.search.search_strategies import drawn, grid, rungs_of, trials_of
@@ -27,6 +29,19 @@ MIXED: dict[str, Any] = {
     "network.n_layers": {"low": 1, "high": 4},
     "training.label_smoothing": {"low": 0.0, "high": 0.3, "step": 0.1},
 }
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("out of memory: 9 GiB"), KeyError("nothing foreseen")])
+def test_a_trial_that_ends_in_any_error_fails_alone(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def train(*_: object, **more: object) -> None:
+        raise error
+
+    request: dict[str, Any] = dict.fromkeys(("recipe", "overrides", "folder", "precision", "threads"))
+    monkeypatch.setattr(worker, "train", train)
+    monkeypatch.setattr(Trainer, "ask", lambda self, request: (worker.trained(request), 0))
+    trainer = Trainer(None, None)  # type: ignore[arg-type]
+    outcome = run_trial(trainer, request | {"device": "cpu", "share": "1"}, data_varies=False)
+    assert outcome.score is None and ("out of memory" in outcome.error) == ("nothing" not in str(error))
 
 
 def plain(trials: Any) -> list[dict[str, Any]]:

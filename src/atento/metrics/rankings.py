@@ -27,8 +27,11 @@ def ndcg(predictions: Sequence[float | None], references: Sequence[Judgement], *
         k: count the first k documents alone; None: all.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, a document twice, or no right document at all.
+        UsageError: unequal lengths, nothing to score, a document twice, no right document at all, or k below 1.
     """
+
+    if k is not None:
+        _check_first(k)
 
     def gain(grades: Sequence[float]) -> float:
         return sum(grade / math.log2(rank + 1) for rank, grade in enumerate(grades[:k], 1))
@@ -51,6 +54,7 @@ def mean_average_precision(predictions: Sequence[float | None], references: Sequ
 
 def recall(predictions: Sequence[float | None], references: Sequence[Judgement], *, k: int) -> Score:
     """The share of a query's right documents that are among the first k; arguments, ties and errors as of `ndcg`."""
+    _check_first(k)
 
     def value(ranked: list[float], right: list[float]) -> float:
         return sum(grade > 0 for grade in ranked[:k]) / len(right)
@@ -74,6 +78,11 @@ def recall_at_1(predictions: Sequence[Any], references: Sequence[Any]) -> Score:
     if not _judged(references):
         return vector_pairs.recall_at_1(predictions, references)
     return recall(predictions, references, k=1)
+
+
+def _check_first(k: int) -> None:
+    if k < 1:
+        raise UsageError(f"`k` must be at least 1: got {k}")
 
 
 def _judged(references: Sequence[Sequence[object]]) -> bool:

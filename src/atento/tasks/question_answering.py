@@ -183,9 +183,8 @@ def answer(
     if single != isinstance(context, str):
         raise UsageError("give a question and its context, or a list of each")
     questions, contexts = listed(question), listed(context)
-    ranked = answers(
-        model, questions, contexts, n_best=n_best or 1, max_answer=max_answer, null_threshold=null_threshold
-    )
+    number = 1 if n_best is None else n_best
+    ranked = answers(model, questions, contexts, n_best=number, max_answer=max_answer, null_threshold=null_threshold)
     results: list[object] = [best if n_best is not None else best[0] for best in ranked]
     return results[0] if single else results
 

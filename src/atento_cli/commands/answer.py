@@ -115,7 +115,11 @@ def answer(
         raise UsageError("--question and --cluster exclude each other")
     if question is not None and shared.file != "-":
         raise UsageError(f"--question and --context replace FILE: got {shared.file}")
-    options: _Options = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
+    options: _Options = {
+        "n_best": 1 if n_best is None else n_best,
+        "max_answer": max_answer,
+        "null_threshold": null_threshold,
+    }
     excluded = {
         "--question": question,
         "--n-best": n_best,

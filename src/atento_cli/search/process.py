@@ -108,7 +108,7 @@ def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool
     answer, status = trainer.ask(request)
     stop = trainer.stop
     if "error" in answer:
-        if answer["fatal"] and not data_varies:
+        if answer.get("fatal") and not data_varies:
             raise UsageError(answer["error"])
         return Outcome(error=answer["error"])
     ended = signal.Signals(-status) if status < 0 else None  # a negative status is the signal that ended it
