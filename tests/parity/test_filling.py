@@ -70,6 +70,8 @@ def test_g2_each_mask_by_itself_is_that_of_transformers(bert: Path) -> None:
             assert [one.probability for one in candidates] == pytest.approx([e["score"] for e in expected], rel=1e-4)
             ours = [one.text.replace(" ", "") for one in candidates]  # theirs cleans no spaces
             assert ours == [entry["sequence"].replace(" ", "") for entry in expected]
+    with pytest.raises(UsageError, match="`top` must be an integer of at least 1: got 0"):
+        fill_each(atento.load(bert), ["o [MASK] ."], top=0)
     [only] = fill_each(atento.load(bert), ["o [MASK] [MASK] ."], top=5, targets=["gato"])
     assert [[one.token for one in candidates] for candidates in only] == [["gato"], ["gato"]]
 

@@ -247,7 +247,7 @@ def test_documents_and_lists_of_queries(model: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the columns of the index, k: got none"):
         index.add(["a text"])
     for given, columns in (([lines[0], "a text"], None), (lines, {"k": ["v"] * 5})):
-        with pytest.raises(UsageError, match="documents have their columns"):
+        with pytest.raises(UsageError, match="or `Document`s alone"):
             index.add(given, columns=columns)
     assert len(atento.Index(tmp_path / "i")) == 5
 

@@ -32,7 +32,7 @@ SHARE = Rule("lie above 0 and be at most 1", lambda value: 0 < value <= 1)
 Count = Annotated[int, AT_LEAST_1]
 Natural = Annotated[int, NOT_NEGATIVE]
 Positive = Annotated[float, FINITE_ABOVE_0]
-Dropout = Annotated[float, BELOW_1]
+BelowOne = Annotated[float, BELOW_1]
 
 
 class Section:

@@ -261,7 +261,7 @@ def _documents(texts: Sequence[str] | Sequence[Document], columns: Columns | Non
     """The lines of texts that are not blank. Raises UsageError: a column of another length, texts beside documents."""
     documents = [one for one in texts if isinstance(one, Document)]
     if documents and (columns is not None or len(documents) < len(texts)):
-        raise UsageError("documents have their columns, and stand beside no plain texts and no `columns`")
+        raise UsageError("give texts, with or without `columns`, or `Document`s alone, which have columns of their own")
     if not documents:
         lines = texts_of(texts)
         values = {name: texts_of(own) for name, own in (columns or {}).items()}

@@ -111,6 +111,8 @@ def fill_each(
     other masks, and then the special tokens too. An encoder-decoder, which has no such probabilities, has one list for
     all masks, that of `fill`. Arguments and errors are those of `fill`.
     """
+    if top < 1:
+        raise UsageError(f"`top` must be an integer of at least 1: got {top}")
     if not predicts_masks(model):
         return [[candidates] for candidates in fill(model, list(texts), top=top, targets=targets)]
     _check_texts(model, texts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import SHARE, Count, Dropout, Positive, Section
+from atento.config.literals import SHARE, BelowOne, Count, Positive, Section
 
 ALL_LINEAR = "all-linear"
 TARGETS = ("query", "key", "value", "input", "output", "inner", "outer")  # linear maps of a block, by our names
@@ -23,7 +23,7 @@ class LoraConfig(Section, path="init.lora."):
     """Rank of the adapters. [at least 1] 4 to 16 is usual; raise it when the training loss stays high."""
     alpha: Positive = 16.0
     """The adapter's output is multiplied by `alpha` / `rank`; twice the rank is usual. [above 0]"""
-    dropout: Dropout = 0.0
+    dropout: BelowOne = 0.0
     """Share of the adapters' inputs set to 0 in training. [0 to below 1] 0.05 to 0.1 helps with little data."""
     targets: tuple[str, ...] = ("query", "value")
     """Maps with adapters: query, key, value and output of attention, inner and outer of the feed-forward network;

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import Count, Dropout, Rule, Section
+from atento.config.literals import BelowOne, Count, Rule, Section
 from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network_parts import (
     PARTS,
@@ -63,7 +63,7 @@ class NetworkConfig(Section):
     """Layers of an encoder-decoder's decoder; fewer decode faster. [1 to 1,000; null: `n_layers`]"""
     shared_layers: bool = False
     """All layers of a stack have the same weights (ALBERT)."""
-    dropout: Dropout = 0.1
+    dropout: BelowOne = 0.1
     """Share of each sublayer's output set to 0 in training: 0.1 with much data, 0.3 with little (a translator's without
     sizes). [0 to below 1] With `init`, this, `attention.dropout` and `feed_forward.dropout` are the initial model's.
     """

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from atento.base.errors import RecipeError, nearest
-from atento.config.literals import NOT_NEGATIVE, Count, Dropout, Natural, Rule, Section
+from atento.config.literals import NOT_NEGATIVE, BelowOne, Count, Natural, Rule, Section
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AttentionConfig(Section, path="attention."):
     """
     d_head: Count | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
-    dropout: Dropout = 0.0
+    dropout: BelowOne = 0.0
     """Share of attention weights set to 0 in training. [0 to below 1]"""
     bias: bool = True
     """Bias of the projections of queries, keys and values."""
@@ -138,7 +138,7 @@ class FeedForwardConfig(Section, path="feed_forward."):
     """Multiply the activation by a second product (GLU variants)."""
     bias: bool = True
     """Bias of the products."""
-    dropout: Dropout = 0.0
+    dropout: BelowOne = 0.0
     """Share of the inner values set to 0 in training. [0 to below 1]"""
 
 

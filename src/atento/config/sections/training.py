@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from atento.base.errors import RecipeError, counted, nearest
-from atento.config.literals import ABOVE_0, FINITE, FROM_0_TO_1, Count, Dropout, Positive, Rule, Section
+from atento.config.literals import ABOVE_0, FINITE, FROM_0_TO_1, BelowOne, Count, Positive, Rule, Section
 
 _RULES = {"linear": "above 0", "exponential": "above 0 and below 1", "inverse-sigmoid": "at least 1"}  # of k
 _Size = Annotated[float, FINITE]
@@ -132,7 +132,7 @@ class TrainingConfig(Section, path="training."):
     """Decay rates of Adam's means of gradients and squares. [each 0 to below 1]"""
     clip: _Size = 1.0
     """Maximum norm of the gradient. [0 or more; 0: never] Lower it when the loss jumps."""
-    ema: Dropout = 0.0
+    ema: BelowOne = 0.0
     """Decay rate of a moving average of the weights, used instead of them; checkpoints take a third more. [0 to below
     1; 0: none] 0.999 for thousands of steps, 0.9999 for many more.
     """
@@ -140,7 +140,7 @@ class TrainingConfig(Section, path="training."):
     """After a loss or gradient that is NaN or infinite: `stop` with an error, `skip` the update, or `rewind` to the
     last checkpoint and go on with later data.
     """
-    label_smoothing: Dropout = 0.1
+    label_smoothing: BelowOne = 0.1
     """Probability spread evenly over the vocabulary. [0 to below 1] 0.1 helps translation, 0 perplexity."""
     r_drop: _Size = 0.0
     """R-Drop: weight of the divergence between two passes with other dropout. [0 or more; 0: one pass] 5 for
@@ -158,7 +158,7 @@ class TrainingConfig(Section, path="training."):
     """Run Transformer blocks with `torch.compile`, for runs of many minutes on a GPU; needs a C++ compiler. Losses
     differ in rounding.
     """
-    subword_dropout: Dropout = 0.0
+    subword_dropout: BelowOne = 0.0
     """Share of merges dropped while encoding training texts (BPE dropout, Unigram sampling). [0 to below 1] 0.1 helps
     with little data.
     """

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from atento.base.errors import RecipeError
-from atento.config.literals import Dropout, Section
+from atento.config.literals import BelowOne, Section
 
 HeadKind = Literal[
     "vocabulary", "class", "set", "number", "tag", "crf", "span", "boundary", "detection", "generator", "reconstruction"
@@ -73,7 +73,7 @@ class HeadConfig(Section, choices="heads."):
     """Normalise the vectors behind that layer (ModernBERT)."""
     out_bias: bool = True
     """Bias of the last layer (decoders for texts: no)."""
-    dropout: Dropout = 0.1
+    dropout: BelowOne = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Activation | None = None
     """Activation of the layer of `hidden`, or of a masked-language-model head. [null: tanh; in a masked-language-model
