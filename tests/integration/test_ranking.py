@@ -176,6 +176,7 @@ def test_twins_of_a_right_document_are_no_negatives(tmp_path: Path) -> None:
     assert all(not found for _, _, found in mined(model, blank, corpus, Mining(9, 9, 0, 0.0, 0.0)))
     ((_, _, found),) = mined(model, [("o gato", "zzz")], ["yyy", "o cão come"], Mining(9, 9, 0, 0.0, 0.0))
     assert "yyy" not in found  # both are one unknown word, so that their scores are equal
+    assert [*mined(model, [], corpus, Mining())] == []
 
 
 @pytest.mark.parametrize(

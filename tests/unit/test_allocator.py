@@ -2,11 +2,13 @@
 
 import os
 import random
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import atento
+from atento.base.errors import UsageError
 from atento.training import allocator
 from atento.training.allocator import keep_kernels
 
@@ -62,3 +64,21 @@ def test_a_run_whose_parts_have_new_shapes_keeps_few_kernels(monkeypatch: pytest
 
     assert kernels(range(1, 40), "new") == "256"
     assert kernels(range(1, 6), "again") == "1024"
+
+
+@pytest.mark.parametrize(("optimizer", "fits"), [("adamw", False), ("adafactor", True)])
+def test_a_run_is_refused_by_the_state_of_its_own_optimizer(
+    optimizer: str, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A network of 17,504 parameters: 280 kB with both means of AdamW, and 147 kB with Adafactor."""
+    recipe = {
+        "task": "translation",
+        "tokenizer": {"kind": "word"},
+        "network": {"d_model": 32, "d_ff": 32, "n_heads": 2, "n_layers": 1},
+        "training": {"steps": 1, "batch_tokens": 16, "precision": "float32", "optimizer": optimizer},
+    }
+    sizes = {"SC_PHYS_PAGES": 200, "SC_PAGE_SIZE": 1000}
+    real = os.sysconf
+    monkeypatch.setattr(allocator.os, "sysconf", lambda name: sizes[name] if name in sizes else real(name))
+    with nullcontext() if fits else pytest.raises(UsageError, match="parameters need 0 GiB to be trained"):
+        atento.train(recipe, data=[("a b", "c d")] * 3, out=tmp_path / "run", threads=1)

@@ -87,6 +87,14 @@ def test_a_stopped_run_is_not_timed_again(tmp_path: Path, at_a_second: list[floa
     assert again.already_finished and again.step == 10 and len(at_a_second) == 2
 
 
+def test_a_run_of_two_processes_still_knows_their_number(tmp_path: Path, at_a_second: list[float]) -> None:
+    run = train(tmp_path / "run", {"training.minutes": 2}, share=Fraction(1, 3))
+    identity = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    (run / "run.json").write_text(json.dumps(identity | {"processes": 2}), encoding="utf-8")
+    train(run, {"training.minutes": 2})
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["processes"] == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [

@@ -2,13 +2,14 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atento.base.errors import AtentoError
-from atento.storage.whole_file import write_output
+from atento.storage.whole_file import output, write_output
 
 
 @pytest.mark.parametrize("old", [None, "the old page"])
@@ -29,6 +30,15 @@ def test_r3_a_full_disk_leaves_the_old_file_and_nothing_beside_it(
         write_output(path, "a new page")
     assert [file.name for file in tmp_path.iterdir()] == ([] if old is None else ["page.html"])
     assert old is None or path.read_text(encoding="utf-8") == old
+
+
+def test_two_threads_may_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    with ThreadPoolExecutor(1) as pool, output(path) as partial:
+        partial.write_text("of the first", encoding="utf-8")
+        pool.submit(write_output, path, "of the second").result()
+        assert path.read_text(encoding="utf-8") == "of the second"
+    assert path.read_text(encoding="utf-8") == "of the first" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_link_stays_a_link_and_a_device_is_written_to(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def fix_updates(setup: Setup) -> None:
     steps = fitting if written is None else min(fitting, written)
     setup.identity = {**setup.identity, "minutes": {**saved, "steps": steps, "limited": steps < fitting}}
     if setup.replica.main:
-        write_whole(setup.folder / "run.json", json.dumps(setup.identity, indent=2) + "\n")
+        path = setup.folder / "run.json"
+        kept = json.loads(path.read_text(encoding="utf-8"))  # it has `processes` too, which is no part of the identity
+        write_whole(path, json.dumps(kept | setup.identity, indent=2) + "\n")
     training = replace(setup.recipe.training, steps=steps, epochs=None)
     origins = setup.loaded.origins | {"training.steps": TIMED}
     setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, training=training), origins=origins)

@@ -43,7 +43,6 @@ from atento.runs.fine_tuning import (
     changed_heads,
     rate_warning,
     rates_taken,
-    trained_count,
     tune,
     with_inherited,
     with_warmup,
@@ -54,7 +53,7 @@ from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
 from atento.runs.prepare import Data, fitted_to, network_for, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
-from atento.runs.run_plan import new_shapes
+from atento.runs.run_plan import memory_of_weights, new_shapes
 from atento.runs.setup import Setup
 from atento.runs.sharded import check_processes, check_sharded
 from atento.runs.task_heads import model_of, with_heads
@@ -216,7 +215,9 @@ def configure_network(setup: Setup) -> None:
         network = build_network(setup.config)
         trained = tune(setup.recipe, network, 1.0)  # refuses what the network does not have
     check_sharded(recipe, network, setup.branch)
-    check_memory(parameter_count(network), trained_count(network, trained), setup.device)
+    memory = memory_of_weights(network, recipe.training, trained, "float32")
+    needs = sum(memory[part] for part in ("weights", "gradients", "optimizer"))
+    check_memory(parameter_count(network), needs, setup.device)
 
 
 def make_batches(setup: Setup) -> None:

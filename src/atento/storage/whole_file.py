@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_native_id
 
 from atento.base.errors import AtentoError, CheckpointError, TrainingError, UsageError
 
@@ -46,7 +47,7 @@ def replacement(path: Path) -> Iterator[Path]:
     if path.exists() and not (path.is_file() and os.access(target.parent, os.W_OK)):
         yield path
         return
-    partial = target.with_name(f".{target.name}-{os.getpid()}")
+    partial = target.with_name(f".{target.name}-{get_native_id()}")  # no other thread of any process has it
     try:
         yield partial
         partial.replace(target)
@@ -68,7 +69,7 @@ def whole_folder(directory: Path, kind: str = "model folder") -> Iterator[Path]:
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")
-    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
+    temporary = directory.with_name(f".{directory.name}-{get_native_id()}")
     try:
         temporary.mkdir(parents=True)
         yield temporary

@@ -54,8 +54,7 @@ def mined(
     """Yield each pair of a query and its right document with its negatives, the nearest first.
 
     Scores are cosines, or the numbers of a ranker, of which the logistic function is taken. No document is a negative
-    of a query if it has the words of one of its right documents, nor is `query ` another query
-    than `query`.
+    of a query if it has the words of one of its right documents; queries are compared by their words too.
 
     Args:
         encoder: makes the vectors, with its prompts of queries and documents, if it has such.
@@ -64,6 +63,8 @@ def mined(
         mining: which documents are negatives.
         ranker: a model of pairs that gives numbers; None: there is none.
     """
+    if not pairs:
+        return
     right: dict[str, set[str]] = {}
     for query, positive in pairs:
         right.setdefault(_form(query), set()).add(_form(positive))

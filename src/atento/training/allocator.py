@@ -35,14 +35,13 @@ def keep_freed_memory() -> bool:
     return bool(libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)) and bool(libc.mallopt(_M_TRIM_THRESHOLD, (2 << 30) - 1))
 
 
-def check_memory(n_parameters: int, n_trained: int, device: str) -> None:
-    """Check that the memory holds weights, and of those that are trained gradients and AdamW's two running means.
+def check_memory(n_parameters: int, needs: int, device: str) -> None:
+    """Check that the memory holds the bytes of weights, gradients and optimizer state.
     Raises UsageError: the machine has less memory than that.
     """
     if device != "cpu" or not hasattr(os, "sysconf"):
         return
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # bytes
-    needs = 4 * (n_parameters + 3 * n_trained)  # 4: float32; weights, gradients and two means
     if needs > has:
         raise UsageError(
             f"{n_parameters:,} parameters need {needs / 2**30:.0f} GiB to be trained, before any text is read: this "

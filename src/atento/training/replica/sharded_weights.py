@@ -220,7 +220,7 @@ def check_network(network: Network) -> None:
     """Check that a network can be sharded.
     Raises RecipeError: it has no stack of blocks, or a weight that is a single number.
     """
-    if not any(hasattr(module, "recompute") for module in network.modules()):  # the class is `Stack`
+    if not stacks_of(network):
         raise RecipeError(
             f"`training.parallel.shard` needs a Transformer: got architecture {network.config.architecture!r}"
         )
