@@ -16,7 +16,7 @@ from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import build_network
 from atento.training.replica.data_parallel import Processes
-from atento.training.replica.local import Local, Replica
+from atento.training.replica.local import Replica
 from atento.training.replica.sharded_weights import shards_of
 from atento.training.step import Updater
 from benchmarks.devices import device_of, forget_peak, peak_row, precisions_of, wait
@@ -37,7 +37,7 @@ class OneShard(Processes):
 def measure(seconds: float, device: str, size: str) -> Iterator[dict[str, object]]:
     """Yield rows of target tokens per second, peak MiB on a GPU, and the losses of the first updates."""
     for precision in dict.fromkeys((precisions_of(device)[0], "float32")):
-        for who, make in (("whole", lambda: Local(False)), ("sharded", lambda: OneShard(device))):
+        for who, make in (("whole", lambda: Replica()), ("sharded", lambda: OneShard(device))):
             forget_peak()
             yield {"bench": "sharded", "size": size, "who": who, "precision": precision} | _trained(
                 make(), seconds, device, size, precision

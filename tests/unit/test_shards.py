@@ -16,7 +16,7 @@ from atento.storage.average_weights import average_run
 from atento.storage.catalogue import list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import FileEntry, verify, write_file
-from atento.storage.shards import save_shards
+from atento.storage.shards import Writers, save_shards
 from failing import fails
 
 WEIGHTS = {"table": torch.arange(15.0).view(5, 3), "bias": torch.arange(2.0), "one": torch.ones(1, 4)}
@@ -78,10 +78,7 @@ def save(folder: Path, step: int, size: int = 2, **changes: Tensor) -> list[Base
                 state={"score": float(step)},
                 extra={"tokenizer.json": b"{}"},
                 run_id="run",
-                main=rank == 0,
-                shard=rank,
-                shards=size,
-                all_do=threads.all_do(rank),
+                writers=Writers(rank == 0, rank, size, threads.all_do(rank)),
             )
         except BaseException as error:
             ends[rank] = error  # type: ignore[call-overload]

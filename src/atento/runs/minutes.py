@@ -12,7 +12,7 @@ from atento.runs.setup import Setup
 from atento.storage.whole_file import write_whole
 from atento.training.allocator import is_out_of_memory
 from atento.training.compiling import compile_blocks
-from atento.training.replica.local import Local
+from atento.training.replica.local import Replica
 from atento.training.step import NotFinite, Updater
 
 TIMED = "fixed by `training.minutes`"  # the origin of such a number of steps
@@ -76,7 +76,7 @@ def _timed(setup: Setup, budget: float) -> tuple[float, float]:
     """
     recipe, begin = setup.recipe, time.monotonic()
     network, precision = deepcopy(setup.network), str(setup.identity["precision"])
-    updater = Updater(network, recipe.training, precision, setup.trained, Local())
+    updater = Updater(network, recipe.training, precision, setup.trained, Replica())
     if recipe.training.compile:
         compile_blocks(updater.compute_network)
     seconds: list[float] = []

@@ -20,7 +20,7 @@ from atento.runs.prepare import Data
 from atento.text.tokenizer import Tokenizer
 from atento.training.optimizer import TrainedWeights
 from atento.training.progress import Reporter
-from atento.training.replica.local import Local, Replica
+from atento.training.replica.local import Replica
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Setup:
     features: ModelFiles | None = None  # the encoder of `network.features`, or a checkpoint of the run
     teach: Teach | None = None  # adds what the models that `teacher` names say of the training data
     # the processes that share each update; the first one writes the folder
-    replica: Replica = field(default_factory=Local)
+    replica: Replica = field(default_factory=Replica)
     parts: list["Setup"] = field(default_factory=list)  # of a recipe with several tasks, a setup for each
     data: Data = field(init=False)  # records of all splits
     identity: dict[str, Any] = field(init=False)  # content of `run.json`

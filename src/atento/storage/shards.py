@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,17 @@ from atento.storage.checkpoint import (
 from atento.storage.manifest import FileEntry, directory, write_file
 from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
-AllDo = Callable[[Callable[[], object]], list[Any]]
+
+@dataclass(frozen=True)
+class Writers:
+    """One of the processes that save sharded weights together."""
+
+    main: bool  # whether this process commits the checkpoint; it has shard 0
+    shard: int | None  # number of the shard that this process writes, from 0; None: another process writes it
+    shards: int  # number of shards
+    # does something on all processes and returns the plain results of all; raises an exception on all, if it is raised
+    # on any
+    all_do: Callable[[Callable[[], object]], list[Any]]
 
 
 def save_shards(
@@ -37,10 +48,7 @@ def save_shards(
     state: Mapping[str, object],
     extra: Mapping[str, bytes],
     run_id: str,
-    main: bool,
-    shard: int | None,
-    shards: int,
-    all_do: AllDo,
+    writers: Writers,
 ) -> Path:
     """Write `folder/step-00000500/` on all processes; they share the folder. See `checkpoint.save_checkpoint`.
 
@@ -51,10 +59,7 @@ def save_shards(
         folder, step, config, state, extra, run_id: as for one process; those of the first process count.
         weights, optimizer: the rows of each tensor that this process has; the first process also has the tensors that
             are not sharded.
-        main: whether this is the process that commits the checkpoint; it has shard 0.
-        shard: number of the shard that this process writes; None: another process writes it.
-        all_do: does something on all processes and returns the plain results of all; raises an exception on all, if
-            it is raised on any.
+        writers: this process among all.
 
     Raises CheckpointError: on all processes, if any of them fails. Nothing is left behind.
     """
@@ -63,41 +68,42 @@ def save_shards(
 
     def prepare() -> list[int]:
         nonlocal files
-        files = dict(json_files(step, config, state, extra)) if main else {}
-        if shard is not None:
-            tensors = {part_name(WEIGHTS, shard, shards): weights, part_name(OPTIMIZER, shard, shards): optimizer}
-            files |= {name: safetensors_chunks(name, values) for name, values in tensors.items()}
+        files = dict(json_files(step, config, state, extra)) if writers.main else {}
+        if writers.shard is not None:
+            for whole, tensors in ((WEIGHTS, weights), (OPTIMIZER, optimizer)):
+                name = part_name(whole, writers.shard, writers.shards)
+                files[name] = safetensors_chunks(name, tensors)
         return [byte_size(chunks) for chunks in files.values()]
 
-    sizes = [size for own in all_do(prepare) for size in own]  # of all processes
+    sizes = [size for own in writers.all_do(prepare) for size in own]  # of all processes
     with ExitStack() as stack:
         opened: list[tuple[Path, int]] = []
 
         def begin() -> str:
-            if not main:
+            if not writers.main:
                 return ""
             refuse_other_run(target, run_id)
             needed = check_space(folder, target, step, sizes)
             opened.append(retried(lambda: stack.enter_context(temporary_folder(folder, step)), target, step, needed))
             return opened[0][0].name
 
-        temporary = folder / all_do(begin)[0]  # of the first process
+        temporary = folder / writers.all_do(begin)[0]  # of the first process
 
         def write() -> list[list[Any]]:
             entries = retried(lambda: _write(temporary, files), target, step, sum(map(byte_size, files.values())))
             return [[entry.name, entry.size, entry.sha256] for entry in entries]
 
-        entries = [FileEntry(*entry) for own in all_do(write) for entry in own]  # of all processes
+        entries = [FileEntry(*entry) for own in writers.all_do(write) for entry in own]  # of all processes
 
         def finish() -> None:
-            if main:
+            if writers.main:
                 _check_seen(temporary, entries)
                 try:
                     commit(*opened[0], target, step, run_id, entries)
                 except OSError as error:
                     raise CheckpointError(f"cannot save step {step} to {target}: {error.strerror}") from error
 
-        all_do(finish)
+        writers.all_do(finish)
     return target
 
 

@@ -159,11 +159,7 @@ def _save(run: Run, beside: bool) -> None:
         except (RuntimeError, MemoryError):  # too little memory for a copy
             beside = False
 
-    to_disk: Callable[..., Path] = save_checkpoint
-    if writers is not None:
-        to_disk = partial(
-            save_shards, main=writers.main, shard=writers.shard, shards=writers.shards, all_do=writers.all_do
-        )
+    to_disk: Callable[..., Path] = save_checkpoint if writers is None else partial(save_shards, writers=writers)
 
     def write() -> None:
         start, tensors = time.monotonic(), {"weights": weights, "optimizer": optimizer}

@@ -1,5 +1,6 @@
 """One training step: compute losses and gradients of the parts of an update, then clip and take an optimizer step."""
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import copy_context
@@ -20,7 +21,7 @@ from atento.training.allocator import return_freed_memory
 from atento.training.ema import GradientNoise, MovingAverage, divide
 from atento.training.losses import Call, Sums, losses, on_device
 from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
-from atento.training.replica.local import GradientSum, Local, Replica
+from atento.training.replica.local import GradientSum, Replica
 from atento.training.scheduled_sampling import own_tokens
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -76,7 +77,7 @@ class Updater:
         replica: Replica | None = None,
     ) -> None:
         self.network, self.config = network, config
-        self.replica = Local(config.parallel.exact) if replica is None else replica
+        self.replica = Replica(config.parallel.exact) if replica is None else replica
         self.device = next(network.parameters()).device
         self.weights = self.replica.weights(network, DTYPES[precision])
         self.compute_network, self.parameters = self.weights.network, self.weights.parameters
@@ -161,7 +162,10 @@ class Updater:
         def compute() -> list[dict[str, tuple[float, float, int]]]:
             computed = self._add_gradients(gradient_sum, parts, step, progress, scales, sum(counts.values()))
             if self.replica.lacks_part(len(parts), len(counted)):
-                self._compute_along(parts[-1] if parts or spare is None else spare(), step, progress)
+                # add zeros: all processes gather sharded weights, also one that has no part left
+                part = parts[-1] if parts or spare is None else spare()
+                call = Call(Randomness(self.config.seed, step, 0), 0.0, step, progress, r_drop=self.config.r_drop)
+                self._part_gradients(part, call, dict.fromkeys(part.batch.labels, 0.0))
             return computed  # (loss, nll, targets) by head of each part
 
         for part_sums in self.replica.together(compute):
@@ -195,7 +199,7 @@ class Updater:
     ) -> list[dict[str, tuple[float, float, int]]]:
         """Add the gradients of the parts of this process; return loss, negative log-likelihood and targets by head."""
         part_sums = []
-        numbers = self.replica.numbers(len(parts))
+        numbers = list(itertools.islice(itertools.compress(itertools.count(), self.replica.ours()), len(parts)))
         for number, (sums, gradients) in zip(numbers, self._gradients(parts, numbers, step, progress, scales)):
             if self.noise is not None:
                 targets = sum(head_targets for *_, head_targets in sums.values())  # over all heads
@@ -205,11 +209,6 @@ class Updater:
             part_sums.append(sums)
         # read at the end alone: a GPU is waited for here, and not between its parts
         return [{head: (float(loss), float(nll), n) for head, (loss, nll, n) in sums.items()} for sums in part_sums]
-
-    def _compute_along(self, part: Part, step: int, progress: float) -> None:
-        """Add zeros to the gradients: all processes gather sharded weights, also one that has no part left."""
-        call = Call(Randomness(self.config.seed, step, 0), step=step, progress=progress, r_drop=self.config.r_drop)
-        self._part_gradients(part, call, dict.fromkeys(part.batch.labels, 0.0))
 
     def _gradients(
         self, parts: list[Part], numbers: list[int], step: int, progress: float, scales: Mapping[str, float] | None

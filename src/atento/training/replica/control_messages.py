@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from atento.base.errors import AtentoError, TrainingError
 
+T = TypeVar("T")
 SHORT = 1016  # bytes of a message that needs one collective operation
 
 
@@ -58,6 +59,28 @@ class Channel:
         if max(sizes) > SHORT:
             rests = self._gather(data[SHORT:], max(sizes) - SHORT)  # a second round, only for long ones
         return [json.loads((head[8:] + rest)[:size]) for head, rest, size in zip(heads, rests, sizes)]
+
+    def share(self, work: Callable[[], T]) -> list[T]:
+        """Do something on all processes, and return the plain results of all.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+        failure: Exception | None = None
+        result = cast(T, None)
+        try:
+            result = work()
+        except LostProcess:  # nobody can be told
+            raise
+        except Exception as error:  # the others must not wait for this process
+            failure = error
+        everyones = self.gather([result, None if failure is None else description_of(failure)])
+        if failure is not None:
+            raise failure
+        for rank, (_, description) in enumerate(everyones):
+            if description is not None:
+                raise as_here(rank, *description)
+        return [result if rank == self.rank else value for rank, (value, _) in enumerate(everyones)]
 
     def _gather(self, data: bytes, size: int) -> list[bytes]:
         ours = torch.frombuffer(bytearray(data.ljust(size, b"\0")), dtype=torch.uint8)

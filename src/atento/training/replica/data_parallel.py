@@ -16,6 +16,7 @@ from torch import Tensor
 from atento.base.errors import AtentoError, TrainingError
 from atento.config.sections.training import ParallelConfig
 from atento.networks.interface import Network
+from atento.storage.shards import Writers
 from atento.training.replica.control_messages import (
     AGAIN,
     LOST,
@@ -26,9 +27,9 @@ from atento.training.replica.control_messages import (
     description_of,
     is_of_network,
 )
-from atento.training.replica.local import GradientSum, Weights, WholeWeights, Writers
+from atento.training.replica.local import GradientSum, Replica, Weights
 from atento.training.replica.lost import begin
-from atento.training.replica.sharded_weights import SavingProcesses, ShardedSum, ShardedWeights, shards_of
+from atento.training.replica.sharded_weights import ShardedSum, ShardedWeights, shards_of
 from atento.training.replica.sums import ExactSum, FastSum
 
 UPDATES = 10  # that are measured, besides the first one, in which kernels are compiled
@@ -72,10 +73,11 @@ T = TypeVar("T")
 
 CHECK_EVERY = 100  # updates between two comparisons of the weights
 PATIENCE = 6 * 3600.0  # seconds that processes wait while the first one prepares, validates or saves
+SAVING = 600.0  # seconds that they wait for each other while all save their shards
 
 
-class Processes:
-    """One of several processes, each with a copy of the network or a shard of a copy (see `Replica`).
+class Processes(Replica):
+    """One of several processes, each with a copy of the network or a shard of a copy.
 
     Part n of an update is computed by process n modulo the number of processes. In exact mode that number is first
     rounded up to a power of two, 2^k, and process r also has the parts of the others that leave the remainder r. So
@@ -94,8 +96,10 @@ class Processes:
         self.levels = (self.size - 1).bit_length() if config.exact else 0  # of the tree over processes
         self.slots = 1 << self.levels if config.exact else self.size  # 2^levels remainders in exact mode
         self.shards = None if config.shard == 1 else shards_of(device, config.shard, self._group, self.answered)
-        shards = self.shards
-        self.writers: Writers | None = None if shards is None else SavingProcesses(shards.writes, shards.count)
+        if self.shards is not None:
+            channel = Channel(SAVING)  # of its own, since threads use it
+            shard = self.rank if self.shards.writes else None
+            self.writers = Writers(self.main, shard, self.shards.count, channel.share)
         self.pace = Pace(self.size)
         self._checked = False  # whether the weights have been compared since the start
         self._told: Exception | None = None  # by another process, in `all_do`
@@ -113,18 +117,13 @@ class Processes:
         """Return for each part of an update, in order, whether this process computes it."""
         return itertools.cycle([self._owner(number) == self.rank for number in range(self.slots)])
 
-    def numbers(self, count: int) -> list[int]:
-        """Return the numbers of the first parts of an update that this process computes."""
-        ours = (number for number in itertools.count() if self._owner(number) == self.rank)
-        return list(itertools.islice(ours, count))
-
     def lacks_part(self, own: int, total: int) -> bool:
         """Return whether this process has a part less than the first one, and weights are sharded."""
         return self.shards is not None and own < -(-total // self.size)  # the first has ⌈total / size⌉
 
     def weights(self, network: Network, dtype: torch.dtype) -> Weights:
         """Return the weights, whole or sharded."""
-        return WholeWeights(network, dtype) if self.shards is None else ShardedWeights(network, dtype, self.shards)
+        return super().weights(network, dtype) if self.shards is None else ShardedWeights(network, dtype, self.shards)
 
     def check(self, step: int, parameters: Sequence[Tensor]) -> None:
         """Compare a sum of the bits of all weights, at the first update after a start and every 100 updates.
@@ -163,29 +162,20 @@ class Processes:
         return [next(by_process[self._owner(number)]) for number in range(total)]  # by number of the part
 
     def together(self, compute: Callable[[], list[T]]) -> list[T]:
-        """Compute the values of the parts of this process, and get those of all parts.
+        """Compute the values of the parts of this process, and get those of all parts."""
 
-        Raises:
-            An exception on all processes, if `compute` raises one on any.
-        """
-        failure: Exception | None = None
-        values: list[T] = []
-        started = time.perf_counter()
-        try:
-            values = compute()
-        except Exception as error:  # the others must not wait for this process
-            if self.shards is not None:  # they wait for its part, and end when it ends
-                raise self._ended(error) from error
-            failure = error
-        seconds = time.perf_counter() - started
-        everyones = self.brisk.gather([values, None if failure is None else description_of(failure), seconds])
-        if failure is not None:
-            raise failure
-        for rank, (_, description, _) in enumerate(everyones):
-            if description is not None:
-                raise as_here(rank, *description)
-        self.pace.add([(len(values), seconds) for values, _, seconds in everyones])  # without the wait
-        return self._in_order([values for values, _, _ in everyones])
+        def timed() -> tuple[list[T], float]:
+            started = time.perf_counter()
+            try:
+                return compute(), time.perf_counter() - started  # without the wait
+            except Exception as error:
+                if self.shards is None:
+                    raise
+                raise self._ended(error) from error  # the others wait for its part, and end when it ends
+
+        everyones = self.brisk.share(timed)
+        self.pace.add([(len(values), seconds) for values, seconds in everyones])
+        return self._in_order([values for values, _ in everyones])
 
     def _ended(self, error: Exception) -> LostProcess:
         """Return the error of a process that cannot compute its part of sharded weights."""
@@ -216,26 +206,10 @@ class Processes:
         return int(highest)
 
     def main_does(self, work: Callable[[], T]) -> T:
-        """Let the first process alone do something, and return its result on all of them.
-
-        Raises:
-            An exception on all processes, if `work` raises one.
-        """
+        """Let the first process alone do something, and return its result on all of them."""
         if self._in_turn:
             return work() if self.main else cast(T, None)
-        failure: Exception | None = None
-        result: object = None
-        if self.main:
-            try:
-                result = work()
-            except Exception as error:
-                failure = error
-        of_main, description = self.patient.gather([result, None if failure is None else description_of(failure)])[0]
-        if failure is not None:
-            raise failure
-        if description is not None:
-            raise as_here(0, *description)
-        return cast(T, result if self.main else of_main)
+        return self.patient.share(lambda: work() if self.main else cast(T, None))[0]
 
     def gather(self, value: T) -> list[T]:
         """Give plain data to all processes, and get what each has given, by its number.
@@ -254,9 +228,6 @@ class Processes:
         """Do something on all processes at the same time, and return the result of this one.
 
         What the first process says with warnings, the others do not repeat.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
         """
         try:
             with warnings.catch_warnings():
@@ -271,28 +242,18 @@ class Processes:
         return result
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Do something on the first process, then on the others at the same time.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
+        """Do something on the first process, then on the others at the same time."""
         results: list[T] = []
+
+        def take_turn() -> None:
+            self._in_turn = True
+            try:
+                results.append(work())
+            finally:
+                self._in_turn = False
+
         for turn in (self.main, not self.main):
-            failure: Exception | None = None
-            if turn:
-                self._in_turn = True
-                try:
-                    results.append(work())
-                except Exception as error:
-                    failure = error
-                finally:
-                    self._in_turn = False
-            everyones = self.patient.gather(None if failure is None else description_of(failure))
-            if failure is not None:
-                raise failure
-            for rank, description in enumerate(everyones):
-                if description is not None:
-                    raise as_here(rank, *description)
+            self.patient.share(take_turn if turn else lambda: None)
         return results[0]
 
     def answered(self) -> AbstractContextManager[None]:

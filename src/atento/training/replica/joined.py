@@ -18,7 +18,7 @@ from atento.training.replica import environment
 from atento.training.replica.control_messages import LostProcess, answered
 from atento.training.replica.data_parallel import Processes
 from atento.training.replica.environment import end_with_parent
-from atento.training.replica.local import Local, Replica
+from atento.training.replica.local import Replica
 from atento.training.replica.lost import begun, write_record
 
 STATUS_FILE = "ATENTO_STATUS_FILE"  # environment variable: where the first process writes the exit status of a failure
@@ -60,7 +60,7 @@ def replica_joined(config: ParallelConfig, device: str, folder: Path | None = No
     with said_once():
         _check_size(config, size)
     if size == 1:
-        yield Local(config.exact)
+        yield Replica(config.exact)
         return
     end_with_parent()
     _connect(config, device, rank, size)

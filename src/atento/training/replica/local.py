@@ -1,4 +1,4 @@
-"""What training asks of the processes that share it, and the case of one process, which shares with nobody."""
+"""One process that trains a network alone; those that share the training of one override it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +11,7 @@ from torch import Tensor
 from atento.data.batches.batch import EVERY
 from atento.networks.interface import Network
 from atento.networks.vocabulary import add_wide
+from atento.storage.shards import Writers
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients, TreeSum, buckets
 
@@ -19,149 +20,23 @@ Tensors = Mapping[str, Tensor]
 _CONVERTED = 1 << 26  # bytes of gradients that are held in full precision beside their sum
 
 
-class Weights(Protocol):
-    """The weights that a process trains."""
-
-    network: Network  # the network that computes losses and gradients
-    # what the optimizer changes, by the names of the weights: each weight, or this process's shard of it
-    parameters: dict[str, Tensor]
-    # whether weights, gradients and optimizer state are sharded over processes. Then all processes compute a part at
-    # the same time, and none of them two
-    sharded: bool
-
-    def copy(self) -> None:
-        """Copy the weights to a network that computes in another data type."""
-
-    def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Return the gradient of a loss for each parameter, None where there is none; empty if they are sharded."""
-
-    def norm(self, gradients: Sequence[Tensor]) -> float:
-        """Return the norm of the gradients of all parameters together."""
-
-    def evaluated(self, average: MovingAverage | None) -> AbstractContextManager[None]:
-        """Let the original network have all weights meanwhile, or their moving average if there is one."""
-
-    def own(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return this process's shards of tensors of the sizes of weights; or the tensors, if weights are whole."""
-
-    def load(self, weights: Tensors) -> None:
-        """Load the whole weights and buffers of a network."""
-
-    def release(self) -> None:
-        """Let the original network have all weights again, at the end of training."""
-
-
-class GradientSum(Protocol):
-    """Adds the gradients of the parts of an update, on one process or over several."""
-
-    def add(self, number: int, gradients: Gradients) -> None:
-        """Take in the gradients of a part, by its number in the update."""
-
-    def finish(self) -> None:
-        """Set `.grad` of each parameter to the sum over all parts of the update; None where no part has a gradient."""
-
-
-class Writers(Protocol):
-    """The processes as they save sharded weights together (`atento.storage.shards.save_shards`)."""
-
-    main: bool  # whether this process commits the checkpoint
-    shard: int | None  # number of the shard that this process writes, from 0; None: another process writes it
-    shards: int  # number of shards
-
-    def all_do(self, work: Callable[[], object]) -> list[object]:
-        """Do something on all processes, and return the plain results of all.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
-
-
-class Replica(Protocol):
-    """One of the processes that train one network together, each with a copy of it or a shard of a copy.
-
-    All processes take the same steps in the same order. The first one also writes the run folder.
-    """
-
-    main: bool  # whether this is the first process, the one that writes
-    rank: int  # number of this process
-    size: int  # number of processes
-    # the processes as they save sharded weights together; None: the first one saves whole weights
-    writers: Writers | None
-
-    def ours(self) -> Iterator[bool]:
-        """Return for each part of an update, in order, whether this process computes it."""
-
-    def numbers(self, count: int) -> list[int]:
-        """Return the numbers of the first `count` parts of an update that this process computes."""
-
-    def lacks_part(self, own: int, total: int) -> bool:
-        """Return whether other processes compute a part of an update when this one has computed its own.
-
-        It counts where weights are sharded: then all of them compute the same number of parts.
-        """
-
-    def weights(self, network: Network, dtype: torch.dtype) -> Weights:
-        """Return the weights of a network as this process trains them, to compute in that data type."""
-
-    def check(self, step: int, parameters: Sequence[Tensor]) -> None:
-        """Compare the weights of all processes, now and then. Raises TrainingError: they differ."""
-
-    def exchange(self, values: list[T]) -> list[T]:
-        """Give the plain values of the parts of this process, and get those of all parts of the update, in order."""
-
-    def together(self, compute: Callable[[], list[T]]) -> list[T]:
-        """Compute the values of the parts of this process, and get those of all parts.
-
-        Raises:
-            An exception on all processes, if `compute` raises one on any.
-        """
-
-    def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
-        """Return a sum over all parts of an update, of which there are `parts` on all processes together."""
-
-    def slow_process(self) -> str | None:
-        """Return a sentence about a process that computes much slower than the others, once; None: there is none."""
-
-    def highest(self, value: int) -> int:
-        """Return the highest of the values of all processes."""
-
-    def main_does(self, work: Callable[[], T]) -> T:
-        """Let the first process alone do something, and return its result, which is plain data, on all of them.
-
-        Raises:
-            An exception on all processes, if `work` raises one.
-        """
-
-    def gather(self, value: T) -> list[T]:
-        """Give plain data to all processes, and get what each has given, by its number; in work of `all_do`."""
-
-    def all_do(self, work: Callable[[], T]) -> T:
-        """Do something on all processes at the same time, and return the result of this one.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
-
-    def main_first(self, work: Callable[[], T]) -> T:
-        """Do something on the first process, then on the others.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
-
-
-class WholeWeights:
-    """All weights of a network; in bfloat16, forward and backward passes run on a copy of the network.
+class Weights:
+    """The weights that a process trains: here all; in bfloat16, passes run on a copy of the network.
 
     Args:
+        network: the original network.
         dtype: data type to compute in.
     """
 
+    # whether weights, gradients and optimizer state are sharded over processes. Then all processes compute a part at
+    # the same time, and none of them two
     sharded = False
 
     def __init__(self, network: Network, dtype: torch.dtype) -> None:
         self.original = network
+        # the network that computes losses and gradients
         self.network = network if dtype == torch.float32 else deepcopy(network).to(dtype)
+        # what the optimizer changes, by the names of the weights: each weight, or this process's shard of it
         self.parameters: dict[str, Tensor] = dict(network.named_parameters())
         self._computed: list[Tensor] = list(
             self.network.parameters()
@@ -174,32 +49,45 @@ class WholeWeights:
             torch._foreach_copy_(self._computed, list(self.parameters.values()))
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Return the gradient for each parameter, in the data type that it was computed in."""
+        """Return the gradient of a loss for each parameter, in the data type that it was computed in.
+
+        None where there is none; empty if the weights are sharded.
+        """
         trainable = [parameter for parameter in self._computed if parameter.requires_grad]
         # autograd.grad returns gradients instead of adding to `.grad`, so that threads can share the network
         trainable_gradients = iter(torch.autograd.grad(loss, trainable, allow_unused=True))
         return [next(trainable_gradients) if parameter.requires_grad else None for parameter in self._computed]
 
     def norm(self, gradients: Sequence[Tensor]) -> float:
-        """Return the norm of all gradients together."""
+        """Return the norm of the gradients of all parameters together."""
         return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients)))))
 
     def evaluated(self, average: MovingAverage | None) -> AbstractContextManager[None]:
-        """The network has its weights already; with a moving average, it has the average meanwhile."""
+        """Let the original network have all weights meanwhile, or their moving average if there is one."""
         return nullcontext() if average is None else average.in_place()
 
     def own(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return the tensors."""
+        """Return this process's shards of tensors of the sizes of weights; or the tensors, if weights are whole."""
         return dict(tensors)
 
     def load(self, weights: Tensors) -> None:
-        """Load the weights and buffers of the network."""
+        """Load the whole weights and buffers of the network."""
         self.original.load_state_dict(weights)
 
     def release(self) -> None:
-        """Free the copy that computes; the original network has its weights already."""
+        """Let the original network have all weights again, at the end of training, and free the copy that computes."""
         self.network = self.original
         self._computed.clear()
+
+
+class GradientSum(Protocol):
+    """Adds the gradients of the parts of an update, on one process or over several."""
+
+    def add(self, number: int, gradients: Gradients) -> None:
+        """Take in the gradients of a part, by its number in the update."""
+
+    def finish(self) -> None:
+        """Set `.grad` of each parameter to the sum over all parts of the update; None where no part has a gradient."""
 
 
 class RunningSum:
@@ -241,70 +129,78 @@ def _converted(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
     return copies
 
 
-class Local:
-    """The only process.
+class Replica:
+    """A process that trains a network alone; `Processes` is one of several, with a copy of it or a shard of a copy.
+
+    All processes take the same steps in the same order. The first one also writes the run folder. Where a method does
+    some work, an exception on any process is raised on all.
 
     Args:
         exact: sum gradients as any number of processes does in exact mode.
     """
 
+    # whether this is the first process, the one that writes; the number of this process; how many there are
     main, rank, size = True, 0, 1
+    # the processes as they save sharded weights together; None: the first one saves whole weights
     writers: Writers | None = None
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact
 
     def ours(self) -> Iterator[bool]:
-        """Every part."""
+        """Return for each part of an update, in order, whether this process computes it."""
         return EVERY
 
-    def numbers(self, count: int) -> list[int]:
-        """All numbers."""
-        return list(range(count))
-
     def lacks_part(self, own: int, total: int) -> bool:
-        """There are no other processes."""
+        """Return whether other processes compute a part of an update when this one has computed its own.
+
+        It counts where weights are sharded: then all of them compute the same number of parts.
+        """
         return False
 
-    def weights(self, network: Network, dtype: torch.dtype) -> WholeWeights:
-        """All weights."""
-        return WholeWeights(network, dtype)
+    def weights(self, network: Network, dtype: torch.dtype) -> Weights:
+        """Return the weights of a network as this process trains them, to compute in that data type."""
+        return Weights(network, dtype)
 
     def check(self, step: int, parameters: Sequence[Tensor]) -> None:
-        """There is nothing to compare with."""
+        """Compare the weights of all processes, now and then. Raises TrainingError: they differ."""
 
     def exchange(self, values: list[T]) -> list[T]:
-        """The values of this process are all."""
+        """Give the plain values of the parts of this process, and get those of all parts of the update, in order."""
         return values
 
     def together(self, compute: Callable[[], list[T]]) -> list[T]:
-        """Compute all values."""
+        """Compute the values of the parts of this process, and get those of all parts."""
         return compute()
 
     def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
-        """Return a sum in the order of the parts, or in exact mode in a tree over their numbers."""
+        """Return a sum over all parts of an update, of which there are `parts` on all processes together.
+
+        It adds in the order of the parts, or in exact mode in a tree over their numbers.
+        """
         parameters = list(weights.parameters.values())
         return TreeSum(parameters, parts) if self.exact else RunningSum(parameters)
 
-    def slow_process(self) -> None:
-        """There are no other processes."""
+    def slow_process(self) -> str | None:
+        """Return a sentence about a process that computes much slower than the others, once; None: there is none."""
+        return None
 
     def highest(self, value: int) -> int:
-        """Return the value."""
+        """Return the highest of the values of all processes."""
         return value
 
     def main_does(self, work: Callable[[], T]) -> T:
-        """Do it."""
+        """Let the first process alone do something, and return its result, which is plain data, on all of them."""
         return work()
 
     def gather(self, value: T) -> list[T]:
-        """The value of this process is all."""
+        """Give plain data to all processes, and get what each has given, by its number; in work of `all_do`."""
         return [value]
 
     def all_do(self, work: Callable[[], T]) -> T:
-        """Do it."""
+        """Do something on all processes at the same time, and return the result of this one."""
         return work()
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Do it."""
+        """Do something on the first process, then on the others at the same time."""
         return work()

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer state sharded over processes by `fully_shard`, and saved by them together."""
+"""Weights, gradients and optimizer state sharded over processes by `fully_shard`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,15 +14,11 @@ from atento.base.errors import RecipeError
 from atento.networks.interface import Network, stacks_of
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients
-from atento.training.replica.local import Tensors
+from atento.training.replica.local import Tensors, Weights
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
-
-from typing import TypeVar
-
-from atento.training.replica.control_messages import Channel, as_here, description_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ def shards_of(
     return Shards(mesh, group, rank % count, count, answered)
 
 
-class ShardedWeights:
+class ShardedWeights(Weights):
     """A shard of each weight of a network: some of its rows (Zhao et al. 2023, PyTorch FSDP).
 
     Before a block computes, its weights are gathered from all processes, and freed afterwards; its gradients are summed
@@ -179,17 +175,14 @@ class ShardedWeights:
         values = {**self.parameters, **replaced}
         for name, parameter in self.original.named_parameters():
             _allocate(parameter)
-            parameter.copy_(self._gathered(values[name].detach(), len(parameter)))
-
-    def _gathered(self, local: Tensor, size: int) -> Tensor:
-        """Return the tensor of `size` rows whose rows the processes have."""
-        each = -(-size // self.shards.count)  # rounded up: the last shards may be padding
-        padded = local.new_zeros(each, *local.shape[1:])  # (each,...)
-        padded[: len(local)] = local
-        gathered = local.new_empty(self.shards.count, each, *local.shape[1:])  # (shards,each,...)
-        with self.shards.answered():
-            dist.all_gather(list(gathered.unbind()), padded, group=self.shards.group)
-        return gathered.flatten(0, 1)[:size]  # without the padding
+            local = values[name].detach()
+            each = -(-len(parameter) // self.shards.count)  # rounded up: the last shards may be padding
+            padded = local.new_zeros(each, *local.shape[1:])  # (each,...)
+            padded[: len(local)] = local
+            gathered = local.new_empty(self.shards.count, each, *local.shape[1:])  # (shards,each,...)
+            with self.shards.answered():
+                dist.all_gather(list(gathered.unbind()), padded, group=self.shards.group)
+            parameter.copy_(gathered.flatten(0, 1)[: len(parameter)])  # without the padding
 
     def _free(self) -> None:
         """Free the memory of the original network's weights, which keep their shapes."""
@@ -272,41 +265,3 @@ def _allocate(parameter: Tensor) -> None:
     size = parameter.numel() * parameter.element_size()
     if parameter.untyped_storage().size() < size:
         parameter.untyped_storage().resize_(size)
-
-
-T = TypeVar("T")
-
-SAVING = 600.0  # seconds that processes wait for each other
-
-
-class SavingProcesses:
-    """The processes as they save a checkpoint together, also in threads (`training.replica.local.Writers`).
-
-    Args:
-        writes: whether this process has the first copy of its shard, which is saved.
-    """
-
-    def __init__(self, writes: bool, shards: int) -> None:
-        self.channel = Channel(SAVING)  # of their own, since threads use it
-        self.main, self.shards = self.channel.rank == 0, shards
-        self.shard = self.channel.rank if writes else None
-
-    def all_do(self, work: Callable[[], T]) -> list[T]:
-        """Do something on all processes, and return the plain results of all.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
-        failure: Exception | None = None
-        result: object = None
-        try:
-            result = work()
-        except Exception as error:
-            failure = error
-        everyones = self.channel.gather([result, None if failure is None else description_of(failure)])
-        if failure is not None:
-            raise failure
-        for rank, (_, description) in enumerate(everyones):
-            if description is not None:
-                raise as_here(rank, *description)
-        return [result for result, _ in everyones]
