@@ -322,17 +322,16 @@ def _skip(run: Run, step: int, error: NotFinite) -> None:
     event: dict[str, object] = {"event": "skip", "step": step, "parameter": error.parameter}
     action = "the update is skipped"
     if policy == "rewind":
-        name = run.updater.replica.main_does(lambda: _newest(run))  # one process looks, for all must load the same
+
+        def newest_name() -> str | None:
+            finish_writing(run, wait=True)
+            path = newest(run.checkpoints, run_id=str(run.identity["run_id"]), rename_damaged=False)
+            return None if path is None else path.name
+
+        name = run.updater.replica.main_does(newest_name)  # one process looks, for all must load the same
         if name is None:
             raise TrainingError(f"{error}; there is no checkpoint yet to rewind to") from error
         event["rewound_to"] = restore_weights(run, run.checkpoints / name)
         action = f"the weights are those of step {event['rewound_to']} again, and the data go on"
     run.journal.append(event)
     run.reporter.line(f"warning: {error}; {action}")
-
-
-def _newest(run: Run) -> str | None:
-    """Return the name of the newest checkpoint, once it is written; None: there is none."""
-    finish_writing(run, wait=True)
-    path = newest(run.checkpoints, run_id=str(run.identity["run_id"]), rename_damaged=False)
-    return None if path is None else path.name

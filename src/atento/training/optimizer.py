@@ -1,7 +1,7 @@
 """The weights that a run trains, the schedules of their learning rate, optimizers and their state; loss scaling."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -144,45 +144,20 @@ def parameter_groups(parameters: Mapping[str, Tensor], trained: TrainedWeights) 
 
     Each group has `scale`, the factor of its learning rate.
     """
-    return [
-        group
-        for scale in sorted(set(trained.scales.values()), reverse=True)  # the highest rate first
-        for group in _pair(parameters, trained, scale)
-    ]
-
-
-def _pair(parameters: Mapping[str, Tensor], trained: TrainedWeights, scale: float) -> Iterator[Group]:
-    ours = [parameter for name, parameter in parameters.items() if trained.scales.get(name) == scale]
-    matrices = [parameter for parameter in ours if parameter.dim() > 1]  # decay is for what multiplies
-    vectors = [parameter for parameter in ours if parameter.dim() <= 1]
-    if matrices:
-        yield {"params": matrices, "scale": scale}
-    if vectors:
-        yield {"params": vectors, "scale": scale, "weight_decay": 0.0}
-
-
-def adamw(
-    network: Network, config: TrainingConfig, trained: TrainedWeights, parameters: Parameters
-) -> list[torch.optim.Optimizer]:
-    """AdamW for all weights (Loshchilov & Hutter 2019)."""
-    return [_adamw(parameter_groups(parameters, trained), config)]
+    groups: list[Group] = []
+    for scale in sorted(set(trained.scales.values()), reverse=True):  # the highest rate first
+        ours = [parameter for name, parameter in parameters.items() if trained.scales.get(name) == scale]
+        matrices = [parameter for parameter in ours if parameter.dim() > 1]  # decay is for what multiplies
+        vectors = [parameter for parameter in ours if parameter.dim() <= 1]
+        groups += [{"params": matrices, "scale": scale}] if matrices else []
+        groups += [{"params": vectors, "scale": scale, "weight_decay": 0.0}] if vectors else []
+    return groups
 
 
 def _adamw(groups: Iterable[Group], config: TrainingConfig) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
     )
-
-
-def adafactor(
-    network: Network, config: TrainingConfig, trained: TrainedWeights, parameters: Parameters
-) -> list[torch.optim.Optimizer]:
-    """Adafactor for all weights: the second moment of a matrix as the product of a column and a row, no first moment.
-
-    A step changes a tensor by about `learning_rate` times its root mean square (Shazeer & Stern 2018).
-    """
-    groups = parameter_groups(parameters, trained)
-    return [torch.optim.Adafactor(groups, lr=config.learning_rate, weight_decay=config.weight_decay)]
 
 
 def muon(
@@ -271,40 +246,30 @@ def hidden_matrices(network: Network) -> list[str]:
 
 
 MakesOptimizers = Callable[[Network, TrainingConfig, TrainedWeights, Parameters], list[torch.optim.Optimizer]]
-OPTIMIZERS: dict[str, MakesOptimizers] = {"adamw": adamw, "adafactor": adafactor, "muon": muon}
+OPTIMIZERS: dict[str, MakesOptimizers] = {
+    # Loshchilov & Hutter 2019
+    "adamw": lambda network, config, trained, parameters: [_adamw(parameter_groups(parameters, trained), config)],
+    # no first moment; the second one of a matrix as the product of a column and a row. A step changes a tensor by about
+    # `learning_rate` times its root mean square (Shazeer & Stern 2018)
+    "adafactor": lambda network, config, trained, parameters: [
+        torch.optim.Adafactor(
+            parameter_groups(parameters, trained), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+    ],
+    "muon": muon,
+}
 
 
-def inverse_sqrt(progress: float, step: int, config: TrainingConfig) -> float:
-    """√(warmup / step), which is 1 at the end of the warm-up (Vaswani et al. 2017, 5.3)."""
-    return math.sqrt(max(1, config.warmup or 0) / max(step, 1))  # at least 1: a rate without warm-up too
-
-
-def cosine(progress: float, step: int, config: TrainingConfig) -> float:
-    """Half a cosine, from 1 to 0 (Loshchilov & Hutter 2017)."""
-    return 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def linear(progress: float, step: int, config: TrainingConfig) -> float:
-    """A straight line from 1 to 0."""
-    return 1 - progress
-
-
-def constant(progress: float, step: int, config: TrainingConfig) -> float:
-    """Always 1."""
-    return 1.0
-
-
-def wsd(progress: float, step: int, config: TrainingConfig) -> float:
-    """1, then a straight line to 0 in the last share `decay` (warm-up, stable, decay; Hu et al. 2024, MiniCPM, 4.2)."""
-    return min(1.0, (1 - progress) / config.decay)  # `decay`: the share of the run in which it falls
-
-
+# (share of the steps after the warm-up that is done, step, section of the recipe) -> factor of the learning rate
 SCHEDULES: dict[str, Callable[[float, int, TrainingConfig], float]] = {
-    "inverse-sqrt": inverse_sqrt,
-    "cosine": cosine,
-    "linear": linear,
-    "constant": constant,
-    "wsd": wsd,
+    # √(warmup / step), which is 1 at the end of the warm-up (Vaswani et al. 2017, 5.3); also without one, from step 1
+    "inverse-sqrt": lambda progress, step, config: math.sqrt(max(1, config.warmup or 0) / max(step, 1)),
+    # half a cosine, from 1 to 0 (Loshchilov & Hutter 2017)
+    "cosine": lambda progress, step, config: 0.5 * (1 + math.cos(math.pi * progress)),
+    "linear": lambda progress, step, config: 1 - progress,
+    "constant": lambda progress, step, config: 1.0,
+    # 1, then a straight line to 0 in the last share `decay` (warm-up, stable, decay; Hu et al. 2024, MiniCPM, 4.2)
+    "wsd": lambda progress, step, config: min(1.0, (1 - progress) / config.decay),
 }
 
 

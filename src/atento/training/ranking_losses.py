@@ -12,11 +12,6 @@ from atento.data.batches.batch import Batch
 _MU = 10.0  # the factor of NDCG-Loss2 in NDCG-Loss2++
 
 
-def pointwise_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
-    """Return the summed binary cross-entropy of σ(score) and the grades, 0 to 1; scores (B,)."""
-    return F.binary_cross_entropy_with_logits(scores, batch.extras["grade"].to(scores.dtype), reduction="sum")
-
-
 def listnet_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
     """Return Σ over queries of -Σ softmax(grades) · log softmax(scores), over the documents of the query.
 
@@ -29,14 +24,6 @@ def listnet_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
     first = labels >= 0  # one row of each query
     terms = grades[first].softmax(dim=-1) * logits[first].log_softmax(dim=-1).masked_fill(others[first], 0.0)
     return -terms.sum()
-
-
-def ranknet_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
-    """Return Σ -log2 σ(s_i - s_j) over pairs of documents of a query, of which i has the higher grade.
-
-    Paper: Burges et al. 2005 (Learning to Rank using Gradient Descent).
-    """
-    return -F.logsigmoid(scores[:, None] - scores)[labels >= 0].sum() / math.log(2)  # labels choose among (B,B)
 
 
 def lambda_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
@@ -70,8 +57,13 @@ def _ranks(values: Tensor, same: Tensor) -> Tensor:
 
 # (numbers of the documents (B,), labels, batch) -> summed loss
 RANKING_LOSSES: dict[str, Callable[[Tensor, Tensor, Batch], Tensor]] = {
-    "pointwise": pointwise_loss,
+    # binary cross-entropy of σ(score) and the grades, 0 to 1
+    "pointwise": lambda scores, labels, batch: F.binary_cross_entropy_with_logits(
+        scores, batch.extras["grade"].to(scores.dtype), reduction="sum"
+    ),
     "listnet": listnet_loss,
-    "ranknet": ranknet_loss,
+    # Σ -log2 σ(s_i - s_j) over pairs of documents of a query, of which i has the higher grade: `labels` choose among
+    # (B,B). Burges et al. 2005 (Learning to Rank using Gradient Descent)
+    "ranknet": lambda scores, labels, batch: -F.logsigmoid(scores[:, None] - scores)[labels >= 0].sum() / math.log(2),
     "lambda-loss": lambda_loss,
 }

@@ -41,19 +41,16 @@ def exponential(config: ScheduledSamplingConfig, done: int, last: int) -> float:
 
 
 def inverse_sigmoid(config: ScheduledSamplingConfig, done: int, last: int) -> float:
-    """k / (k + exp(i / k)), with k ≥ 1."""
-    k = _sigmoid_constant(min(config.share, _NEARLY_ALL), last) if config.k is None else config.k
+    """k / (k + exp(i / k)), with k ≥ 1; one that is left open gives the recipe's share after `last` updates."""
+    k = config.k
+    if k is None:  # k·ln(k·share / (1 - share)) = last, by bisection
+        share = min(config.share, _NEARLY_ALL)
+        low, k = 1.0, 2.0 + last + (1 - share) / share  # the k that is sought lies between
+        for _ in range(100):
+            middle = (low + k) / 2
+            reached = middle * math.log(middle * share / (1 - share)) >= last  # grows with k
+            low, k = (low, middle) if reached else (middle, k)
     return k / (k + math.exp(min(done / k, 700.0)))  # exp overflows above 709
-
-
-def _sigmoid_constant(share: float, last: int) -> float:
-    """The k whose schedule reaches `share` after `last` updates: k·ln(k·share / (1 - share)) = last, by bisection."""
-    low, high = 1.0, 2.0 + last + (1 - share) / share  # the k that is sought lies between
-    for _ in range(100):
-        middle = (low + high) / 2
-        reached = middle * math.log(middle * share / (1 - share)) >= last  # grows with k
-        low, high = (low, middle) if reached else (middle, high)
-    return high
 
 
 # The probability that an input is the target's token, after `done` updates of a run that has `last` before its last.
@@ -152,43 +149,26 @@ def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomne
         source_mask = arguments.get("source_token_mask")
         encoded = network.encode(arguments.pop("source_ids"), source_token_mask=source_mask, random=random)
         arguments |= {"source_ids": None, "encoded": encoded}
-    forward = _stepwise if network.stepwise else _two_passes
-    return forward(network, name, ids, chosen, own, arguments, random)
-
-
-def _two_passes(
-    network: Any,
-    name: str,
-    ids: Tensor,
-    chosen: Tensor,
-    own: OwnTokens,
-    arguments: dict[str, object],
-    random: Randomness | None,
-) -> Output:
-    """Predict all tokens after gold inputs, replace the chosen inputs (B,T-1) by them, and run again."""
-    with torch.no_grad():
+    arguments["project"] = False
+    if network.stepwise:
+        return _stepwise(network, name, ids, chosen, own, {**arguments, "random": random})
+    with torch.no_grad():  # predict all tokens after gold inputs, replace the chosen inputs by them, and run again
         same_dropout = None if random is None else replace(random)  # a copy: the second pass draws the same masks
-        first: Output = network(**{name: ids}, **arguments, random=same_dropout, project=False)
+        first: Output = network(**{name: ids}, **arguments, random=same_dropout)
         mixed = ids.clone()
         mixed[:, 1:][chosen] = own.tokens(network, first.hidden[:, :-1], chosen)
-    second: Output = network(**{name: mixed}, **arguments, random=random, project=False)
+    second: Output = network(**{name: mixed}, **arguments, random=random)
     return second
 
 
 def _stepwise(
-    network: Any,
-    name: str,
-    ids: Tensor,
-    chosen: Tensor,
-    own: OwnTokens,
-    arguments: dict[str, Any],
-    random: Randomness | None,
+    network: Any, name: str, ids: Tensor, chosen: Tensor, own: OwnTokens, arguments: dict[str, Any]
 ) -> Output:
     """Run a recurrent network token by token: each input is gold or what the network has just predicted."""
     state = network.begin()
     tokens, hidden = ids[:, :1], []
     for t in range(ids.shape[1]):
-        output: Output = network(**{name: tokens}, **arguments, state=state, random=random, project=False)
+        output: Output = network(**{name: tokens}, **arguments, state=state)
         hidden.append(output.hidden)
         if t + 1 < ids.shape[1]:
             tokens, here = ids[:, t + 1 : t + 2].clone(), chosen[:, t : t + 1]  # (B,1) each
