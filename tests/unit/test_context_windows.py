@@ -25,7 +25,7 @@ from atento.data.batches.whole_words import CHARACTERS
 from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows
 from atento.data.records.values import Span
 from atento.networks import Network, build_network
-from atento.tasks.question_answering import Answer, AnswerSearch, answers, span_scores
+from atento.tasks.question_answering import Answer, answers, span_scores
 from atento.tasks.task_model import TaskModel
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.characters import word_characters
@@ -213,14 +213,16 @@ def network_for(tokenizer: Tokenizer, **changes: Any) -> Network:
 
 
 def answers_of(
-    network: Network, tokenizer: Tokenizer, questions: list[str], contexts: list[str], search: AnswerSearch
+    network: Network,
+    tokenizer: Tokenizer,
+    questions: list[str],
+    contexts: list[str],
+    unanswerable: bool,
+    **options: Any,
 ) -> list[list[Answer]]:
-    """The answers of a model that was trained with those settings."""
-    settings = {"stride": search.stride, "unanswerable": search.unanswerable}
-    config = {"template": "bos-eos", "max_len": search.longest, "answering": settings}
-    model = TaskModel(network, tokenizer, config)
-    options: Any = {"n_best": search.n_best, "max_answer": search.max_answer, "null_threshold": search.null_threshold}
-    return answers(model, questions, contexts, **options)
+    """The answers of a model that was trained with windows of 32 tokens, of which neighbours share 4."""
+    config = {"template": "bos-eos", "max_len": 32, "answering": {"stride": 4, "unanswerable": unanswerable}}
+    return answers(TaskModel(network, tokenizer, config), questions, contexts, **options)
 
 
 @torch.no_grad()
@@ -255,8 +257,7 @@ def test_answers_are_the_best_of_every_span(kind: str) -> None:
     network = network_for(tokenizer)
     questions, contexts = ["quem disse ?", "onde ?", "quem viu a maçã ?"], [CONTEXT, CONTEXT[30:90], CONTEXT[::-1]]
     for unanswerable in (True, False):
-        search = AnswerSearch(4, 5, unanswerable, longest=32, stride=4)
-        found = answers_of(network, tokenizer, questions, contexts, search)
+        found = answers_of(network, tokenizer, questions, contexts, unanswerable, n_best=4, max_answer=5)
         for question, context, best in zip(questions, contexts, found, strict=True):
             spans, null = every_span(network, tokenizer, question, context, 32, 4, 5)
             offsets = tokenizer.encode_with_offsets(context).offsets
@@ -279,17 +280,21 @@ def test_the_threshold_decides_between_an_answer_and_none() -> None:
     spans, null = every_span(network, tokenizer, "onde ?", CONTEXT, 32, 4, 30)
     difference = null - max(spans.values())
 
-    def best(threshold: float, context: str = CONTEXT, unanswerable: bool = True) -> list[str]:
-        search = AnswerSearch(2, 30, unanswerable, threshold, 32, 4)
-        return [answer.text for answer in answers_of(network, tokenizer, ["onde ?"], [context], search)[0]]
+    def best(threshold: float, context: str = CONTEXT, unanswerable: bool = True, **changes: int) -> list[str]:
+        options = {"n_best": 2, "max_answer": 30, "null_threshold": threshold} | changes
+        return [
+            found.text for found in answers_of(network, tokenizer, ["onde ?"], [context], unanswerable, **options)[0]
+        ]
 
     assert best(difference - 0.01)[0] == "" and best(difference + 0.01)[0] != ""
     assert best(difference - 0.01, unanswerable=False)[0] != ""
     for threshold in (0.0, math.inf):
         assert best(threshold, " ") == best(threshold, "\n", unanswerable=False) == [""]  # there is no span
-    for name, value in (("n_best", 0), ("max_answer", 0), ("null_threshold", math.nan)):
-        with pytest.raises(UsageError, match=f"`{name}` must be"):
-            AnswerSearch(**{name: value})  # type: ignore[arg-type]
+    for name in ("n_best", "max_answer"):
+        with pytest.raises(UsageError, match=f"`{name}` must be at least 1: got 0"):
+            best(0.0, **{name: 0})
+    with pytest.raises(UsageError, match="`null_threshold` must be a number: got nan"):
+        best(math.nan)
 
 
 # The loss

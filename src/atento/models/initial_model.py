@@ -268,11 +268,14 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     labels = {head.name: head.labels for head in initial.network_config.heads}
     labelled_otherwise = (head.name for head in network.config.heads if labels.get(head.name) != head.labels)
     heads_with_other_labels = tuple(f"{_HEADS}{name}." for name in labelled_otherwise)
-    weights = {
-        name: value
-        for name, value in _renumbered(files.weights, network, initial.network_config).items()
-        if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or _is_above(name, network.config))
-    }
+    ours = network.config
+    upper = "" if ours.architecture in ("encoder", "decoder") else "decoder."  # the stack whose top may be left out
+    weights = {}
+    for name, value in _renumbered(files.weights, network, initial.network_config).items():
+        layer = _LAYER.search(name) if name.startswith(upper) else None
+        above = layer is not None and int(layer[1]) >= ours.decoder_layers
+        if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or above):
+            weights[name] = value
     for name, value in files.weights.items():  # the decoder of TSDAE begins with the head of a masked language model
         decoder = name.replace(_FILLS, f"{_HEADS}reconstruction.vocabulary.")
         if name.startswith(_FILLS) and decoder in fresh and decoder not in weights:
@@ -307,10 +310,3 @@ def _renumbered(weights: Mapping[str, Tensor], network: Network, initial: Networ
             if int(number) in new:
                 renumbered[f"{prefix}{new[int(number)]}.{part}"] = weights[name]
     return renumbered
-
-
-def _is_above(name: str, network: NetworkConfig) -> bool:
-    """Whether a weight belongs to a layer above those of a network of one stack, or of the decoder of two."""
-    match = _LAYER.search(name)
-    upper = network.architecture in ("encoder", "decoder") or name.startswith("decoder.")
-    return upper and match is not None and int(match[1]) >= network.decoder_layers

@@ -1,7 +1,7 @@
 """Loads a model folder of any layout: found, read, each part checked against the others, built."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -174,8 +174,13 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     else:
         base, theirs = path, read_config(path / CONFIG)
         _verify(path, theirs)
-        if named:
-            _check_fetched(model, path, () if modules is None else modules.dense)
+        for part in (path, *(() if modules is None else modules.dense)) if named else ():
+            if not any(part.glob("*.safetensors")):  # older files are not fetched
+                where = "" if part == path else f" in {part.name}"
+                raise ModelError(
+                    f"{model} has no safetensors{where} on the hub; if it has older weight files (pytorch_model.bin), "
+                    f"`atento convert {model} --to atento --out DIR` reads them"
+                )
         if theirs.get("model_type", "atento") == "atento":
             return ModelFiles(path, *migrated(theirs, read_weights(path), str(path)))
         network, weights, load_report = read_released(path, theirs, **allowed)
@@ -205,17 +210,6 @@ def _verify(path: Path, config: Mapping[str, object]) -> None:
             path,
             MANIFEST,
         )
-
-
-def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> None:
-    """Raises ModelError: a folder with weights of a hub model has no safetensors; older files are not fetched."""
-    for folder in (network, *dense):
-        if not any(folder.glob("*.safetensors")):
-            where = "" if folder == network else f" in {folder.name}"
-            raise ModelError(
-                f"{model} has no safetensors{where} on the hub; if it has older weight files (pytorch_model.bin), "
-                f"`atento convert {model} --to atento --out DIR` reads them"
-            )
 
 
 def _translated(

@@ -97,7 +97,12 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
         if estimate:
             setup.report(estimate)
         if setup.replica.size == 1:
-            _check_disk(run)
+            # the disk must hold the weights, and two moments of those that AdamW trains
+            weights = sum(weight.numel() * weight.element_size() for weight in run.updater.network.parameters())
+            trained = sum(run.updater.parameters[name].numel() for name in run.updater.trained.begins)
+            sizes_of_files = [weights, 8 * trained if run.config.optimizer == "adamw" else 0]
+            existing = run.checkpoints if run.checkpoints.exists() else run.folder
+            check_space(existing, run.checkpoints, run.steps, sizes_of_files)
         report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
         for line in share_lines(setup.parts, run.batches, run.steps):
             setup.report(line)
@@ -128,14 +133,6 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
     run.journal.cut(run.progress.step)
     finish_save(run)
     return True
-
-
-def _check_disk(run: Run) -> None:
-    """Raises CheckpointError: the weights, and two moments of those that AdamW trains, do not fit on the disk."""
-    weights = [weight.numel() * weight.element_size() for weight in run.updater.network.parameters()]
-    moments = [8 * run.updater.parameters[name].numel() for name in run.updater.trained.begins]
-    sizes = [sum(weights), sum(moments) if run.config.optimizer == "adamw" else 0]
-    check_space(run.checkpoints if run.checkpoints.exists() else run.folder, run.checkpoints, run.steps, sizes)
 
 
 def _processes(setup: Setup, run: Run) -> str:

@@ -142,14 +142,10 @@ def tune(recipe: Recipe, network: Network, updates_per_epoch: float) -> TrainedW
     return replace(trained, scales={**trained.scales, **learned})
 
 
-def trained_count(network: Network, trained: TrainedWeights) -> int:
-    """The number of parameters that are trained at some time."""
-    return sum(value.numel() for name, value in network.named_parameters() if name in trained.begins)
-
-
 def sizes(recipe: Recipe, network: Network, trained: TrainedWeights) -> str:
     """The number of parameters, and of those that are trained if these are fewer."""
-    total, learned = parameter_count(network), trained_count(network, trained)
+    total = parameter_count(network)
+    learned = sum(value.numel() for name, value in network.named_parameters() if name in trained.begins)
     if learned == total:
         return f"{total:,} parameters"
     chosen = "" if recipe.init is None or recipe.init.train == "all" else f"{recipe.init.train}, "

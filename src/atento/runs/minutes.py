@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from atento.base.errors import counted
 from atento.runs.classifier import classifier_of
+from atento.runs.prepare import steps_of
 from atento.runs.setup import Setup
 from atento.storage.whole_file import write_whole
 from atento.training.allocator import is_out_of_memory
@@ -62,7 +63,7 @@ def _written(setup: Setup, saved: Mapping[str, object] | None) -> int | None:
     """Return the limit of updates that the recipe writes; None: it writes none, or what `minutes` had fixed before."""
     training, origin = setup.recipe.training, setup.loaded.origins.get("training.steps", "default")
     if training.epochs is not None:
-        return max(1, round(training.epochs * setup.batches.updates_per_epoch))
+        return steps_of(training, setup.batches)
     if origin == "default" or origin.startswith("task "):
         return None
     fixed = saved is not None and saved.get("steps") == training.steps and not saved.get("limited")

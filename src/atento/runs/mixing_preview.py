@@ -8,7 +8,7 @@ from atento.config.recipe import Recipe
 from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture
 from atento.data.records.splits import Split
-from atento.runs.prepare import Report, fitted_to, network_for, tokenizer_and_network, training_batches
+from atento.runs.prepare import Report, fitted_to, network_for, steps_of, tokenizer_and_network, training_batches
 from atento.text.tokenizer import Tokenizer
 
 
@@ -39,18 +39,14 @@ def mixed_sources(batches: Batches, train: Split, recipe: Recipe, steps: int) ->
 def planned_sources(loaded: LoadedRecipe, train: Split, tokenizer: Tokenizer) -> list[dict[str, object]]:
     """Return the same for a recipe before a run; steps that the recipe leaves open are those that training chooses."""
     recipe = loaded.recipe
-    keys = [key for key, origin in loaded.origins.items() if origin == FITTED and key == "training.steps"]
-    if keys:
-        recipe, _ = fitted_to(recipe, keys, train)
+    if loaded.origins.get("training.steps") == FITTED:
+        recipe, _ = fitted_to(recipe, ["training.steps"], train)
     if recipe.init is None:
         network = network_for(recipe, tokenizer, train)
     else:
         _, network = tokenizer_and_network(loaded, train, lambda line: None)
     batches = training_batches(recipe, network, tokenizer, train, lambda line: None)
-    steps = recipe.training.steps
-    if recipe.training.epochs is not None:
-        steps = max(1, round(recipe.training.epochs * batches.updates_per_epoch))
-    return mixed_sources(batches, train, recipe, steps)
+    return mixed_sources(batches, train, recipe, steps_of(recipe.training, batches))
 
 
 def report_mixing(batches: Batches, train: Split, recipe: Recipe, steps: int, report: Report) -> None:

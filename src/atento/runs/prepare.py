@@ -1,7 +1,7 @@
 """Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.training import TrainingConfig
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batches
 from atento.data.batches.special_tokens import ids_of, template_for
@@ -92,7 +93,10 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     if train is None:
         raise RecipeError("`data.train` names no data")
     check_columns(recipe.task, splits, train)
-    _report_warnings(_overlaps(recipe, records, folder), report)
+    for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
+        if also := overlap(records["train"], part):
+            subject = f"{len(part)} validation {TASKS[recipe.task].records} of {_name(source)}"
+            report(f"warning: {also} of {subject} are also in the training data")
     label = next((field.name for field in TASKS[recipe.task].fields if field.kind == "class"), None)
     if label is not None:
         _report_warnings(doubtful_labels(train, label), report)
@@ -119,14 +123,6 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
 def _report_warnings(warnings: Iterable[str], report: Report) -> None:
     for warning in warnings:
         report(f"warning: {warning}")
-
-
-def _overlaps(recipe: Recipe, records: Mapping[str, Sequence[Records]], folder: Path) -> Iterator[str]:
-    """Yield a warning for each source of validation data that has records of the training data."""
-    for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
-        if also := overlap(records["train"], part):
-            subject = f"{len(part)} validation {TASKS[recipe.task].records} of {_name(source)}"
-            yield f"{also} of {subject} are also in the training data"
 
 
 def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tuple[Split, Split]:
@@ -173,12 +169,15 @@ def network_for(
     # a vocabulary a side: two tables
     two = recipe.network.reads_source and not same_vocabulary(tokenizer, target)
     two = two or recipe.network.features is not None
+    positions, family = recipe.network.positions, FAMILIES.get(recipe.network.family)
+    if family is not None and family.from_padding and isinstance(positions, PositionConfig) and positions.real_only:
+        positions = replace(positions, shift=target.pad_id + 1)  # RoBERTa's published table begins after that id
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
         embedding={"shared": False, "target_vocab_size": target.vocab_size} if two else {},
         ids=ids_of(target),
-        positions=_after_padding(recipe.network, target.pad_id),
+        positions=positions,
         tokenizer_fingerprint=tokenizer.fingerprint,
     )
     return with_heads(network, tasks or [(recipe, train)])
@@ -205,14 +204,6 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
     return tokenizer, with_heads(config, [(recipe, train)])
 
 
-def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
-    """Return the network's positions; RoBERTa's table begins after the id of padding, as in its published layout."""
-    scheme, own = network.positions, FAMILIES.get(network.family)
-    if own is not None and own.from_padding and isinstance(scheme, PositionConfig) and scheme.real_only:
-        return replace(scheme, shift=pad_id + 1)
-    return scheme
-
-
 def training_batches(
     recipe: Recipe,
     network: NetworkConfig,
@@ -237,6 +228,11 @@ def training_batches(
     template = template_for(recipe.task, tokenizer)
     preparation = Preparation(recipe, network, tokenizer, train, template, report=report, teach=teach)
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
+
+
+def steps_of(training: TrainingConfig, batches: Batches) -> int:
+    """Return the updates of a run: those of its epochs, if the recipe gives these."""
+    return training.steps if training.epochs is None else max(1, round(training.epochs * batches.updates_per_epoch))
 
 
 def fitted_to(recipe: Recipe, keys: Sequence[str], train: Split) -> tuple[Recipe, str]:

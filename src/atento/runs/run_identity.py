@@ -68,20 +68,24 @@ def located(loaded: LoadedRecipe) -> Recipe:
     if recipe.tasks:
         own = [replace(part.recipe.data, folder=str(part.folder.resolve())) for part in loaded.by_task()]
         recipe = replace(recipe, tasks=tuple(replace(task, data=data) for task, data in zip(recipe.tasks, own)))
+
+    def absolute(path: str) -> str:
+        return str((home / path).resolve())
+
+    def found(model: str) -> str:  # else a name on the hub, or a shipped model
+        return absolute(model) if (home / model).exists() else model
+
     if tokenizer.path is not None:
-        tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
-    if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model
-        init = replace(init, model=str((home / init.model).resolve()))
-    if init is not None and init.cache is not None:
-        init = replace(init, cache=str((home / init.cache).resolve()))
+        tokenizer = replace(tokenizer, path=absolute(tokenizer.path))
+    if init is not None:
+        cache = None if init.cache is None else absolute(init.cache)
+        init = replace(init, model=found(init.model), cache=cache)
     if features is not None:
-        model = str((home / features.model).resolve()) if (home / features.model).exists() else features.model
-        cache = None if features.cache is None else str((home / features.cache).resolve())
-        network = replace(network, features=replace(features, model=model, cache=cache))
+        cache = None if features.cache is None else absolute(features.cache)
+        network = replace(network, features=replace(features, model=found(features.model), cache=cache))
     if teacher is not None:
-        paths = [str((home / name).resolve()) if (home / name).exists() else name for name in teacher.model]
-        cache = None if teacher.cache is None else str((home / teacher.cache).resolve())
-        teacher = replace(teacher, model=tuple(paths), cache=cache)
+        cache = None if teacher.cache is None else absolute(teacher.cache)
+        teacher = replace(teacher, model=tuple(map(found, teacher.model)), cache=cache)
     return replace(recipe, data=data, tokenizer=tokenizer, init=init, network=network, teacher=teacher)
 
 

@@ -21,7 +21,7 @@ from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
 from atento.networks.interface import Network
 from atento.runs.fine_tuning import tune
-from atento.runs.prepare import Data, fitted_to, read_data, tokenizer_and_network, training_batches
+from atento.runs.prepare import fitted_to, read_data, steps_of, tokenizer_and_network, training_batches
 from atento.runs.sharded import check_sharded
 from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAPES, PeakMemory, resident
 from atento.training.losses import Call, losses
@@ -78,7 +78,8 @@ def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callabl
     Raises RecipeError, DataError, UsageError: as training would.
     """
     data = read_data(loaded.recipe, loaded.folder, report)
-    loaded = with_sizes(loaded, data)
+    if keys := [key for key, origin in loaded.origins.items() if origin == FITTED]:
+        loaded = replace(loaded, recipe=fitted_to(loaded.recipe, keys, data.train)[0])
     recipe, training = loaded.recipe, loaded.recipe.training
     tokenizer, config = tokenizer_and_network(loaded, data.train, report)
     with torch.device("meta"):
@@ -118,9 +119,7 @@ def plan_run(
         peak, products, seconds = measured(
             *(recipe, config, parts[largest], batches.updates_per_epoch, precision, device), concurrent
         )
-    steps = training.steps
-    if training.epochs is not None:
-        steps = max(1, round(training.epochs * batches.updates_per_epoch))
+    steps = steps_of(training, batches)
     share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
     if training.minutes is not None:
         in_time = max(1, int(60 * training.minutes / max(1e-9, seconds * share)))
@@ -177,12 +176,6 @@ def new_shapes(batches: Batches, micro_batches: int) -> bool:
 
 def _shape(part: Part) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(value.shape) for value in part.batch.inputs.values())
-
-
-def with_sizes(loaded: LoadedRecipe, data: Data) -> LoadedRecipe:
-    """Choose the sizes that the recipe leaves open, by the amount of training text, as training does."""
-    keys = [key for key, origin in loaded.origins.items() if origin == FITTED]
-    return replace(loaded, recipe=fitted_to(loaded.recipe, keys, data.train)[0]) if keys else loaded
 
 
 def memory_of_weights(
@@ -242,14 +235,11 @@ def measured(
         small = parameter_count(build_network(config)) <= _MEASURED
     if small or config.n_layers <= 2:
         return of(config, tuned=True)
-    one, two = (of(_with_layers(config, count), tuned=False) for count in (1, 2))
+    names = ("n_layers",) if config.n_decoder_layers is None else ("n_layers", "n_decoder_layers")
+    one, two = (of(replace(config, **dict.fromkeys(names, count)), tuned=False) for count in (1, 2))
     others = config.n_layers - 1
     peak, products = (first + others * (second - first) for first, second in zip(one[:2], two[:2]))
     return peak, products, one[2] + others * max(0.0, two[2] - one[2])
-
-
-def _with_layers(config: NetworkConfig, count: int) -> NetworkConfig:
-    return replace(config, n_layers=count, n_decoder_layers=None if config.n_decoder_layers is None else count)
 
 
 def _pass(

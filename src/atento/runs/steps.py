@@ -51,7 +51,7 @@ from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.minutes import fix_updates
 from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
-from atento.runs.prepare import Data, fitted_to, network_for, training_batches
+from atento.runs.prepare import Data, fitted_to, network_for, steps_of, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.run_plan import memory_of_weights, new_shapes
 from atento.runs.setup import Setup
@@ -341,10 +341,8 @@ def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer = setup.recipe, setup.network, setup.tokenizer
     valid = [(part.data.valid, part.recipe) for part in setup.parts or [setup] if part.data.valid is not None]
-    steps = recipe.training.steps if classifier_of(recipe) is None else 1
+    steps = steps_of(recipe.training, setup.batches) if classifier_of(recipe) is None else 1
     check_processes(recipe, setup.replica.size)
-    if recipe.training.epochs is not None and classifier_of(recipe) is None:
-        steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     check_stages(setup.trained, steps)
     if classifier_of(recipe) is None:
         for sentence in beyond_the_run(recipe.training, steps, validated=bool(valid)):

@@ -2,11 +2,10 @@
 
 import json
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -243,32 +242,36 @@ def train(
             raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
     threads = 1 if parallel.exact else threads
     with replica_joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
-        reporter = _open(folder, partial(_checked_data, loaded, memory), used, force, replica, files)
+        reporter = _open(folder, loaded, memory, used, force, replica, files)
         setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)
         return _result(*train_run(setup))
 
 
-def _checked_data(loaded: LoadedRecipe, memory: Mapping[str, MemoryRecords]) -> None:
-    """Read the records of each task. Raises DataError, RecipeError: they are wrong."""
-    for part in loaded.by_task():
-        data_of(part, lambda _: None, memory)
-
-
 def _open(
-    folder: Path, check: Callable[[], object], used: Sequence[Path], force: bool, replica: Replica, files: ExitStack
+    folder: Path,
+    loaded: LoadedRecipe,
+    memory: Mapping[str, MemoryRecords],
+    used: Sequence[Path],
+    force: bool,
+    replica: Replica,
+    files: ExitStack,
 ) -> Reporter:
-    """Open and lock the run folder, and return what writes to the terminal and its log; the first process does it.
-
-    With `force`, `check` refuses wrong data before the folder of another run is moved aside.
-    """
+    """Open and lock the run folder, and return what writes to the terminal and its log; the first process does it."""
     moved = force and not restarted()  # by a launcher, after a failure: the folder is that of this run
 
     def opened() -> str | None:
-        if moved:
-            check()
-        aside = clear_folder(folder, moved, used)
-        files.push(partial(_put_back, aside, folder))
-        new = NewFolder(folder, partial(_has_results, folder))
+        for part in loaded.by_task() if moved else ():  # refuses wrong data before the folder is moved
+            data_of(part, lambda _: None, memory)
+        aside, journal = clear_folder(folder, moved, used), folder / "metrics.jsonl"
+
+        def put_back(*raised: object) -> None:
+            if aside is not None and not folder.exists():  # the new one is gone, since the command was refused
+                aside.rename(folder)
+                Reporter(0, bar=False).line(f"put {folder} back")
+
+        files.push(put_back)
+        # a run has more than a refused command leaves: a checkpoint, or an event of training
+        new = NewFolder(folder, lambda: has_begun(folder) or (journal.exists() and journal.stat().st_size > 0))
         make_folder(folder)
         files.enter_context(RunLock(folder))
         files.enter_context(new)
@@ -281,19 +284,6 @@ def _open(
     if aside is not None:
         reporter.line(f"moved the old folder to {aside}")
     return reporter
-
-
-def _put_back(aside: Path | None, folder: Path, *raised: object) -> None:
-    """Put the old folder back if the new one is gone, since the command was refused."""
-    if aside is not None and not folder.exists():
-        aside.rename(folder)
-        Reporter(0, bar=False).line(f"put {folder} back")
-
-
-def _has_results(folder: Path) -> bool:
-    """Whether a run has more than a refused command leaves: a checkpoint, or an event of training."""
-    journal = folder / "metrics.jsonl"
-    return has_begun(folder) or (journal.exists() and journal.stat().st_size > 0)
 
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:

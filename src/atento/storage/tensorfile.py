@@ -150,7 +150,12 @@ class TensorFiles:
         elif file is not None:
             self.entries = _entries_of(file)
         else:
-            raise ModelError(f"{folder}: {single} is missing{_or_older(folder, model or folder)}")
+            older = sorted(
+                one.name for kind in ("pytorch_model*", "adapter_model") for one in folder.glob(f"{kind}.bin")
+            )
+            reader = f"`atento convert {model or folder} --to atento --out DIR` reads"
+            what = f"; {older[0]} is an older format, which {reader}" if older else instead(folder)
+            raise ModelError(f"{folder}: {single} is missing{what}")
 
     def _read_index(self, path: Path) -> None:
         try:
@@ -273,14 +278,6 @@ def _weights_file(folder: Path, single: str) -> Path | None:
         names = ", ".join(path.name for path in variants)
         raise ModelError(f"{folder}: {single} is missing, and there are several variants of it: leave one of {names}")
     return variants[0] if variants else None
-
-
-def _or_older(folder: Path, model: Path) -> str:
-    """What a folder without our weights has in their place, for messages: an older format, or another program's."""
-    older = sorted(path.name for kind in ("pytorch_model*", "adapter_model") for path in folder.glob(f"{kind}.bin"))
-    if older:
-        return f"; {older[0]} is an older format, which `atento convert {model} --to atento --out DIR` reads"
-    return instead(folder)
 
 
 def instead(folder: Path) -> str:

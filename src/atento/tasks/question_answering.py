@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.base.errors import DataError, UsageError, counted
-from atento.config.recipe import DataConfig, Recipe
+from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
@@ -37,25 +37,6 @@ class Answer:
     start: int
     end: int
     probability: float
-
-
-@dataclass(frozen=True)
-class AnswerSearch:
-    """How the answers of a question are chosen among the spans of its context."""
-
-    n_best: int = 1  # how many answers are returned; fewer where the context has fewer spans
-    max_answer: int = DataConfig.max_answer  # maximum tokens of an answer
-    unanswerable: bool = True  # whether a question may have no answer
-    null_threshold: float = 0.0  # there is no answer where the score of that exceeds the best span's by more than this
-    longest: int | None = None  # maximum tokens of a window, its question and special tokens included; None: any number
-    stride: int = DataConfig.stride  # tokens that neighbouring windows share
-
-    def __post_init__(self) -> None:
-        for name in ("n_best", "max_answer"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"`{name}` must be at least 1: got {getattr(self, name)}")
-        if np.isnan(self.null_threshold):
-            raise UsageError("`null_threshold` must be a number: got nan")
 
 
 def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.float64]], list[float]]:
@@ -100,23 +81,29 @@ def span_scores(
 
 
 def _best(
-    context: str, offsets: NDArray[np.int64], scores: NDArray[np.float64], null: float, search: AnswerSearch
+    context: str,
+    offsets: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    null: float,
+    unanswerable: bool,
+    n_best: int,
+    null_threshold: float,
 ) -> list[Answer]:
-    """The `n_best` answers, those of different characters, the best first."""
+    """The `n_best` answers, those of different characters, the best first; `null` is the score of "no answer"."""
     flat = scores.reshape(-1)
     no_span = not np.isfinite(flat).any()  # no span that an answer may be
-    every = np.append(flat, null if search.unanswerable or no_span else -np.inf)  # one behind all spans
+    every = np.append(flat, null if unanswerable or no_span else -np.inf)  # one behind all spans
     highest = every.max()
     total = np.exp(every - highest).sum()
     ranked = np.argsort(-every, kind="stable")
     nothing = len(flat)  # its number
-    if no_span or every[nothing] - flat.max() > search.null_threshold:
+    if no_span or every[nothing] - flat.max() > null_threshold:
         ranked = np.concatenate([[nothing], ranked[ranked != nothing]])
     elif ranked[0] == nothing:
         ranked = np.concatenate([ranked[1:2], ranked[:1], ranked[2:]])  # the best span, then "no answer"
     spans: dict[tuple[int, int], float] = {}
     for number in ranked.tolist():
-        if len(spans) == search.n_best or not np.isfinite(every[number]):
+        if len(spans) == n_best or not np.isfinite(every[number]):
             break
         # row: how many tokens follow the first
         further, first = divmod(number, scores.shape[1]) if number < nothing else (0, 0)
@@ -213,26 +200,25 @@ def answers(
     if len(questions) != len(contexts):
         raise UsageError(f"as many questions as contexts: got {len(questions)} and {len(contexts)}")
     learned = section_of(AnsweringConfig, model.config, model.path or Path())
-    search = AnswerSearch(
-        n_best,
-        learned.max_answer if max_answer is None else max_answer,
-        learned.unanswerable,
-        null_threshold,
-        model.trained_length,
-        learned.stride,
-    )
+    max_answer = learned.max_answer if max_answer is None else max_answer
+    for name, value in (("n_best", n_best), ("max_answer", max_answer)):
+        if value < 1:
+            raise UsageError(f"`{name}` must be at least 1: got {value}")
+    if np.isnan(null_threshold):
+        raise UsageError("`null_threshold` must be a number: got nan")
     network, tokenizer = model.reader(), tokenizer_of(model)
-    limit = most_read(network.config, search.longest)
-    longest = min((size for size in (search.longest, limit) if size is not None), default=None)
+    limits = (model.trained_length, most_read(network.config, model.trained_length))
+    longest = min((size for size in limits if size is not None), default=None)
     template = tokenizer.template(model.config.get("template"))
-    windows = context_windows(questions, contexts, tokenizer, template, network.config, longest, search.stride, where)
+    windows = context_windows(questions, contexts, tokenizer, template, network.config, longest, learned.stride, where)
     logits, null = _logits(network, windows)
     ranked = []
     # windows of one context overlap
     for context, offsets, numbers in zip(contexts, windows.offsets, windows.of_records()):
         valid = offsets[:, 1] > offsets[:, 0]  # tokens without characters: no place to begin or end
-        scores = span_scores([(int(windows.first[n]), logits[n]) for n in numbers], valid, search.max_answer)
-        ranked.append(_best(context, offsets, scores, min(null[n] for n in numbers), search))
+        scores = span_scores([(int(windows.first[n]), logits[n]) for n in numbers], valid, max_answer)
+        nothing = min(null[n] for n in numbers)
+        ranked.append(_best(context, offsets, scores, nothing, learned.unanswerable, n_best, null_threshold))
     return ranked
 
 
