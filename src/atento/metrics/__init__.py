@@ -12,8 +12,7 @@ from atento.metrics.correlation import pearson, spearman
 from atento.metrics.label_counts import report_table
 from atento.metrics.metric_table import METRICS, metric_named
 from atento.metrics.perplexity import perplexity
-from atento.metrics.rankings import mean_average_precision, ndcg
-from atento.metrics.retrieval import retrieval, retrieval_of_vectors
+from atento.metrics.rankings import mean_average_precision, ndcg, retrieval, retrieval_of_vectors
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.significance import PairedTest, paired_test

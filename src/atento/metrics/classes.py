@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from atento.base.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_name, label_names, label_streams
-from atento.metrics.score import Score, check_pairs, doubt
-from atento.metrics.score import first_by_second as share
+from atento.metrics.score import Score, check_pairs, doubt, ratio
 
 Label = str | int | bool
 Labels = Sequence[Label]
+Rows = list[list[float]]
 
 
 def accuracy(predictions: Labels, references: Labels) -> Score:
@@ -24,9 +24,13 @@ def accuracy(predictions: Labels, references: Labels) -> Score:
         UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
     names, streams = label_streams(predictions, references)
-    rows = [[float(label in right), 1.0] for label, *right in zip(names, *streams)]
+    return share_of("accuracy", [[float(label in right), 1.0] for label, *right in zip(names, *streams)])
+
+
+def share_of(name: str, rows: Rows, counted: str = "examples") -> Score:
+    """The share of what is right among all that is counted, from rows of both."""
     total = summed(rows)
-    return Score("accuracy", share(total), {"right": total[0], "examples": total[1]}, "", rows, share, digits=4)
+    return Score(name, ratio(total), {"right": total[0], counted: total[1]}, "", rows, ratio, digits=4)
 
 
 def f1(predictions: Labels, references: Labels, *, average: str = "macro", positive: Label | None = None) -> Score:
@@ -47,10 +51,15 @@ def f1(predictions: Labels, references: Labels, *, average: str = "macro", posit
     Raises:
         UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.
     """
-    labels, rows = _counted(predictions, references)
+    return _f1("F1", *_counted(predictions, references), average, positive)
+
+
+def _f1(
+    name: str, labels: Sequence[str], rows: Rows, average: str, positive: Label | None, *, sides: bool = False
+) -> Score:
     value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
     settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
-    return Score("F1", value(total), label_parts(total, labels), settings, rows, value, digits=4)
+    return Score(name, value(total), label_parts(total, labels, sides=sides), settings, rows, value, digits=4)
 
 
 def matthews(predictions: Labels, references: Labels) -> Score:
@@ -97,7 +106,7 @@ def report(predictions: Labels, references: Labels) -> Score:
     return Score("accuracy", _accuracy(total), label_parts(total, labels, sides=True), "", rows, _accuracy, digits=4)
 
 
-def _counted(predictions: Labels, references: Labels) -> tuple[list[str], list[list[float]]]:
+def _counted(predictions: Labels, references: Labels) -> tuple[list[str], Rows]:
     """The labels in order, and the counts of each example (`count_rows`)."""
     names, streams = label_streams(predictions, references)
     if len(streams) > 1:
@@ -135,10 +144,8 @@ def subset_accuracy(predictions: Sets, references: Sets) -> Score:
     Raises:
         UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
-    rows = [[float(labels == right), 1.0] for labels, right in zip(*_checked(predictions, references))]
-    total = summed(rows)
-    parts = {"right": total[0], "examples": total[1]}
-    return Score("subset accuracy", share(total), parts, "", rows, share, digits=4)
+    sides = zip(*_checked(predictions, references))
+    return share_of("subset accuracy", [[float(labels == right), 1.0] for labels, right in sides])
 
 
 def multilabel_f1(
@@ -164,10 +171,7 @@ def multilabel_f1(
         doubt("no example has a right label, so that F1 is 0 whatever is predicted")
     labels = sorted(set().union(*ours, *theirs))
     rows = count_rows(((labels & right, labels, right) for labels, right in zip(ours, theirs)), labels)
-    value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
-    settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
-    parts = label_parts(total, labels, sides=sides)
-    return Score("multi-label F1", value(total), parts, settings, rows, value, digits=4)
+    return _f1("multi-label F1", labels, rows, average, positive, sides=sides)
 
 
 def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[set[str]]]:

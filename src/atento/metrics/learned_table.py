@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from atento.base.errors import UsageError, nearest
-from atento.metrics.score import Score
+from atento.metrics.score import Score, ratio
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,4 @@ def learned_score(name: str, rows: Sequence[Sequence[float]], settings: str) -> 
     segments = [[*row, 1.0] for row in rows]  # 1: a row counts one segment
     means = [sum(column) / len(segments) for column in zip(*rows)]
     parts = dict(zip(columns[:-1], means)) | {"count": float(len(segments))}
-    return Score(LEARNED[name].title, means[-1], parts, settings, segments, _mean, digits=4)
-
-
-def _mean(total: list[float]) -> float:
-    return total[-2] / total[-1]  # sum of scores by number of segments
+    return Score(LEARNED[name].title, means[-1], parts, settings, segments, partial(ratio, at=-2), digits=4)

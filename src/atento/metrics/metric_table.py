@@ -21,7 +21,6 @@ from atento.metrics.rouge import rouge, rouge_n
 from atento.metrics.score import Outputs, Score
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
 from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
-from atento.metrics.vector_pairs import cosine_spearman
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ METRICS: dict[str, Metric] = {
     "spearman": Metric(spearman, "numbers"),
     "mrr": Metric(rankings.mrr, "vector pairs", also="rankings"),
     "recall@1": Metric(rankings.recall_at_1, "vector pairs", also="rankings"),
-    "cosine-spearman": Metric(cosine_spearman, "vector pairs"),
+    "cosine-spearman": Metric(rankings.cosine_spearman, "vector pairs"),
     "ndcg": Metric(rankings.ndcg, "rankings"),
     **{f"ndcg@{k}": Metric(partial(rankings.ndcg, k=k), "rankings") for k in (1, 3, 5, 10, 20, 100)},
     "map": Metric(rankings.mean_average_precision, "rankings"),

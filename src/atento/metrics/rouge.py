@@ -10,7 +10,7 @@ from importlib import import_module
 from atento.base.errors import MissingPartError, UsageError, nearest
 from atento.base.nfc import nfc
 from atento.metrics.bleu import References, Split, reference_streams, split_words
-from atento.metrics.score import Score, doubt
+from atento.metrics.score import Score, doubt, ratio
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SIDES = ("precision", "recall", "f")
@@ -56,7 +56,8 @@ def rouge(
         doubt(f"no reference has a word by the tokenizer {tokenize}: equal texts have ROUGE 0 too")
     parts = {name: 100 * part / len(rows) for name, part in zip(PARTS, total)}
     settings = f"nrefs:{len(streams)}|case:lc|tok:{tokenize}|stem:{stem}"
-    return Score("ROUGE-L", _mean_f(total), parts, settings, rows, _mean_f)
+    mean = partial(ratio, at=PARTS.index("rougeL_f"), times=100)
+    return Score("ROUGE-L", mean(total), parts, settings, rows, mean)
 
 
 def rouge_n(
@@ -65,8 +66,8 @@ def rouge_n(
     """The F of ROUGE-1 or ROUGE-2, by `order`; arguments, parts and errors as `rouge`."""
     score = rouge(predictions, references, tokenize=tokenize, stem=stem)
     at = PARTS.index(f"rouge{order}_f")
-    value = partial(_mean_f, at=at)
-    return replace(score, name=f"ROUGE-{order}", value=score.parts[PARTS[at]], combine=value)
+    mean = partial(ratio, at=at, times=100)
+    return replace(score, name=f"ROUGE-{order}", value=score.parts[PARTS[at]], combine=mean)
 
 
 def rouge_of_pair(prediction: str, reference: str, split: Split) -> dict[str, tuple[float, float, float]]:
@@ -86,10 +87,6 @@ def sides_of(common: float, ours: int, theirs: int) -> tuple[float, float, float
     precision, recall = common / max(1, ours), common / max(1, theirs)
     both = precision + recall
     return precision, recall, 2 * precision * recall / both if both else 0.0
-
-
-def _mean_f(total: list[float], at: int = PARTS.index("rougeL_f")) -> float:
-    return 100 * total[at] / total[-1]
 
 
 def _by_ngrams(ours: Sequence[str], theirs: Sequence[str], order: int) -> tuple[float, float, float]:

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 from atento.metrics.bleu import References, Split, bleu, is_spaceless, reference_streams, split_words
 from atento.metrics.rouge import PARTS, rouge, sides_of
-from atento.metrics.score import Score
+from atento.metrics.score import Score, ratio
 
 
 def token_f1(predictions: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
@@ -37,7 +38,7 @@ def token_f1(predictions: Sequence[str], references: References, *, lowercase: b
     total = [sum(column) for column in zip(*rows)]
     parts = {name: 100 * part / len(rows) for name, part in zip(("precision", "recall", "f1"), total)}
     settings = f"nrefs:{len(streams)}|case:{'lc' if lowercase else 'mixed'}|tok:{'char' if characters else 'space'}"
-    return Score("token F1", _mean_f1(total), parts, settings, rows, _mean_f1)
+    return Score("token F1", parts["f1"], parts, settings, rows, partial(ratio, at=2, times=100))
 
 
 def f1_bleu_rouge(
@@ -91,7 +92,3 @@ def _pair(prediction: str, reference: str, lowercase: bool, split: Split) -> tup
     if not ours and not theirs:
         return 1.0, 1.0, 1.0
     return sides_of((ours & theirs).total(), ours.total(), theirs.total())  # the smaller count of each word
-
-
-def _mean_f1(total: list[float]) -> float:
-    return 100 * total[2] / total[3]  # by number of texts

@@ -31,8 +31,8 @@ def check_initial(recipe: Recipe, origins: Mapping[str, str]) -> None:
     if init.few_shot and not any(field.kind == "class" for field in spec.fields):
         rule = f"init.few_shot learns from texts with a label: got task {recipe.task}"
         raise RecipeError(f"{origins.get('init.few_shot', 'init.few_shot')}: {rule}")
-    written = [key for key, origin in origins.items() if key.startswith("tokenizer.") and origin not in _NOT_WRITTEN]
-    if init.tokenizer == "own" and not written:
+    given = (origin for key, origin in origins.items() if key.startswith("tokenizer."))
+    if init.tokenizer == "own" and all(origin in _NOT_WRITTEN or origin.startswith("task ") for origin in given):
         rule = "init.tokenizer own is that of the section tokenizer, which is missing: give tokenizer a kind and a size"
         raise RecipeError(f"{origins.get('init.tokenizer', 'init.tokenizer')}: {rule}")
 

@@ -23,7 +23,7 @@ from atento.text.sentences import split_sentences
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
-_COINS_KEY, _LENGTHS_KEY, _GAPS_KEY, _DELETED_KEY, _SENTENCES_KEY = 31, 32, 33, 34, 35  # one for each use of a hash
+_COINS_KEY, _LENGTHS_KEY, _GAPS_KEY, _DELETED_KEY, _SENTENCES_KEY = 31, 32, 33, 34, 35  # one for each use here
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
 from atento.data.records.values import shortened
 
-_ORDER = 3  # keeps these shuffles apart from those of other purposes
+_ORDER = 3  # part of the key of these shuffles
 
 
 @dataclass(frozen=True)
