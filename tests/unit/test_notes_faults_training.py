@@ -11,9 +11,9 @@ import torch
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.sections.mixing import MixingConfig
 from atento.data.batches import masking
+from atento.data.objectives.causal import Prefix
+from atento.data.objectives.masked import SpanBoundary
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
-from atento.data.objectives.prefix import Prefix
-from atento.data.objectives.span_boundary import SpanBoundary
 from atento.decoding.beam import groups as beam
 from atento.networks.recurrent.cells import RecurrentStack
 from atento.networks.stack.stack import Stack

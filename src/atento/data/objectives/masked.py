@@ -1,4 +1,4 @@
-"""Masked language modelling: predict hidden tokens, words or spans from the tokens on both sides.
+"""Masked language modelling, and the objectives that go with it: SpanBERT's span boundary and ELECTRA's detection.
 
 ids "<s> o <mask> pulou </s>"   labels "- - gato - -" (docs/notes.md#e2)
 """
@@ -20,7 +20,8 @@ from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.preparation import Preparation
 from atento.text.tokenizer import Tokenizer
 
-HEAD = "vocabulary"
+HEAD, BOUNDARY = "vocabulary", "span-boundary"
+GENERATOR, DETECTOR = "generator", "replaced-token"
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class Masked(OneText):
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch hides other tokens."""
         ids, labels, _ = self.hidden(store, rows, draw)
-        lengths = store["ids"].lengths[rows]
-        return Batch(with_token_mask({"ids": ids}, lengths), {HEAD: labels}, lengths={"ids": torch.from_numpy(lengths)})
+        return _labelled(ids, store["ids"].lengths[rows], {HEAD: labels})
 
     def hidden(self, store: Store, rows: Rows, draw: Draw) -> tuple[Tensor, Tensor, list[NDArray[np.int64]]]:
         """Return ids (B,L), labels (B,L), and the hidden words or spans of each text as ranges of its positions.
@@ -61,6 +61,74 @@ class Masked(OneText):
             words = np.pad(words, ((0, 0), self.ends))  # (B,L), 0 at the ends; `inner` leaves these out
         ranges = self.masking.hide_batch(ids, labels, inner, rows, draw, words)
         return ids, labels, [of_row + before for of_row in ranges]  # `ranges` begin behind the special tokens
+
+
+@dataclass(frozen=True)
+class SpanBoundary(OneText):
+    """Batches of texts with masked spans, labelled for two heads: the vocabulary, and the span boundary, which predicts
+    each token also from the tokens beside its span (SpanBERT; Joshi et al. 2020; docs/notes.md#e5).
+
+    ids "<s> o <mask> <mask> alto </s>"   both labels "- - gato pulou - -"   left 1, right 4, span positions 0, 1
+
+    Extras, each (B,L) and 0 without a label: "span left" and "span right", the positions of the tokens beside the span
+    of a hidden token, which are never hidden; "span position", its position in the span, from 0.
+    """
+
+    masked: Masked
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return twice the expected number of hidden tokens, since each has two labels."""
+        return 2 * self.masked.sizes(store)
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch; each epoch hides other spans."""
+        ids, labels, spans = self.masked.hidden(store, rows, draw)
+        left, right, position = (torch.zeros_like(ids) for _ in range(3))  # (B,L) each
+        ranges, row = np.concatenate(spans), np.repeat(np.arange(len(spans)), [len(of_row) for of_row in spans])
+        index, first = inside(ranges)  # (hidden tokens,) each
+        row, last = (np.repeat(values, ranges[:, 1] - ranges[:, 0]) for values in (row, ranges[:, 1]))  # a token each
+        for values, extra in ((first - 1, left), (last, right), (index - first, position)):  # `last` is beyond the span
+            extra[row, index] = torch.from_numpy(values)
+        extras = {"span left": left, "span right": right, "span position": position}
+        return _labelled(ids, store["ids"].lengths[rows], {HEAD: labels, BOUNDARY: labels}, extras)
+
+
+@dataclass(frozen=True)
+class ReplacedToken(OneText):
+    """Batches of masked texts, labelled for the generator and for the network that detects its tokens (ELECTRA).
+
+    ids "<s> o <mask> pulou </s>"   labels, generator "- - gato - -", replaced-token "<s> o gato pulou </s>"
+
+    All chosen tokens are masked. The labels of the detector are the original tokens of the whole text; which of them
+    the generator replaces is known when it has filled the masks (`Network.replaced`).
+    """
+
+    masked: Masked
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return the expected number of masked tokens; the labels of the detector do not count for the budget."""
+        return self.masked.sizes(store)
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch; each epoch masks other tokens."""
+        ids, labels, _ = self.masked.hidden(store, rows, draw)
+        ids[labels >= 0] = self.masked.masking.mask_id  # all of them: BERT leaves some
+        detected = store["ids"].padded(rows, -1)  # the detector has all tokens
+        return _labelled(ids, store["ids"].lengths[rows], {GENERATOR: labels, DETECTOR: detected})
+
+
+def _labelled(
+    ids: Tensor, lengths: NDArray[np.int64], labels: dict[str, Tensor], extras: dict[str, Tensor] | None = None
+) -> Batch:
+    inputs = with_token_mask({"ids": ids}, lengths)
+    return Batch(inputs, labels, extras=extras or {}, lengths={"ids": torch.from_numpy(lengths)})
+
+
+def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions inside ranges (ranges,2), one after another, and the first position of the range of each."""
+    sizes = ranges[:, 1] - ranges[:, 0]
+    first = np.repeat(ranges[:, 0], sizes)
+    return first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes), first  # start + place in range
 
 
 def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> dict[str, Tensor]:
@@ -97,3 +165,16 @@ def masked(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for masked language modelling; texts longer than `data.max_len` tokens are split."""
     store, objective = masked_texts(preparation, config)
     return preparation.planned(store, objective, config.weight)
+
+
+def span_boundary(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for SpanBERT; texts longer than `data.max_len` tokens are split."""
+    store, masked = masked_texts(preparation, config, "spans")
+    return preparation.planned(store, SpanBoundary(masked), config.weight)
+
+
+def replaced_token(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for replaced-token detection; texts longer than `data.max_len` tokens are split."""
+    store, masked = masked_texts(preparation, config)
+    weights = {GENERATOR: config.weight, DETECTOR: config.weight * config.option("detection")}
+    return preparation.planned(store, ReplacedToken(masked), weights)
