@@ -103,6 +103,11 @@ def below(hint: object, key: str) -> object:
     return element(hint) if free is None else free
 
 
+def unknown_key(path: str, key: str, tail: str) -> str:
+    """The message for a key that a section does not have: where it is now, or that it is unknown, with this end."""
+    return renamed(path, key) or elsewhere(path, key) or f"unknown key {key!r}{f' in {path}' * bool(path)}{tail}"
+
+
 def describe(hint: object) -> str:
     """A type in words: `an integer or null`, `one of linear, cosine`, `a list of 2 numbers`."""
     words = []
@@ -169,6 +174,11 @@ class Reader:
     positions: dict[str, str] = field(default_factory=dict)
     alone: set[str] = field(default_factory=set)  # lists that are written as their only section
 
+    def refused(self, rule: str, *keys: str) -> RecipeError:
+        """An error with the place of the first of these keys that is written, or the last key."""
+        places = (self.positions.get(key) or self.origins.get(key) for key in keys)
+        return RecipeError(f"{next(filter(None, places), keys[-1])}: {rule}")
+
     def fit(self, node: Node, hint: object, path: str, start: object = None) -> Any:
         """Return the value of a node as type `hint`; an incomplete section changes `start`, the value of a preset.
         Raises RecipeError: with the position, the dotted key, the rule and the value got.
@@ -197,12 +207,8 @@ class Reader:
         known, extra = keys_of(cls), EXTRA_KEYS.get(cls, ())
         for key, child in children.items():
             if key not in known and key not in extra:
-                where = f" in {path}" if path else ""
-                tail = nearest(key, [*known, *extra])
-                moved = renamed(path, key) or elsewhere(path, key)
-                if moved is not None:
-                    raise RecipeError(f"{child.key_position or child.position}: {moved}")
-                raise RecipeError(f"{child.key_position or child.position}: unknown key {key!r}{where}{tail}")
+                rule = unknown_key(path, key, nearest(key, [*known, *extra]))
+                raise RecipeError(f"{child.key_position or child.position}: {rule}")
         named = children.get("preset") if "preset" in extra else None
         if named is not None:
             name, origin = _leaf(named, str, f"{path}.preset"), f"preset {named.value}"
