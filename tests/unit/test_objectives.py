@@ -22,10 +22,10 @@ from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.causal import Prefix
-from atento.data.objectives.next_sentence import NextSentence
+from atento.data.objectives.denoising import SpanCorruption, corrupt, restored
+from atento.data.objectives.masked import NextSentence
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.data.records.splits import Split
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer

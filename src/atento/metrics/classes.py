@@ -1,7 +1,11 @@
-"""Scores of classes: one label an example (accuracy, F1, Matthews correlation, report), or sets of several or none."""
+"""Scores of classes: one label an example, sets of labels, and probabilities; and the confusion matrix."""
 
 import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
 
 from atento.base.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
@@ -185,3 +189,124 @@ def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[
                 raise UsageError(f"each example has a list of labels: got the string {example!r}")
             side.append(set(label_names(example)) - {""})  # no label, as between two bars of a file
     return sides[0], sides[1]
+
+
+def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequence[str], *, bins: int = 10) -> Score:
+    """Expected calibration error, 0 to 1, lower is better: |accuracy - mean probability| by bins of probability.
+
+    Bin b of n holds the probabilities in ((b - 1) / n, b / n]; the bins are weighted by their examples.
+
+    Args:
+        predictions: for each example the label that is predicted and its probability.
+        references: the right labels.
+        bins: number of bins of equal width.
+
+    Returns:
+        A Score with the parts `maximum` (the largest error of a bin), `accuracy` and `confidence` (the mean
+        probability).
+
+    Raises:
+        UsageError: unequal lengths, nothing to score, a probability outside 0 to 1, or `bins` below 1.
+
+    Paper: Guo et al. 2017, On calibration of modern neural networks.
+    """
+    if bins < 1:
+        raise UsageError(f"`bins` must be at least 1: got {bins}")
+    if not len(predictions):
+        raise UsageError("there is nothing to score: got 0 predictions")
+    check_pairs(predictions, references)
+    rows, inner = [], [number / bins for number in range(1, bins)]  # borders between bins
+    names, (answers,) = label_streams([label for label, _ in predictions], list(references))
+    for number, ((_, probability), label, right) in enumerate(zip(predictions, names, answers), 1):
+        if not 0 <= probability <= 1:
+            raise UsageError(f"the probability of prediction {number} must lie between 0 and 1: got {probability}")
+        row = [0.0] * (3 * bins)  # of each bin: examples, right ones, sum of probabilities
+        first = 3 * bisect_left(inner, probability)  # a border belongs to the bin below it
+        row[first : first + 3] = [1.0, float(label == right), probability]
+        rows.append(row)
+    total = summed(rows)
+    gaps = [abs(r - p) / n for n, r, p in _bins(total) if n]  # |accuracy - mean probability| of a bin
+    parts = {"maximum": max(gaps), "accuracy": sum(total[1::3]) / len(rows), "confidence": sum(total[2::3]) / len(rows)}
+    return Score("calibration error", _expected(total), parts, f"bins:{bins}", rows, _expected, digits=4)
+
+
+def _bins(total: Sequence[float]) -> list[tuple[float, float, float]]:
+    """Examples, right ones and summed probability of each bin."""
+    return list(zip(total[0::3], total[1::3], total[2::3]))
+
+
+def _expected(total: Sequence[float]) -> float:
+    return sum(abs(r - p) for _, r, p in _bins(total)) / sum(total[0::3])  # n/N · |r/n - p/n| = |r - p| / N
+
+
+_SUPPORT = "support["
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """Counts of predictions by label; as text, and as a table in notebooks.
+
+    Attributes:
+        labels: the K labels in alphabetical order, those of the predictions and of the references.
+        counts: K rows of K counts; `counts[i][j]` examples have the right label i and the predicted label j.
+    """
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return labels and counts as plain data."""
+        return {"labels": list(self.labels), "counts": [list(row) for row in self.counts]}
+
+    def __str__(self) -> str:
+        """A table of text: a row for each right label, a column for each predicted one."""
+        first = max(map(len, ("right \\ predicted", *self.labels)))
+        widths = [
+            max(len(label), *(len(str(row[column])) for row in self.counts)) + 2
+            for column, label in enumerate(self.labels)
+        ]  # two spaces between columns
+        lines = [("right \\ predicted", self.labels), *zip(self.labels, self.counts)]
+        aligned = ("".join(f"{cell:>{width}}" for cell, width in zip(cells, widths)) for _, cells in lines)
+        return "\n".join(f"{name:<{first}}{cells}" for (name, _), cells in zip(lines, aligned))
+
+    def _repr_html_(self) -> str:
+        """The same table for notebooks."""
+        head = "".join(f'<th scope="col">{escape(label)}</th>' for label in self.labels)
+        rows = (
+            f'<tr><th scope="row">{escape(label)}</th>{"".join(f"<td>{count}</td>" for count in row)}</tr>'
+            for label, row in zip(self.labels, self.counts)
+        )
+        return (
+            f"<table><caption>rows: right; columns: predicted</caption><tr><th></th>{head}</tr>{''.join(rows)}</table>"
+        )
+
+
+def confusion(predictions: Labels, references: Labels) -> ConfusionMatrix:
+    """The confusion matrix of predicted labels.
+
+    Args:
+        predictions: one label an example.
+        references: the right labels.
+
+    Raises:
+        UsageError: unequal lengths, nothing to count, or a value that is no label.
+    """
+    return confusion_of(report(predictions, references))
+
+
+def confusion_of(score: Score) -> ConfusionMatrix:
+    """The confusion matrix of the examples of a classification report.
+
+    Args:
+        score: the result of `report`.
+
+    Raises:
+        UsageError: it is another score.
+    """
+    labels = tuple(name[len(_SUPPORT) : -1] for name in score.parts if name.startswith(_SUPPORT))
+    width = len(labels)
+    if not labels or any(len(row) != 3 * width or sum(row[2 * width :]) != 1 for row in score.segments):
+        raise UsageError(f"a confusion matrix is made from the result of `report`: got {score!r}")
+    # a segment is three rows of 0 and 1: the label if it is right, the predicted label, the expected label
+    cells = Counter((row.index(1, 2 * width) - 2 * width, row.index(1, width) - width) for row in score.segments)
+    return ConfusionMatrix(labels, tuple(tuple(cells[i, j] for j in range(width)) for i in range(width)))

@@ -21,8 +21,7 @@ from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.task_spec import TaskSpec
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
-from atento.metrics.learned_table import LEARNED
-from atento.metrics.metric_table import METRICS, metric_named, options_by_name
+from atento.metrics.metric_table import LEARNED, METRICS, metric_named, options_by_name
 
 SPLITS = ("train", "valid", "test")
 

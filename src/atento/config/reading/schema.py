@@ -4,7 +4,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -189,10 +189,9 @@ class Reader:
         if cls is not None and (
             isinstance(node.value, dict) or (node.value is None and type(None) not in members_of(hint))
         ):
-            keep = (  # another kind has other defaults
-                start if isinstance(start, cls) and isinstance(node.value, dict) and "kind" not in node.value else None
-            )
-            return self.build(cls, node, path, keep)
+            # another kind has other defaults
+            keep = isinstance(start, cls) and isinstance(node.value, dict) and "kind" not in node.value
+            return self.build(cls, node, path, start if keep else None)
         if cls is not None and not any(_takes(arm, node.value) for arm in members_of(hint)):
             raise RecipeError(f"{node.position}: {path} must be {describe(hint)}: got {as_text(node.value)}")
         if inside is not None and section(inside) is not None and node.value and isinstance(node.value, list):
@@ -226,12 +225,10 @@ class Reader:
                 raise RecipeError(
                     f"{node.position}: {dotted(path, part.name)} is missing: {describe(known[part.name])}"
                 )
+        make = partial(cls, **values) if start is None else partial(replace, start, **values)
         if named is not None:
-            result: object = self.with_position(lambda: presets.preset(name, **_OWN | values), node, path)
-        elif start is not None:
-            result = self.with_position(lambda: replace(start, **values), node, path)
-        else:
-            result = self.with_position(lambda: cls(**values), node, path)
+            make = partial(presets.preset, name, **_OWN | values)
+        result = self.with_position(make, node, path)
         # the keys for which -1 has a meaning
         below_0 = {part.name for part in fields(cls) if isinstance(part.default, int) and part.default < 0}
         for key, value in values.items():

@@ -7,21 +7,17 @@ from functools import partial
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture, Shares
-from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal, prefix
-from atento.data.objectives.denoising import denoising
+from atento.data.objectives.denoising import denoising, span_corruption
 from atento.data.objectives.labels import label_sets, labels, numbers
-from atento.data.objectives.masked import masked, replaced_token, span_boundary
-from atento.data.objectives.multiple_negatives import cosent, cosine, multiple_negatives, simcse, triplet
-from atento.data.objectives.next_sentence import next_sentence
+from atento.data.objectives.masked import masked, next_sentence, replaced_token, span_boundary
+from atento.data.objectives.multiple_negatives import cosent, cosine, multiple_negatives, simcse, triplet, tsdae
 from atento.data.objectives.preparation import Make, Preparation
 from atento.data.objectives.ranked_documents import each_document, first_documents, ranked_documents, worse_documents
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
-from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
-from atento.data.objectives.tsdae import tsdae
-from atento.data.objectives.window import window
+from atento.data.objectives.window import bidirectional, window
 from atento.data.store.stored_batches import stored_batches
 
 OBJECTIVES: dict[str, Make] = {
