@@ -15,9 +15,9 @@ from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
 from atento.data.batches.planning import GPU_PARTS, PlannedBatches
 from atento.data.objectives.causal import Causal, PackedCausal, packed
+from atento.data.objectives.denoising import SpanCorruption
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.objectives.span_corruption import SpanCorruption
 from atento.networks import build_network
 from atento.networks.stack.stack import without_padding
 from atento.training.allocator import keep_freed_memory

@@ -110,7 +110,7 @@ def scored_tasks(incomplete: str) -> Offers:
 def metrics(incomplete: str) -> Offers:
     """Metrics, also after a comma."""
     from atento.metrics import METRICS
-    from atento.metrics.learned_table import LEARNED
+    from atento.metrics.metric_table import LEARNED
 
     done, comma, _ = incomplete.rpartition(",")
     return [f"{done}{comma}{name}" for name in (*METRICS, *LEARNED)]
@@ -125,7 +125,7 @@ def gates() -> Offers:
 
 def utilities() -> Offers:
     """Utilities of minimum Bayes risk."""
-    from atento.metrics.learned_table import LEARNED
+    from atento.metrics.metric_table import LEARNED
     from atento.metrics.utilities import UTILITIES
 
     return [*UTILITIES, *(f"{name}:" for name in ("embeddings", *LEARNED))]

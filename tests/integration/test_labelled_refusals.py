@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from atento.data.records.label_names import alike_labels
+from atento.data.records.values import alike_labels
 from conftest import ForkServer
 from released_folders import write_released
 

@@ -12,7 +12,7 @@ from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.masking import Masking
 from atento.data.files.source_lines import read_lines
-from atento.data.objectives.span_corruption import restored, sentinel_ids
+from atento.data.objectives.denoising import restored, sentinel_ids
 from atento.decoding import Greedy, generate
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.tasks.filling import between

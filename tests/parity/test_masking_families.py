@@ -23,7 +23,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data.batches.batch import Batch, MemoryStore, Ragged
 from atento.data.batches.masking import masking_of
-from atento.data.objectives.next_sentence import NextSentence
+from atento.data.objectives.masked import NextSentence
 from atento.data.records.splits import Split
 from atento.networks.output import Replaced
 from atento.runs.prepare import tokenizer_and_network, training_batches

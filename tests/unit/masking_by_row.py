@@ -9,7 +9,7 @@ from torch import Tensor
 from atento.base.splitmix import hashes, uniform
 from atento.data.batches.batch import Draw
 from atento.data.batches.masking import _GAPS_KEY, _SPAN_LENGTHS, _TREATMENT_KEY, _UNITS_KEY, Masking
-from atento.data.objectives.span_boundary import inside
+from atento.data.objectives.masked import inside
 
 
 def hide(

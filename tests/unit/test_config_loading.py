@@ -330,6 +330,14 @@ def test_new_heads_of_an_initial_model_are_the_recipes(write: Write) -> None:
     assert "network.d_model has no effect" in only
 
 
+@pytest.mark.parametrize("task", ["masked-language-modeling", "bidirectional-language-modeling"])
+def test_an_own_tokenizer_must_be_written(task: str, write: Write) -> None:
+    """The section that is a task's default does not count as written."""
+    text = f"task: {task}\ndata: {{train: {{world: train}}}}\ninit: {{model: m, tokenizer: own}}\n"
+    with pytest.raises(RecipeError, match=r"init.tokenizer own is that of the section .* is missing"):
+        load(text, write)
+
+
 def test_the_same_options_with_their_effect_do_not_warn(write: Write) -> None:
     text = "task: translation\ndata: {train: {world: train}, valid: {world: valid, seed: 2}}\nmetrics: bleu\n"
     text += "decoding: {length_penalty: 2}\ntraining: {early_stop: 3, validate_every: 3, steps: 9}\n"

@@ -14,7 +14,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch
-from atento.data.objectives.bidirectional import word_batch
+from atento.data.objectives.window import word_batch
 from atento.networks import build_network
 from atento.networks import generator as generator_module
 from atento.networks import vocabulary as cross_entropy_module

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from atento.base.errors import UsageError
 from atento.metrics import bleu, f1_bleu_rouge, rouge, token_f1
-from atento.metrics.token_overlap import harmonic_mean
+from atento.metrics.rouge import harmonic_mean
 
 
 def test_token_f1_by_hand() -> None:

@@ -2,13 +2,12 @@
 
 import math
 import random
-import sys
 
 import numpy as np
 import pytest
 
 from atento.base.errors import UsageError
-from atento.metrics import perplexity, retrieval, retrieval_of_vectors
+from atento.metrics import perplexity, rankings, retrieval, retrieval_of_vectors
 
 
 def test_mean_reciprocal_rank_by_hand() -> None:
@@ -23,6 +22,13 @@ def test_several_right_documents() -> None:
     """They rank 1 and 4: recall@1 is a half, and the reciprocal rank is that of the first."""
     score = retrieval([[0.9, 0.5, 0.4, 0.3]], [[0, 3]], cutoffs=(1, 3, 4))
     assert score.value == 1 and score.parts == {"recall@1": 0.5, "recall@3": 0.5, "recall@4": 1}
+
+
+def test_right_documents_may_be_arrays() -> None:
+    similarities = [[0.9, 0.5, 0.4, 0.3], [0.1, 0.2, 0.3, 0.4]]
+    expected = retrieval(similarities, [[0, 3], [1, 1]])
+    assert retrieval(similarities, [np.array([3, 0]), np.array([1])]) == expected
+    assert retrieval(similarities, np.array([[0, 3], [1, 1]])) == expected
 
 
 def test_equal_similarities_earn_nothing() -> None:
@@ -40,7 +46,7 @@ def test_vectors_are_compared_by_their_cosine(monkeypatch: pytest.MonkeyPatch) -
         cosines = [query @ one / np.linalg.norm(query) / np.linalg.norm(one) for one in documents]
         ranks.append(1 + sorted(range(50), key=lambda n: -cosines[n]).index(number))
     for block in (4_000_000, 120):
-        monkeypatch.setattr(sys.modules["atento.metrics.retrieval"], "_BLOCK", block)
+        monkeypatch.setattr(rankings, "_BLOCK", block)
         score = retrieval_of_vectors(queries, documents, relevant)
         assert score.value == pytest.approx(np.mean([1 / rank for rank in ranks]))
         for k in (1, 5, 10):
@@ -57,6 +63,7 @@ def test_vectors_are_compared_by_their_cosine(monkeypatch: pytest.MonkeyPatch) -
         (([[1.0], [2.0]],), "query q has document q: got 2 queries and 1 documents"),
         (([[1.0, 2.0]], [2]), "query 0: right documents are numbers from 0 to 1: got 2"),
         (([[1.0, 2.0]], [[]]), "query 0: right documents are numbers from 0 to 1"),
+        (([[1.0, 2.0]], [0.9]), "query 0: right documents are numbers from 0 to 1: got 0.9"),
         (([[1.0, 2.0]], [0, 1]), "each query needs its right documents: got 1 queries and 2"),
     ],
 )

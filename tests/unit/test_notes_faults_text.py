@@ -15,7 +15,7 @@ from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import choosing, filters, mask_predict, mbr, risk, token_loop
 from atento.decoding.beam import groups as beam
-from atento.metrics import answers, correlation, label_counts, token_overlap
+from atento.metrics import answers, correlation, label_counts
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
@@ -235,8 +235,8 @@ FAULTS: dict[str, Fault] = {
         "score_multi",
         lambda right, self, targets, prediction: right(self, targets[:1], prediction),
     ),
-    "mean_of_both I3 J12": instead(token_overlap.harmonic_mean, lambda right, a, b: (a + b) / 2),
-    "nothing_by_nothing I3": instead(token_overlap.harmonic_mean, lambda right, a, b: 2 * a * b / (a + b)),
+    "mean_of_both I3 J12": instead(rouge.harmonic_mean, lambda right, a, b: (a + b) / 2),
+    "nothing_by_nothing I3": instead(rouge.harmonic_mean, lambda right, a, b: 2 * a * b / (a + b)),
     "rouge_precision_joined I3": rouge_precision_joined,
     "articles_count G3": instead(
         answers.normalized, lambda right, text, articles, *rest, **options: right(text, (), *rest, **options)

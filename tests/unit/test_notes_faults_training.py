@@ -11,9 +11,8 @@ import torch
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.sections.mixing import MixingConfig
 from atento.data.batches import masking
-from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
-from atento.data.objectives.prefix import Prefix
-from atento.data.objectives.span_boundary import SpanBoundary
+from atento.data.objectives.causal import Prefix
+from atento.data.objectives.masked import FOLLOWS, NextSentence, SpanBoundary
 from atento.decoding.beam import groups as beam
 from atento.networks.recurrent.cells import RecurrentStack
 from atento.networks.stack.stack import Stack
@@ -27,7 +26,7 @@ from test_notes_faults import FAULTS as FAULTS_OF_NETWORKS
 from test_notes_faults_text import FAULTS as FAULTS_OF_TEXT
 from test_notes_rows import SABOTAGE
 
-span_corruption: Any = import_module("atento.data.objectives.span_corruption")  # a function of the package has its name
+span_corruption: Any = import_module("atento.data.objectives.denoising")  # a function of the package has its name
 
 
 def outputs_centred_over_tokens(right: Any, *arguments: Any, **named: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,16 @@ from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.data import objectives
+from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Batches, Draw, MemoryStore, Ragged
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
-from atento.data.objectives.next_sentence import NextSentence
-from atento.data.objectives.prefix import Prefix
+from atento.data.objectives.causal import Prefix
+from atento.data.objectives.denoising import SpanCorruption, corrupt, restored
+from atento.data.objectives.masked import NextSentence
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.data.records.splits import Split
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
@@ -258,13 +256,6 @@ def test_a_mixture_of_masked_and_causal_modelling_on_one_encoder(tokenizer: Toke
 
 
 # Recipes ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_objective_has_a_row_of_code_and_of_configuration() -> None:
-    assert list(OBJECTIVES) == list(objectives.OBJECTIVES)
-    files = {path.stem for path in Path(objectives.__file__).parent.glob("*.py")}
-    shared = {"__init__", "preparation", "text_sides", "ranked_documents"}
-    assert files - shared == {name.replace("-", "_") for name in OBJECTIVES}
 
 
 def test_a_batch_moves_and_shows_its_examples() -> None:

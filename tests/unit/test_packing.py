@@ -16,8 +16,7 @@ from atento.config.sections.network_parts import MaskConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.planning import PlannedBatches
-from atento.data.objectives.causal import Causal, PackedCausal, packed
-from atento.data.objectives.prefix import Prefix
+from atento.data.objectives.causal import Causal, PackedCausal, Prefix, packed
 from atento.data.objectives.preparation import windows
 from atento.inference.choose import step_function
 from atento.networks import build_network

@@ -87,3 +87,7 @@ def test_what_is_said_of_sentences() -> None:
     ]
     with pytest.raises(UsageError, match="unknown scheme 'IOB'"):
         converted(("O",), "IOB")
+
+
+def test_a_prefix_alone_stays_one() -> None:
+    assert converted(("B", "I", "O", "I-X"), "BIOES") == ("B", "E", "O", "S-X")

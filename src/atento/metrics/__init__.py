@@ -5,20 +5,27 @@
 
 from atento.metrics.answers import squad
 from atento.metrics.bleu import bleu, chrf, exact_match, ter
-from atento.metrics.calibration import calibration_error
-from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report, subset_accuracy
-from atento.metrics.confusion import ConfusionMatrix, confusion, confusion_of
+from atento.metrics.classes import (
+    ConfusionMatrix,
+    accuracy,
+    calibration_error,
+    confusion,
+    confusion_of,
+    f1,
+    matthews,
+    multilabel_f1,
+    report,
+    subset_accuracy,
+)
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.label_counts import report_table
 from atento.metrics.metric_table import METRICS, metric_named
 from atento.metrics.perplexity import perplexity
-from atento.metrics.rankings import mean_average_precision, ndcg
-from atento.metrics.retrieval import retrieval, retrieval_of_vectors
-from atento.metrics.rouge import rouge
+from atento.metrics.rankings import mean_average_precision, ndcg, retrieval, retrieval_of_vectors
+from atento.metrics.rouge import f1_bleu_rouge, rouge, token_f1
 from atento.metrics.score import Score
 from atento.metrics.significance import PairedTest, paired_test
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
-from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
 
 __all__ = [
     "METRICS",

@@ -5,6 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from unicodedata import category
 
@@ -12,7 +13,7 @@ from atento.base.errors import UsageError
 from atento.base.nfc import tag_of
 from atento.metrics.bleu import is_spaceless, with_characters_apart
 from atento.metrics.label_counts import precision_recall_f1, summed
-from atento.metrics.score import Score, check_pairs
+from atento.metrics.score import Score, check_pairs, ratio
 
 ARTICLES = {"en": ("a", "an", "the"), "pt": ("o", "a", "os", "as", "um", "uma", "uns", "umas")}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -71,14 +72,14 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
             parts |= {"exact_match_answerable": 100 * total[3] / total[5], "f1_answerable": 100 * total[4] / total[5]}
         parts["exact_match_unanswerable"] = 100 * (total[0] - total[3]) / unanswerable  # right ones among those alone
     settings = f"version:{version}|articles:{code if articles else 'none'}|case:lc{'|tok:char' if characters else ''}"
-    return Score("SQuAD F1", _mean_f1(total), parts, settings, rows, _mean_f1)
+    return Score("SQuAD F1", parts["f1"], parts, settings, rows, partial(ratio, at=1, by=2, times=100))
 
 
 def squad_exact(predictions: Sequence[str], references: Answers, **options: str) -> Score:
     """Exact match of SQuAD, 0-100: the share of answers that equal a right one; arguments and errors as `squad`."""
     score = squad(predictions, references, **options)
     exact = score.parts["exact_match"]
-    return replace(score, name="SQuAD exact match", value=exact, combine=lambda total: 100 * total[0] / total[2])
+    return replace(score, name="SQuAD exact match", value=exact, combine=partial(ratio, by=2, times=100))
 
 
 def normalized(text: str, articles: Sequence[str], *, characters: bool = False) -> str:
@@ -99,10 +100,6 @@ def _f1(prediction: str, answer: str, version: str) -> float:
     if version == "2.0" and not (ours and theirs):  # two empty answers agree, in 2.0
         return float(ours == theirs)
     return precision_recall_f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))[2]
-
-
-def _mean_f1(total: list[float]) -> float:
-    return 100 * total[1] / total[2]
 
 
 def _answers(predictions: Sequence[str], references: Answers) -> list[tuple[str, ...]]:

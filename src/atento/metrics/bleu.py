@@ -4,12 +4,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from atento.base.errors import MissingPartError, UsageError, nearest
-from atento.metrics.score import Score, doubt
+from atento.metrics.score import Score, doubt, ratio
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -142,8 +143,8 @@ def exact_match(predictions: Sequence[str], references: References) -> Score:
     streams = reference_streams(predictions, references)
     rows = [[float(guess in answers), 1.0] for guess, *answers in zip(predictions, *streams)]
     parts = {"matches": sum(row[0] for row in rows), "count": float(len(rows))}
-    value, settings = _share([*parts.values()]), f"nrefs:{len(streams)}|case:mixed"
-    return Score("exact match", value, parts, settings, rows, _share)
+    share, settings = partial(ratio, times=100), f"nrefs:{len(streams)}|case:mixed"
+    return Score("exact match", share([*parts.values()]), parts, settings, rows, share)
 
 
 # sacrebleu --------------------------------------------------------------------------------------------------------
@@ -204,10 +205,6 @@ def _chrf_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
     shares = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
     precision, recall = (100 * sum(side) / len(shares) for side in zip(*shares)) if shares else (0.0, 0.0)
     return {"precision": precision, "recall": recall}
-
-
-def _share(total: list[float]) -> float:
-    return 100.0 * total[0] / total[1]
 
 
 def reference_streams(predictions: Sequence[str], references: References) -> list[list[str]]:

@@ -1,16 +1,20 @@
-"""Scores of classes: one label an example (accuracy, F1, Matthews correlation, report), or sets of several or none."""
+"""Scores of classes: one label an example, sets of labels, and probabilities; and the confusion matrix."""
 
 import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
 
 from atento.base.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
 from atento.metrics.label_names import label_name, label_names, label_streams
-from atento.metrics.score import Score, check_pairs, doubt
-from atento.metrics.score import first_by_second as share
+from atento.metrics.score import Score, check_pairs, doubt, ratio
 
 Label = str | int | bool
 Labels = Sequence[Label]
+Rows = list[list[float]]
 
 
 def accuracy(predictions: Labels, references: Labels) -> Score:
@@ -24,9 +28,13 @@ def accuracy(predictions: Labels, references: Labels) -> Score:
         UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
     names, streams = label_streams(predictions, references)
-    rows = [[float(label in right), 1.0] for label, *right in zip(names, *streams)]
+    return share_of("accuracy", [[float(label in right), 1.0] for label, *right in zip(names, *streams)])
+
+
+def share_of(name: str, rows: Rows, counted: str = "examples") -> Score:
+    """The share of what is right among all that is counted, from rows of both."""
     total = summed(rows)
-    return Score("accuracy", share(total), {"right": total[0], "examples": total[1]}, "", rows, share, digits=4)
+    return Score(name, ratio(total), {"right": total[0], counted: total[1]}, "", rows, ratio, digits=4)
 
 
 def f1(predictions: Labels, references: Labels, *, average: str = "macro", positive: Label | None = None) -> Score:
@@ -47,10 +55,15 @@ def f1(predictions: Labels, references: Labels, *, average: str = "macro", posit
     Raises:
         UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.
     """
-    labels, rows = _counted(predictions, references)
+    return _f1("F1", *_counted(predictions, references), average, positive)
+
+
+def _f1(
+    name: str, labels: Sequence[str], rows: Rows, average: str, positive: Label | None, *, sides: bool = False
+) -> Score:
     value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
     settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
-    return Score("F1", value(total), label_parts(total, labels), settings, rows, value, digits=4)
+    return Score(name, value(total), label_parts(total, labels, sides=sides), settings, rows, value, digits=4)
 
 
 def matthews(predictions: Labels, references: Labels) -> Score:
@@ -97,7 +110,7 @@ def report(predictions: Labels, references: Labels) -> Score:
     return Score("accuracy", _accuracy(total), label_parts(total, labels, sides=True), "", rows, _accuracy, digits=4)
 
 
-def _counted(predictions: Labels, references: Labels) -> tuple[list[str], list[list[float]]]:
+def _counted(predictions: Labels, references: Labels) -> tuple[list[str], Rows]:
     """The labels in order, and the counts of each example (`count_rows`)."""
     names, streams = label_streams(predictions, references)
     if len(streams) > 1:
@@ -135,10 +148,8 @@ def subset_accuracy(predictions: Sets, references: Sets) -> Score:
     Raises:
         UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
-    rows = [[float(labels == right), 1.0] for labels, right in zip(*_checked(predictions, references))]
-    total = summed(rows)
-    parts = {"right": total[0], "examples": total[1]}
-    return Score("subset accuracy", share(total), parts, "", rows, share, digits=4)
+    sides = zip(*_checked(predictions, references))
+    return share_of("subset accuracy", [[float(labels == right), 1.0] for labels, right in sides])
 
 
 def multilabel_f1(
@@ -164,10 +175,7 @@ def multilabel_f1(
         doubt("no example has a right label, so that F1 is 0 whatever is predicted")
     labels = sorted(set().union(*ours, *theirs))
     rows = count_rows(((labels & right, labels, right) for labels, right in zip(ours, theirs)), labels)
-    value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
-    settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
-    parts = label_parts(total, labels, sides=sides)
-    return Score("multi-label F1", value(total), parts, settings, rows, value, digits=4)
+    return _f1("multi-label F1", labels, rows, average, positive, sides=sides)
 
 
 def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[set[str]]]:
@@ -181,3 +189,124 @@ def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[
                 raise UsageError(f"each example has a list of labels: got the string {example!r}")
             side.append(set(label_names(example)) - {""})  # no label, as between two bars of a file
     return sides[0], sides[1]
+
+
+def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequence[str], *, bins: int = 10) -> Score:
+    """Expected calibration error, 0 to 1, lower is better: |accuracy - mean probability| by bins of probability.
+
+    Bin b of n holds the probabilities in ((b - 1) / n, b / n]; the bins are weighted by their examples.
+
+    Args:
+        predictions: for each example the label that is predicted and its probability.
+        references: the right labels.
+        bins: number of bins of equal width.
+
+    Returns:
+        A Score with the parts `maximum` (the largest error of a bin), `accuracy` and `confidence` (the mean
+        probability).
+
+    Raises:
+        UsageError: unequal lengths, nothing to score, a probability outside 0 to 1, or `bins` below 1.
+
+    Paper: Guo et al. 2017, On calibration of modern neural networks.
+    """
+    if bins < 1:
+        raise UsageError(f"`bins` must be at least 1: got {bins}")
+    if not len(predictions):
+        raise UsageError("there is nothing to score: got 0 predictions")
+    check_pairs(predictions, references)
+    rows, inner = [], [number / bins for number in range(1, bins)]  # borders between bins
+    names, (answers,) = label_streams([label for label, _ in predictions], list(references))
+    for number, ((_, probability), label, right) in enumerate(zip(predictions, names, answers), 1):
+        if not 0 <= probability <= 1:
+            raise UsageError(f"the probability of prediction {number} must lie between 0 and 1: got {probability}")
+        row = [0.0] * (3 * bins)  # of each bin: examples, right ones, sum of probabilities
+        first = 3 * bisect_left(inner, probability)  # a border belongs to the bin below it
+        row[first : first + 3] = [1.0, float(label == right), probability]
+        rows.append(row)
+    total = summed(rows)
+    gaps = [abs(r - p) / n for n, r, p in _bins(total) if n]  # |accuracy - mean probability| of a bin
+    parts = {"maximum": max(gaps), "accuracy": sum(total[1::3]) / len(rows), "confidence": sum(total[2::3]) / len(rows)}
+    return Score("calibration error", _expected(total), parts, f"bins:{bins}", rows, _expected, digits=4)
+
+
+def _bins(total: Sequence[float]) -> list[tuple[float, float, float]]:
+    """Examples, right ones and summed probability of each bin."""
+    return list(zip(total[0::3], total[1::3], total[2::3]))
+
+
+def _expected(total: Sequence[float]) -> float:
+    return sum(abs(r - p) for _, r, p in _bins(total)) / sum(total[0::3])  # n/N · |r/n - p/n| = |r - p| / N
+
+
+_SUPPORT = "support["
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """Counts of predictions by label; as text, and as a table in notebooks.
+
+    Attributes:
+        labels: the K labels in alphabetical order, those of the predictions and of the references.
+        counts: K rows of K counts; `counts[i][j]` examples have the right label i and the predicted label j.
+    """
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return labels and counts as plain data."""
+        return {"labels": list(self.labels), "counts": [list(row) for row in self.counts]}
+
+    def __str__(self) -> str:
+        """A table of text: a row for each right label, a column for each predicted one."""
+        first = max(map(len, ("right \\ predicted", *self.labels)))
+        widths = [
+            max(len(label), *(len(str(row[column])) for row in self.counts)) + 2
+            for column, label in enumerate(self.labels)
+        ]  # two spaces between columns
+        lines = [("right \\ predicted", self.labels), *zip(self.labels, self.counts)]
+        aligned = ("".join(f"{cell:>{width}}" for cell, width in zip(cells, widths)) for _, cells in lines)
+        return "\n".join(f"{name:<{first}}{cells}" for (name, _), cells in zip(lines, aligned))
+
+    def _repr_html_(self) -> str:
+        """The same table for notebooks."""
+        head = "".join(f'<th scope="col">{escape(label)}</th>' for label in self.labels)
+        rows = (
+            f'<tr><th scope="row">{escape(label)}</th>{"".join(f"<td>{count}</td>" for count in row)}</tr>'
+            for label, row in zip(self.labels, self.counts)
+        )
+        return (
+            f"<table><caption>rows: right; columns: predicted</caption><tr><th></th>{head}</tr>{''.join(rows)}</table>"
+        )
+
+
+def confusion(predictions: Labels, references: Labels) -> ConfusionMatrix:
+    """The confusion matrix of predicted labels.
+
+    Args:
+        predictions: one label an example.
+        references: the right labels.
+
+    Raises:
+        UsageError: unequal lengths, nothing to count, or a value that is no label.
+    """
+    return confusion_of(report(predictions, references))
+
+
+def confusion_of(score: Score) -> ConfusionMatrix:
+    """The confusion matrix of the examples of a classification report.
+
+    Args:
+        score: the result of `report`.
+
+    Raises:
+        UsageError: it is another score.
+    """
+    labels = tuple(name[len(_SUPPORT) : -1] for name in score.parts if name.startswith(_SUPPORT))
+    width = len(labels)
+    if not labels or any(len(row) != 3 * width or sum(row[2 * width :]) != 1 for row in score.segments):
+        raise UsageError(f"a confusion matrix is made from the result of `report`: got {score!r}")
+    # a segment is three rows of 0 and 1: the label if it is right, the predicted label, the expected label
+    cells = Counter((row.index(1, 2 * width) - 2 * width, row.index(1, width) - width) for row in score.segments)
+    return ConfusionMatrix(labels, tuple(tuple(cells[i, j] for j in range(width)) for i in range(width)))

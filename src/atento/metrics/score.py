@@ -110,9 +110,9 @@ class Score:
         return f"<table>{''.join(cells)}</table>"
 
 
-def first_by_second(total: Sequence[float]) -> float:
-    """The mean from a summed row of values and of counts."""
-    return total[0] / total[1]
+def ratio(total: Sequence[float], at: int = 0, by: int = -1, times: float = 1) -> float:
+    """`times` a column of a summed row by another: the mean, where that one counts the segments."""
+    return times * total[at] / total[by]
 
 
 def _number(value: float) -> str:

@@ -183,7 +183,8 @@ def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
             prefixes[-1] = "S" if end - start == 1 else "E"
         if scheme == "BILOU":
             prefixes = [_AS_BILOU.get(prefix, prefix) for prefix in prefixes]
-        result[start:end] = [f"{prefix}-{kind}" if kind else prefix for prefix in prefixes]
+        # a prefix alone stays one
+        result[start:end] = [f"{prefix}-{kind}" if "-" in tags[start] else prefix for prefix in prefixes]
         end_before, type_before = end, kind
     return tuple(result)
 

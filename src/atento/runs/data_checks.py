@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from atento.base.errors import DataError, counted
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_records import header_hint
-from atento.data.records.label_names import alike_labels, joined_labels, several_labels, shared_parts
 from atento.data.records.splits import Split
+from atento.data.records.values import alike_labels, joined_labels, several_labels, shared_parts
 
 _SO = "so there is nothing to learn"
 

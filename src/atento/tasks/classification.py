@@ -9,9 +9,7 @@ import torch
 
 from atento.base.errors import CapabilityError, UsageError
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.objectives.label_sets import KIND as SETS
-from atento.data.objectives.label_sets import check_label_sets
-from atento.data.objectives.labels import KIND, label_numbers, network_head
+from atento.data.objectives.labels import KIND, SETS, check_label_sets, label_numbers, network_head
 from atento.data.records.splits import Split
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options

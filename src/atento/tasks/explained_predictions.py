@@ -14,7 +14,7 @@ from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.contexts import context_windows
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
-from atento.data.objectives.numbers import KIND as NUMBER
+from atento.data.objectives.labels import NUMBER
 from atento.data.objectives.spans import KIND as ANSWER
 from atento.data.objectives.tags import KIND as TAGS
 from atento.data.objectives.tags import encode_sentences, room_for

@@ -13,7 +13,7 @@ from atento.base.errors import AtentoWarning, CapabilityError, UsageError
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.data.objectives.span_corruption import restored, sentinel_ids
+from atento.data.objectives.denoising import restored, sentinel_ids
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mask_predict import mask_predict
 from atento.networks import EncoderDecoder, Network

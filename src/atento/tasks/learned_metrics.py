@@ -16,7 +16,7 @@ from torch import Tensor
 from atento.base.errors import UsageError, nearest
 from atento.inference.choose import reader
 from atento.metrics.bleu import References, reference_streams
-from atento.metrics.learned_table import LEARNED, check_inputs, learned_name, learned_score
+from atento.metrics.metric_table import LEARNED, check_inputs, learned_name, learned_score
 from atento.metrics.ngrams import Floats
 from atento.metrics.score import Score, doubt
 from atento.metrics.utilities import Utility

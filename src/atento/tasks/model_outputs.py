@@ -12,7 +12,7 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.records.splits import Split
 from atento.decoding import Beam, Greedy, Sample
 from atento.decoding.draft import Draft
-from atento.metrics.learned_table import LEARNED
+from atento.metrics.metric_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output

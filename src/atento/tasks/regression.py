@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from atento.data.objectives.numbers import KIND
+from atento.data.objectives.labels import NUMBER
 from atento.data.records.qrels import pairs_of, qrels_of
 from atento.data.records.splits import Split
 from atento.metrics.rankings import Judgement
@@ -13,7 +13,7 @@ from atento.tasks.text_outputs import text_outputs, texts_of_split
 
 def has_regression_head(model: TaskModel) -> bool:
     """Whether the model was trained to give numbers."""
-    return any(head.kind == KIND for head in model.network.config.heads)
+    return any(head.kind == NUMBER for head in model.network.config.heads)
 
 
 def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[float]:
@@ -21,7 +21,7 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     Raises CapabilityError: the model has no regression head. UsageError: texts for a model of pairs, or pairs for a
     model of texts.
     """
-    return [number for (number,) in text_outputs(model, head_of(model, KIND), texts)]
+    return [number for (number,) in text_outputs(model, head_of(model, NUMBER), texts)]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[float]:

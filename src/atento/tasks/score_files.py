@@ -14,7 +14,7 @@ from atento.base.errors import DataError, UsageError, counted
 from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
 from atento.data.files.source_lines import display_name, open_binary, read_lines, read_text
-from atento.data.records.label_names import SEPARATOR
+from atento.data.records.values import SEPARATOR
 from atento.metrics.score import Outputs
 from atento.metrics.tag_schemes import entities, respelled
 

@@ -26,8 +26,7 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, long_texts_of
 from atento.data.records.splits import Split, subset
 from atento.metrics import Score, metric_named
-from atento.metrics.learned_table import learned_name
-from atento.metrics.metric_table import MEAN, options_by_name
+from atento.metrics.metric_table import MEAN, learned_name, options_by_name
 from atento.metrics.tag_schemes import scheme_of_labels
 from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence

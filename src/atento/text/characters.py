@@ -74,5 +74,5 @@ def character_batch(
 
 def framed(symbols: list[int], max_characters: int) -> list[int]:
     """Symbols between the begin and the end of a word, padded to `max_characters` ids."""
-    framed = [BEGIN_WORD, *symbols, END_WORD]
-    return framed + [PADDING] * (max_characters - len(framed))
+    word = [BEGIN_WORD, *symbols, END_WORD]
+    return word + [PADDING] * (max_characters - len(word))

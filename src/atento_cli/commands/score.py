@@ -226,8 +226,7 @@ def _row(name: str, references: int, options: dict[str, object]) -> "Metric":
     """The row of a metric whose function has the options of the command.
     Raises UsageError: there is no such metric, it has no such option, or a file that it reads is missing.
     """
-    from atento.metrics.learned_table import LEARNED, check_inputs
-    from atento.metrics.metric_table import METRICS, Metric, metric_named
+    from atento.metrics.metric_table import LEARNED, METRICS, Metric, check_inputs, metric_named
 
     score = None if name in LEARNED else metric_named(name)
     taken = ("model", "source", *LEARNED[name].options) if score is None else signature(score).parameters

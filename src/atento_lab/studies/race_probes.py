@@ -14,7 +14,7 @@ from atento.base.errors import CapabilityError
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.batches.whole_words import word_ids, words_of
-from atento.data.objectives.span_corruption import sentinel_ids
+from atento.data.objectives.denoising import sentinel_ids
 from atento.metrics import chrf
 from atento.model import Model
 from atento.networks import ELMo

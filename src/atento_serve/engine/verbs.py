@@ -10,7 +10,7 @@ from atento.base.errors import CapabilityError, TokenizerError, UsageError, near
 from atento.config.tables.tasks import TASKS, verb_of
 from atento.config.tables.verbs import WRITING
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.data.objectives.label_sets import KIND as SETS
+from atento.data.objectives.labels import SETS
 from atento.model import Model
 from atento.networks import parameter_count
 from atento.tasks.classification import above, least_probability, sure_labels

@@ -21,8 +21,7 @@ from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.task_spec import TaskSpec
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
-from atento.metrics.learned_table import LEARNED
-from atento.metrics.metric_table import METRICS, metric_named, options_by_name
+from atento.metrics.metric_table import LEARNED, METRICS, metric_named, options_by_name
 
 SPLITS = ("train", "valid", "test")
 
@@ -49,58 +48,47 @@ def check(recipe: Recipe, reader: Reader) -> None:
     """
     spec = TASKS[recipe.task]
     if not recipe.data.train:
-        position = reader.positions.get("data.train") or reader.positions["data"]
-        raise RecipeError(f"{position}: data.train is missing: {forms(recipe.task)}")
+        raise reader.refused(f"data.train is missing: {forms(recipe.task)}", "data.train", "data")
     for path, source in _sources(recipe.data):
         problem = source_problem(task := task_of_records(recipe, path.split(".")[1]), source)
         if problem:
             key, reason = problem
             reason += "" if task == recipe.task else "; so does every objective of the recipe"
-            position = reader.origins.get(f"{path}.{key}", reader.positions.get(path, "data"))
-            raise RecipeError(f"{position}: {path} {reason}")
+            raise reader.refused(f"{path} {reason}", f"{path}.{key}", path, "data")
     if any(head.kind == "crf" and head.role not in spec.heads for head in recipe.network.heads):
-        position = reader.positions.get("network.heads", "network.heads")
-        raise RecipeError(f"{position}: network.heads: a crf head gives a tag to each word: got task {recipe.task}")
+        raise reader.refused(
+            f"network.heads: a crf head gives a tag to each word: got task {recipe.task}", "network.heads"
+        )
     for key in ("held_out", "folds") if task_of_records(recipe, "train") != recipe.task else ():
         if count := getattr(recipe.data, key):
-            raise RecipeError(
-                f"{reader.origins.get(f'data.{key}', 'data')}: data.{key} takes records out of data.train, which are "
-                f"texts without a pair to score: give pairs as data.valid or data.test; got {count}"
-            )
+            rule = f"data.{key} takes records out of data.train, which are texts without a pair to score"
+            raise reader.refused(f"{rule}: give pairs as data.valid or data.test; got {count}", f"data.{key}", "data")
     architecture = recipe.network.architecture
     if recipe.init is None:
         _check_architecture(recipe, reader)  # the model brings its architecture
     else:
-        check_initial(recipe, reader.origins)
+        check_initial(recipe, reader)
     if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
-        position = reader.origins.get("data.pack", "data.pack")
-        raise RecipeError(
-            f"{position}: data.pack isolated needs network.architecture decoder: a recurrent network continues from "
-            "one text to the next; use stream or none"
-        )
+        rule = "data.pack isolated needs network.architecture decoder: a recurrent network continues from one text to"
+        raise reader.refused(f"{rule} the next; use stream or none", "data.pack")
     if spec.reads_words and recipe.tokenizer.path is None and recipe.tokenizer.kind != "word":
-        position = reader.origins.get("tokenizer.kind") or reader.positions.get("tokenizer", "tokenizer")
-        raise RecipeError(
-            f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
-            f"got {recipe.tokenizer.kind!r}"
-        )
+        rule = f"task {recipe.task} learns words, so tokenizer.kind must be word: got {recipe.tokenizer.kind!r}"
+        raise reader.refused(rule, "tokenizer.kind", "tokenizer")
     _check_sides(recipe, reader)
     _check_objectives(recipe, reader)
     _check_long_texts(recipe, reader)
     _check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
     if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
-        raise RecipeError(f"{reader.origins.get(f'embedding.{wrong[0]}', 'embedding')}: {wrong[1]}")
+        raise reader.refused(wrong[1], f"embedding.{wrong[0]}", "embedding")
     utility = recipe.decoding.mbr
     if utility is not None and utility not in UTILITIES:
-        position = reader.origins.get("decoding.mbr", "decoding.mbr")
         why = nearest(utility, list(UTILITIES))
         if ":" in utility:
             why = "; a recipe, whose decoding is kept with the model, names no other model: use the model with --mbr"
-        raise RecipeError(f"{position}: decoding.mbr: unknown utility {utility!r}{why}")
+        raise reader.refused(f"decoding.mbr: unknown utility {utility!r}{why}", "decoding.mbr")
     if recipe.name in ("", ".", "..") or any(character in recipe.name for character in "/\\\0\n"):
-        position = reader.positions.get("name", "name")
-        raise RecipeError(f"{position}: name must be the name of a folder, without slashes: got {recipe.name!r}")
+        raise reader.refused(f"name must be the name of a folder, without slashes: got {recipe.name!r}", "name")
 
 
 def _check_sides(recipe: Recipe, reader: Reader) -> None:
@@ -112,32 +100,25 @@ def _check_sides(recipe: Recipe, reader: Reader) -> None:
     for key, written in keys.items():
         if written and not both:
             needs = "needs sources and targets, and a network that reads sources"
-            raise RecipeError(f"{reader.origins.get(key, key)}: {key} {needs}: got task {recipe.task}")
+            raise reader.refused(f"{key} {needs}: got task {recipe.task}", key)
 
 
 def _check_architecture(recipe: Recipe, reader: Reader) -> None:
     """Check that the network can learn the task and the objectives, and has the heads that they need."""
     spec, architecture = TASKS[recipe.task], recipe.network.architecture
-    position = reader.origins.get("network.architecture") or reader.positions.get("network", "network")
     if architecture not in spec.architectures:
-        raise RecipeError(
-            f"{position}: task {recipe.task} needs network.architecture {' or '.join(spec.architectures)}, which "
-            f"{spec.why}: got {architecture!r}"
-        )
+        needs = f"needs network.architecture {' or '.join(spec.architectures)}, which {spec.why}: got {architecture!r}"
+        raise reader.refused(f"task {recipe.task} {needs}", "network.architecture", "network")
     for number, objective in enumerate(objectives_of(recipe.task, recipe.objective)):
-        where = reader.positions.get(f"objective.{number}") or reader.positions.get("objective", "objective")
+        where = f"objective.{number}", "objective"
         requirements, columns = OBJECTIVES[objective.kind], set(spec.columns)
         if not any(set(needed) <= columns for needed in requirements.fields):
             needs = " or ".join(" and ".join(needed) for needed in requirements.fields)
-            raise RecipeError(
-                f"{where}: objective {objective.kind} needs records of {needs}; task {recipe.task} has "
-                f"{' and '.join(spec.columns)}"
-            )
+            has = f"task {recipe.task} has {' and '.join(spec.columns)}"
+            raise reader.refused(f"objective {objective.kind} needs records of {needs}; {has}", *where)
         if architecture not in requirements.architectures:
-            raise RecipeError(
-                f"{where}: objective {objective.kind} needs network.architecture "
-                f"{' or '.join(requirements.architectures)}, which {requirements.why}: got {architecture!r}"
-            )
+            needs = f"{' or '.join(requirements.architectures)}, which {requirements.why}: got {architecture!r}"
+            raise reader.refused(f"objective {objective.kind} needs network.architecture {needs}", *where)
         position = reader.origins.get("network.heads") or reader.positions.get("network.heads", "task ")
         head_kinds = {head.kind for head in recipe.network.heads}
         missing = [kind for kind in requirements.heads if kind not in head_kinds] if architecture == "encoder" else []
@@ -149,28 +130,25 @@ def _check_architecture(recipe: Recipe, reader: Reader) -> None:
 
 def _check_metrics(recipe: Recipe, reader: Reader) -> None:
     """Refuse a metric that is not known, does not apply to the task, or is named twice."""
-    position = reader.positions.get("metrics", "metrics")
     outputs = TASKS[recipe.task].outputs
     known = [name for name, metric in METRICS.items() if metric.scores(outputs)]
     if {} in recipe.metrics:
-        raise RecipeError(f"{position}: metrics: a mapping names a metric and its options: got an empty one")
+        raise reader.refused("metrics: a mapping names a metric and its options: got an empty one", "metrics")
     named = [name for item in recipe.metrics for name in options_by_name([item])]
     for number, name in enumerate(named):
         if outputs is None:
-            raise RecipeError(
-                f"{position}: task {recipe.task} has no outputs that metrics score (its validation reports nll and "
-                f"perplexity): got {name!r}"
-            )
+            rule = "has no outputs that metrics score (its validation reports nll and perplexity)"
+            raise reader.refused(f"task {recipe.task} {rule}: got {name!r}", "metrics")
         if not (outputs == "texts" and name.partition(":")[0] in LEARNED) and name not in known:  # NAME:FOLDER
-            raise RecipeError(f"{position}: unknown metric {name!r}{nearest(name, known)}")
+            raise reader.refused(f"unknown metric {name!r}{nearest(name, known)}", "metrics")
         try:
             score = metric_named(name, options := options_by_name(recipe.metrics)[name])
             if options and outputs in ("texts", "answers"):
                 score(["a"], ["a"])  # refuses an unknown value
         except UsageError as error:
-            raise RecipeError(f"{position}: {error}") from None
+            raise reader.refused(str(error), "metrics") from None
         if name in named[:number]:
-            raise RecipeError(f"{position}: metrics names {name!r} twice")
+            raise reader.refused(f"metrics names {name!r} twice", "metrics")
 
 
 def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
@@ -297,17 +275,13 @@ def _check_mixing(recipe: Recipe, reader: Reader) -> None:
     given = [("weights", mixing.weights)] if mixing.weights else [("points", point.weights) for point in mixing.points]
     for key, weights in given:
         if len(weights) != sources:
-            position = reader.positions.get(f"data.mixing.{key}", "data.mixing")
-            raise RecipeError(
-                f"{position}: data.mixing.{key} needs a weight for each of the {counted(sources, 'source')} of "
-                f"data.train: got {counted(len(weights), 'weight')}"
-            )
+            needs = f"needs a weight for each of the {counted(sources, 'source')} of data.train"
+            rule = f"data.mixing.{key} {needs}: got {counted(len(weights), 'weight')}"
+            raise reader.refused(rule, f"data.mixing.{key}", "data.mixing")
     if mixing.points and recipe.training.epochs is not None:
-        position = reader.positions.get("data.mixing.points", "data.mixing")
-        raise RecipeError(
-            f"{position}: data.mixing.points are shares of the updates, so training.steps must say how many there are: "
-            f"got training.epochs {recipe.training.epochs:g}"
-        )
+        rule = "data.mixing.points are shares of the updates, so training.steps must say how many there are"
+        got = f"got training.epochs {recipe.training.epochs:g}"
+        raise reader.refused(f"{rule}: {got}", "data.mixing.points", "data.mixing")
 
 
 def _mixing_warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
@@ -326,48 +300,40 @@ def _check_long_texts(recipe: Recipe, reader: Reader) -> None:
     """Refuse ways of reading long texts that the task, or another key, does not go with."""
     data, embedding = recipe.data, recipe.embedding
     if data.truncate == "head-tail" and not _reads_long_texts(TASKS[recipe.task]):
-        raise RecipeError(
-            f"{reader.origins.get('data.truncate', 'data.truncate')}: data.truncate head-tail is for texts that get "
-            f"labels, numbers or vectors: got task {recipe.task}"
-        )
-    position = reader.origins.get("data.windows", "data.windows")
+        rule = f"data.truncate head-tail is for texts that get labels, numbers or vectors: got task {recipe.task}"
+        raise reader.refused(rule, "data.truncate")
     if TASKS[recipe.task].grouped_by is not None and (data.windows is not None or data.truncate == "head-tail"):
-        position = position if data.windows is not None else reader.origins.get("data.truncate", "data.truncate")
-        raise RecipeError(f"{position}: windows and head-tail are of single texts, and task {recipe.task} reads pairs")
+        key = "data.windows" if data.windows is not None else "data.truncate"
+        raise reader.refused(f"windows and head-tail are of single texts, and task {recipe.task} reads pairs", key)
     if data.windows == "attention" and TASKS[recipe.task].vectors:
-        raise RecipeError(
-            f"{position}: data.windows attention weighs windows in a head, and task {recipe.task} has none: use mean, "
-            "max or first-last"
-        )
+        rule = f"data.windows attention weighs windows in a head, and task {recipe.task} has none"
+        raise reader.refused(f"{rule}: use mean, max or first-last", "data.windows")
     prompts = None if embedding is None else embedding.prompt or embedding.field_prompts or embedding.prompts
     if data.windows is not None and prompts:
-        raise RecipeError(f"{position}: {NO_PROMPT}")
+        raise reader.refused(NO_PROMPT, "data.windows")
 
 
 def _check_objectives(recipe: Recipe, reader: Reader) -> None:
     """Refuse scheduled sampling, a teacher or R-Drop beside an objective that has no place for it, or a network."""
     share, weight, init = recipe.training.scheduled_sampling.share, recipe.training.r_drop, recipe.init
-    dropped = reader.origins.get("training.r_drop", "training.r_drop")
     for kind in (objective.kind for objective in objectives_of(recipe.task, recipe.objective)):
         row, got = OBJECTIVES[kind], f"got task {recipe.task} with {kind}"
         if share and not row.teacher_forced:
-            position = reader.origins.get("training.scheduled_sampling.share", "training.scheduled_sampling")
-            raise RecipeError(
-                f"{position}: training.scheduled_sampling is for objectives whose decoder reads the tokens that it "
-                f"learns to predict, and {kind} has none: got share {share:g}"
-            )
+            rule = "is for objectives whose decoder reads the tokens that it learns to predict"
+            rule = f"training.scheduled_sampling {rule}, and {kind} has none: got share {share:g}"
+            raise reader.refused(rule, "training.scheduled_sampling.share", "training.scheduled_sampling")
         if recipe.teacher is not None:
-            teacher = f"{reader.origins.get('teacher.model')}: teacher is for"
             if not row.taught:
                 known = ", ".join(kind for kind, row in OBJECTIVES.items() if row.taught)
-                raise RecipeError(f"{teacher} the objectives {known}: {got}")
+                raise reader.refused(f"teacher is for the objectives {known}: {got}", "teacher.model")
             if init is not None and (init.classifier is not None or init.few_shot):
                 given = "few_shot" if init.few_shot else "classifier"
-                raise RecipeError(f"{teacher} a head that is trained by steps: leave init.{given} out")
+                rule = f"teacher is for a head that is trained by steps: leave init.{given} out"
+                raise reader.refused(rule, "teacher.model")
         if weight and not row.gives_probabilities:
             known = ", ".join(kind for kind, row in OBJECTIVES.items() if row.gives_probabilities)
-            rule = f"training.r_drop compares probabilities, and is for the objectives {known}"
-            raise RecipeError(f"{dropped}: {rule}: {got}")
+            rule = f"training.r_drop compares probabilities, and is for the objectives {known}: {got}"
+            raise reader.refused(rule, "training.r_drop")
     network = recipe.network
     if weight and init is None and not (network.dropout or network.attention.dropout or network.feed_forward.dropout):
-        raise RecipeError(f"{dropped}: {without_dropout(weight)}")
+        raise reader.refused(without_dropout(weight), "training.r_drop")

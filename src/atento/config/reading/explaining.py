@@ -13,7 +13,6 @@ from atento.config.presets import PRESETS
 from atento.config.reading import schema
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.renamed_keys import elsewhere, renamed
 
 # Keys that are no fields: their section, type and meaning.
 _OTHER = {
@@ -68,19 +67,10 @@ def explain(key: str) -> KeyHelp:
         cls = _class(hint)
         known = [] if cls is None else [*schema.keys_of(cls), *(k for c, k in _OTHER if c is cls)]
         if cls is None or name not in known:
-            where = f" in {path}" if path else ""
-            suggestions = [
-                entry.key for _, keys in sections() for entry in keys if not path and entry.key.endswith(f".{name}")
-            ]
-            tail = (
-                f"; did you mean {' or '.join(suggestions)}?"
-                if suggestions
-                else nearest(name, known)
-                if known
-                else ": it has no keys"
-            )
-            moved = None if suggestions else renamed(path, name) or elsewhere(path, name)
-            raise RecipeError(moved or f"unknown key {name!r}{where}{tail}")
+            found = [one.key for _, keys in sections() for one in keys if one.key.endswith(f".{name}")]
+            if found and not path:
+                raise RecipeError(f"unknown key {name!r}; did you mean {' or '.join(found)}?")
+            raise RecipeError(schema.unknown_key(path, name, nearest(name, known) if known else ": it has no keys"))
         path = schema.dotted(path, name)
         help = _help(cls, name, path)
         hint = schema.keys_of(cls).get(name)

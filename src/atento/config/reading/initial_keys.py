@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from atento.base.errors import RecipeError
+from atento.config.reading.schema import Reader
 from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
 from atento.config.sections.initial import InitConfig
@@ -21,20 +21,19 @@ _NOT_WRITTEN = ("default", FITTED)
 _OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep", "training.baseline")
 
 
-def check_initial(recipe: Recipe, origins: Mapping[str, str]) -> None:
+def check_initial(recipe: Recipe, reader: Reader) -> None:
     """Check what `init` needs of the task, and of the section `tokenizer`. Raises RecipeError: it lacks that."""
     init, spec = recipe.init, TASKS[recipe.task]
     assert init is not None
     if init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] not in (["class"], ["tag"]):
         rule = f"init.classifier gives each text, or each word, one label: got task {recipe.task}"
-        raise RecipeError(f"{origins.get('init.classifier.kind', 'init')}: {rule}")
+        raise reader.refused(rule, "init.classifier.kind", "init")
     if init.few_shot and not any(field.kind == "class" for field in spec.fields):
-        rule = f"init.few_shot learns from texts with a label: got task {recipe.task}"
-        raise RecipeError(f"{origins.get('init.few_shot', 'init.few_shot')}: {rule}")
-    written = [key for key, origin in origins.items() if key.startswith("tokenizer.") and origin not in _NOT_WRITTEN]
-    if init.tokenizer == "own" and not written:
+        raise reader.refused(f"init.few_shot learns from texts with a label: got task {recipe.task}", "init.few_shot")
+    given = (origin for key, origin in reader.origins.items() if key.startswith("tokenizer."))
+    if init.tokenizer == "own" and all(origin in _NOT_WRITTEN or origin.startswith("task ") for origin in given):
         rule = "init.tokenizer own is that of the section tokenizer, which is missing: give tokenizer a kind and a size"
-        raise RecipeError(f"{origins.get('init.tokenizer', 'init.tokenizer')}: {rule}")
+        raise reader.refused(rule, "init.tokenizer")
 
 
 def to_inherit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from atento.config.reading import schema
 from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.config.recipe import Recipe
 from atento.config.tables.formats import DATASETS, FORMATS
-from atento.config.tables.renamed_keys import elsewhere, migrated, renamed
+from atento.config.tables.renamed_keys import migrated
 
 _RULE = "a recipe is a YAML file that names the data: `atento recipes copy NAME FILE` copies one to begin with"
 _DATA = (*DATASETS, *(ending for form in FORMATS.values() for ending in form.endings if ending != ".json"))
@@ -307,9 +307,7 @@ def type_at(key: str, position: str) -> object:
         cls = schema.section(hint)
         known = [*schema.keys_of(cls), *schema.EXTRA_KEYS.get(cls, ())] if cls else []
         if cls is not None and head not in known:
-            where = f" in {path}" if path else ""
-            moved = renamed(path, head) or elsewhere(path, head)
-            raise RecipeError(f"{position}: {moved or f'unknown key {head!r}{where}{nearest(head, known)}'}")
+            raise RecipeError(f"{position}: {schema.unknown_key(path, head, nearest(head, known))}")
         part = schema.below(hint, head)
         if part is None and head not in schema.EXTRA_KEYS.get(cls, ()):
             raise RecipeError(f"{position}: {key}: {path} has no keys to set separately; set the whole value")

@@ -4,7 +4,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -103,6 +103,11 @@ def below(hint: object, key: str) -> object:
     return element(hint) if free is None else free
 
 
+def unknown_key(path: str, key: str, tail: str) -> str:
+    """The message for a key that a section does not have: where it is now, or that it is unknown, with this end."""
+    return renamed(path, key) or elsewhere(path, key) or f"unknown key {key!r}{f' in {path}' * bool(path)}{tail}"
+
+
 def describe(hint: object) -> str:
     """A type in words: `an integer or null`, `one of linear, cosine`, `a list of 2 numbers`."""
     words = []
@@ -169,6 +174,11 @@ class Reader:
     positions: dict[str, str] = field(default_factory=dict)
     alone: set[str] = field(default_factory=set)  # lists that are written as their only section
 
+    def refused(self, rule: str, *keys: str) -> RecipeError:
+        """An error with the place of the first of these keys that is written, or the last key."""
+        places = (self.positions.get(key) or self.origins.get(key) for key in keys)
+        return RecipeError(f"{next(filter(None, places), keys[-1])}: {rule}")
+
     def fit(self, node: Node, hint: object, path: str, start: object = None) -> Any:
         """Return the value of a node as type `hint`; an incomplete section changes `start`, the value of a preset.
         Raises RecipeError: with the position, the dotted key, the rule and the value got.
@@ -179,10 +189,9 @@ class Reader:
         if cls is not None and (
             isinstance(node.value, dict) or (node.value is None and type(None) not in members_of(hint))
         ):
-            keep = (  # another kind has other defaults
-                start if isinstance(start, cls) and isinstance(node.value, dict) and "kind" not in node.value else None
-            )
-            return self.build(cls, node, path, keep)
+            # another kind has other defaults
+            keep = isinstance(start, cls) and isinstance(node.value, dict) and "kind" not in node.value
+            return self.build(cls, node, path, start if keep else None)
         if cls is not None and not any(_takes(arm, node.value) for arm in members_of(hint)):
             raise RecipeError(f"{node.position}: {path} must be {describe(hint)}: got {as_text(node.value)}")
         if inside is not None and section(inside) is not None and node.value and isinstance(node.value, list):
@@ -197,12 +206,8 @@ class Reader:
         known, extra = keys_of(cls), EXTRA_KEYS.get(cls, ())
         for key, child in children.items():
             if key not in known and key not in extra:
-                where = f" in {path}" if path else ""
-                tail = nearest(key, [*known, *extra])
-                moved = renamed(path, key) or elsewhere(path, key)
-                if moved is not None:
-                    raise RecipeError(f"{child.key_position or child.position}: {moved}")
-                raise RecipeError(f"{child.key_position or child.position}: unknown key {key!r}{where}{tail}")
+                rule = unknown_key(path, key, nearest(key, [*known, *extra]))
+                raise RecipeError(f"{child.key_position or child.position}: {rule}")
         named = children.get("preset") if "preset" in extra else None
         if named is not None:
             name, origin = _leaf(named, str, f"{path}.preset"), f"preset {named.value}"
@@ -220,12 +225,10 @@ class Reader:
                 raise RecipeError(
                     f"{node.position}: {dotted(path, part.name)} is missing: {describe(known[part.name])}"
                 )
+        make = partial(cls, **values) if start is None else partial(replace, start, **values)
         if named is not None:
-            result: object = self.with_position(lambda: presets.preset(name, **_OWN | values), node, path)
-        elif start is not None:
-            result = self.with_position(lambda: replace(start, **values), node, path)
-        else:
-            result = self.with_position(lambda: cls(**values), node, path)
+            make = partial(presets.preset, name, **_OWN | values)
+        result = self.with_position(make, node, path)
         # the keys for which -1 has a meaning
         below_0 = {part.name for part in fields(cls) if isinstance(part.default, int) and part.default < 0}
         for key, value in values.items():

@@ -109,7 +109,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
     sources = (*recipe.data.train, *recipe.data.valid, *recipe.data.test)
     given += ["data.train.0.memory"] * any(source.memory for source in sources)
     for key in given if recipe.tasks else ():
-        raise RecipeError(f"{reader.origins.get(key, reader.positions.get(key, key))}: {key} is not for several tasks")
+        raise reader.refused(f"{key} is not for several tasks", key)
 
 
 def agreed(warnings: Sequence[Sequence[str]]) -> list[str]:

@@ -1,38 +1,23 @@
-"""Training objectives, one file each, and the table of their names."""
+"""Training objectives, one file each or one for those of a kind, and the table of their names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture, Shares
-from atento.data.objectives.bidirectional import bidirectional
-from atento.data.objectives.causal import causal
-from atento.data.objectives.cosent import cosent
-from atento.data.objectives.cosine import cosine
-from atento.data.objectives.denoising import denoising
-from atento.data.objectives.label_sets import label_sets
-from atento.data.objectives.labels import labels
-from atento.data.objectives.lambda_loss import lambda_loss
-from atento.data.objectives.listnet import listnet
-from atento.data.objectives.masked import masked
-from atento.data.objectives.multiple_negatives import multiple_negatives
-from atento.data.objectives.next_sentence import next_sentence
-from atento.data.objectives.numbers import numbers
-from atento.data.objectives.pointwise import pointwise
-from atento.data.objectives.prefix import prefix
+from atento.data.objectives.causal import causal, prefix
+from atento.data.objectives.denoising import denoising, span_corruption
+from atento.data.objectives.labels import label_sets, labels, numbers
+from atento.data.objectives.masked import masked, next_sentence, replaced_token, span_boundary
+from atento.data.objectives.multiple_negatives import cosent, cosine, multiple_negatives, simcse, triplet, tsdae
 from atento.data.objectives.preparation import Make, Preparation
-from atento.data.objectives.ranknet import ranknet
-from atento.data.objectives.replaced_token import replaced_token
+from atento.data.objectives.ranked_documents import each_document, first_documents, ranked_documents, worse_documents
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
-from atento.data.objectives.simcse import simcse
-from atento.data.objectives.span_boundary import span_boundary
-from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
-from atento.data.objectives.triplet import triplet
-from atento.data.objectives.tsdae import tsdae
-from atento.data.objectives.window import window
+from atento.data.objectives.window import bidirectional, window
 from atento.data.store.stored_batches import stored_batches
 
 OBJECTIVES: dict[str, Make] = {
@@ -58,10 +43,10 @@ OBJECTIVES: dict[str, Make] = {
     "triplet": triplet,
     "simcse": simcse,
     "tsdae": tsdae,
-    "pointwise": pointwise,
-    "ranknet": ranknet,
-    "listnet": listnet,
-    "lambda-loss": lambda_loss,
+    "pointwise": partial(ranked_documents, targets=each_document, compares=False),
+    "ranknet": partial(ranked_documents, targets=worse_documents),
+    "listnet": partial(ranked_documents, targets=first_documents),
+    "lambda-loss": partial(ranked_documents, targets=worse_documents),
 }
 
 

@@ -1,4 +1,4 @@
-"""Causal language modelling: predict each token from the tokens before it; one text a row, or several packed.
+"""Causal language modelling: predict each token from those before it, one text a row or several; and behind a prefix.
 
 ids "<s> o gato pulou"   labels "o gato pulou </s>" (docs/notes.md#e1)
 """
@@ -14,7 +14,9 @@ from torch import Tensor
 from atento.attention.algebra import Mask
 from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
+from atento.attention.masks import prefix as prefix_mask
 from atento.base.errors import DataError, RecipeError, counted
+from atento.base.splitmix import grid_hashes
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
@@ -22,6 +24,7 @@ from atento.data.batches.special_tokens import begin_of
 from atento.data.objectives.preparation import Preparation
 
 HEAD = "vocabulary"
+_PREFIX_KEY = 11  # keeps these hashes apart from hashes for other purposes
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,31 @@ class PackedCausal(OneText):
         return Batch(inputs, {HEAD: labels}, mask, lengths=lengths)
 
 
+@dataclass(frozen=True)
+class Prefix(OneText):
+    """Batches whose texts have a prefix of random length in each epoch, which is attended to in full (Raffel et al.
+    2020; docs/notes.md#c10, #e7). Column "ids": at least two tokens each.
+
+    ids "o gato pulou", prefix 2   labels "- pulou </s>"
+    """
+
+    pad_id: int
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return half the number of tokens, the mean over prefix lengths."""
+        return store["ids"].lengths / 2.0
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch; prefixes have 1 to n - 1 tokens with equal probability."""
+        ids, labels, _ = _shifted(store["ids"].padded(rows, -1), self.pad_id)  # (B,L) each
+        most = (store["ids"].lengths[rows] - 1).astype(np.uint64)  # tokens of a prefix
+        drawn = grid_hashes(rows, 1, draw.seed, draw.epoch, after=(_PREFIX_KEY,))[:, 0]  # (B,) 64-bit numbers
+        prefixes = torch.from_numpy(1 + (drawn % most).astype(np.int64))  # (B,), 1 to n - 1
+        # label i is token i + 1, so that the last token of the prefix predicts the first one after it
+        labels[torch.arange(ids.shape[1]) < (prefixes - 1).unsqueeze(1)] = -1
+        return Batch({"ids": ids}, {HEAD: labels}, prefix_mask(prefixes), lengths=_lengths(store, rows))
+
+
 def _shifted(sequences: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
     """Shift sequences (B,L), padded with -1; return ids (B,L-1), labels (B,L-1) and which ids are real (B,L-1)."""
     ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()  # the label of a token is the next one
@@ -123,6 +151,15 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         f"{counted(len(texts), 'text')} packed into {counted(len(store), 'row')} of {preparation.longest} tokens"
     )
     return preparation.planned(store, PackedCausal(network.pad_id, isolated, mask), config.weight)
+
+
+def prefix(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for prefix language modelling; texts longer than `data.max_len` tokens are split."""
+    tokenizer = preparation.tokenizer
+    texts = [[*begin_of(tokenizer), *row, tokenizer.eos_id] for row in preparation.encoded()]
+    pieces = preparation.pieces(texts, preparation.longest + 1, overlap=1)
+    store = MemoryStore({"ids": Ragged([piece for piece in pieces if len(piece) > 1])})
+    return preparation.planned(store, Prefix(preparation.network.pad_id), config.weight)
 
 
 def packed(texts: Sequence[Sequence[int]], longest: int) -> MemoryStore:

@@ -1,6 +1,8 @@
-"""A label of each text, or of a pair of texts.
+"""What is said of each text, or of a pair of texts: a label, any number of labels, or a number.
 
 ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
+ids "[CLS] ótimo filme , longo [SEP]"   labels "positive", "length": 1 for these, 0 for others
+ids "[CLS] o gato dorme [SEP] um gato dorme [SEP]"   number 4.6 (docs/notes.md#g5)
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,8 @@ from atento.data.records.splits import Split
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
-KIND: Final = "classification"  # of the head's configuration
+KIND: Final = "classification"  # kinds of heads
+SETS, NUMBER = "multi-label", "regression"
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,10 @@ class Labels(OneText):
         if self.class_weights:
             extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)  # (C,), of sets (2,C)
         store, rows, texts = opened(store, rows)  # where texts are in windows, rows are windows from here on
-        lengths = torch.from_numpy(store["ids"].lengths[rows])
-        length = round_length(store["ids"].lengths[rows], self.network.position_limit)  # of the windows or texts
-        inputs = inputs_of(store, rows, self.network, self.head, length)
-        known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        extras |= {f"{name} texts": torch.from_numpy(texts) for name in known if texts is not None}
+        inputs, lengths = rounded_inputs(store, rows, self.network, self.head)
+        extras |= {f"{name} texts": torch.from_numpy(texts) for name in lengths if texts is not None}
         settings = {} if self.windows is None else {self.head.name: self.windows}
-        return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=known, settings=settings)
+        return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=lengths, settings=settings)
 
 
 def network_head(network: NetworkConfig, kind: str = KIND, so: str = "") -> HeadConfig:
@@ -105,6 +105,15 @@ def inputs_of(
     if network.embedding.segments > 1:
         inputs["segment_ids"] = store["segments"].padded(rows, 0, length=length)  # 0 first text, 1 pair
     return inputs
+
+
+def rounded_inputs(
+    store: Store, rows: Rows, network: NetworkConfig, head: HeadConfig
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the inputs of these rows, padded to a round length, and the lengths of what the network reads."""
+    lengths = store["ids"].lengths[rows]
+    inputs = inputs_of(store, rows, network, head, round_length(lengths, network.position_limit))
+    return inputs, {name: torch.from_numpy(lengths) for name in ("ids", "source_ids") if name in inputs}
 
 
 def texts_as_store(
@@ -186,6 +195,35 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         counts = np.bincount(numbers, minlength=len(head.labels))  # (labels,) examples of each
         weights = tuple((len(numbers) / (len(head.labels) * np.maximum(counts, 1))).tolist())  # 1 where all are equal
     return labelled_texts(preparation, config, head, {"label": Ragged([[number] for number in numbers])}, weights)
+
+
+def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of texts with their sets of labels; long texts are cut as for labels.
+    Raises DataError: a label that the training data does not have.
+    """
+    head = network_head(preparation.network, SETS)
+    check_label_sets(preparation.split, head.labels)
+    rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]  # (texts, labels)
+    weights: tuple[tuple[float, ...], ...] = ()
+    if config.class_weights == "balanced" and not preparation.held_out:  # of texts without and with each label
+        present = np.array(rows).sum(axis=0)  # (labels,) texts that have each
+        both = (len(rows) - present, present)
+        weights = tuple(tuple((len(rows) / (2 * np.maximum(count, 1))).tolist()) for count in both)
+    return labelled_texts(preparation, config, head, {"values": Ragged(rows, np.float32)}, weights)
+
+
+def check_label_sets(split: Split, names: Sequence[str]) -> None:
+    """Raises DataError: a label that is not among `names`; the message names file and line."""
+    for row, labels in enumerate(split["label"]):
+        for label in labels:
+            if label not in names:
+                raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
+
+
+def numbers(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of texts with their numbers; long texts are cut as for labels."""
+    values = Ragged([[number] for number in preparation.split["score"]], np.float32)
+    return labelled_texts(preparation, config, network_head(preparation.network, NUMBER), {"values": values})
 
 
 def labelled_texts(

@@ -1,6 +1,10 @@
-"""Which text belongs to a text: its pair, among the other texts of the batch (multiple negatives ranking).
+"""Vectors of texts: which text belongs to which among the others of a batch, how near two are, and what one tells.
 
-ids "[CLS] how old are you [SEP]"   pair_ids "[CLS] what is your age [SEP]"   label 0, the pair of row 0
+multiple-negatives   ids "[CLS] how old are you [SEP]"   pair_ids "[CLS] what is your age [SEP]"   label 0, row 0's pair
+simcse   pair_ids the same as ids, read with other dropout
+cosine, cosent   ids "[CLS] a cat sleeps [SEP]"   pair_ids "[CLS] a kitten is napping [SEP]"   score 0.8, or any number
+triplet   a pair, and negative_ids "[CLS] how are you [SEP]"
+tsdae   ids "[CLS] cat mat [SEP]", whose vector is all that the decoder is told   labels "a cat sleeps on a mat [SEP]"
 """
 
 from collections.abc import Iterator
@@ -10,15 +14,34 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.base.errors import DataError, RecipeError
-from atento.base.splitmix import permutation
+from atento.base.errors import DataError, RecipeError, counted
+from atento.base.splitmix import grid_hashes, permutation, uniform
+from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import EVERY, Batch, Draw, Part, PartSize, Rows, Store, Teach
+from atento.data.batches.batch import (
+    EVERY,
+    Batch,
+    Contrast,
+    Draw,
+    MemoryStore,
+    OneText,
+    Part,
+    PartSize,
+    Ragged,
+    Rows,
+    Store,
+    Teach,
+)
+from atento.data.batches.planning import PlannedBatches
+from atento.data.objectives.masked import word_columns
 from atento.data.objectives.preparation import Preparation
-from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
+from atento.data.objectives.text_sides import Sides, contrast, scored_pairs, side_inputs, sides_as_store, text_numbers
+from atento.data.records.splits import Split
 from atento.data.records.values import shortened
 
-_ORDER = 3  # keeps these shuffles apart from those of other purposes
+RECONSTRUCTION = "reconstruction"
+_ORDER = 3  # part of the key of these shuffles
+_WORDS_KEY = 36  # keeps the draws of deleted words apart from those of other purposes
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,148 @@ def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> Pai
     store = sides_as_store(preparation)
     numbers = text_numbers(preparation) if config.mask_duplicates else None
     objective = MultipleNegatives(config.kind, preparation.network, settings, numbers)
-    return PairBatches(
-        store, objective, budget=training.batch_tokens, fewest=fewest, seed=training.seed, weight=config.weight
-    )
+    return _paired(preparation, config, store, objective, fewest)
+
+
+def simcse(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:
+    """Return batches of texts and the same texts; long texts are cut, with a counted warning (Gao et al. 2021, 3).
+    Raises DataError: the network has no dropout, or there is one text alone. RecipeError: a batch of one text.
+    """
+    texts = preparation.split["text"]
+    split = replace(preparation.split, columns={"text": texts, "pair": texts})
+    return multiple_negatives(replace(preparation, split=split), config)
+
+
+def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of pairs whose score is the cosine of their vectors; long texts are cut, with a counted warning.
+    Raises DataError: records without a score or with a negative, or a score out of range; names file and line.
+    """
+    split = preparation.split
+    scores = cosines_of(split, config.score_range) if "score" in split.columns else []
+    # as sentence-transformers does: else long pairs would count more than short ones
+    return _planned(preparation, config, scored_pairs(preparation, config, scores))
+
+
+def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:
+    """Return the cosine for each score: the score itself, or its place in the range, 0 to 1.
+    Raises DataError: a score out of range; names file and line.
+    """
+    low, high = score_range or (-1.0, 1.0)  # a cosine, if no range is given
+    for row, score in enumerate(split["score"]):
+        if not low <= score <= high:
+            why = "its `score_range`" if score_range else "as a cosine (`score_range` of the objective maps others)"
+            raise DataError(f"{split.where(row)}: the score must lie in {low:g} to {high:g}, {why}: got {score:g}")
+    if score_range is None:
+        return list(split["score"])
+    return [(score - low) / (high - low) for score in split["score"]]  # 0 at the lowest, 1 at the highest
+
+
+def cosent(preparation: Preparation, config: ObjectiveConfig) -> PairBatches:
+    """Return batches of scored pairs, whole updates, of which the one with the higher score has the higher cosine
+    (CoSENT); long texts are cut, with a counted warning.
+
+    Raises:
+        DataError: records without a score or with a negative; scores that are all equal. RecipeError: a batch of one.
+    """
+    split, training = preparation.split, preparation.recipe.training
+    scores = split.columns.get("score", [])
+    store = scored_pairs(preparation, config, list(scores))
+    if training.batch_tokens < 2:
+        raise RecipeError(f"`training.batch_tokens` must be at least 2, pairs to compare: got {training.batch_tokens}")
+    if not preparation.held_out and len(set(scores)) < 2:
+        raise DataError(f"objective {config.kind} learns which pair has the higher score, and all are {scores[0]:g}")
+    return _paired(preparation, config, store, _sides(preparation, config), 2)
+
+
+def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of triplets, whose text is nearer to its pair than to its negative, by a margin; long texts are
+    cut, with a counted warning.
+    Raises DataError: records without a negative, or with a score.
+    """
+    columns = preparation.split.columns
+    if "negative" not in columns or "score" in columns:
+        raise DataError(
+            f"objective {config.kind} needs records of `text`, `pair` and `negative`, those of validation too: got "
+            f"{', '.join(columns)}"
+        )
+    return _planned(preparation, config, sides_as_store(preparation))
+
+
+def _sides(preparation: Preparation, config: ObjectiveConfig) -> Sides:
+    return Sides(config.kind, preparation.network, contrast(preparation, config))
+
+
+def _planned(preparation: Preparation, config: ObjectiveConfig, store: MemoryStore) -> PlannedBatches:
+    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
+
+
+def _paired(
+    preparation: Preparation, config: ObjectiveConfig, store: MemoryStore, objective: Sides, fewest: int
+) -> PairBatches:
+    budget, seed = preparation.recipe.training.batch_tokens, preparation.recipe.training.seed
+    return PairBatches(store, objective, budget=budget, fewest=fewest, seed=seed, weight=config.weight)
+
+
+@dataclass(frozen=True)
+class Tsdae(OneText):
+    """Batches of texts and copies that lack most of their words (Wang et al. 2021). Columns: "ids"; "words", the number
+    of the word of each token between the special ones.
+    """
+
+    network: NetworkConfig
+    settings: Contrast  # how the vector of a copy is made
+    deletion: float  # share of the words that a copy lacks; one stays
+    ends: tuple[int, int]  # the number of tokens before and behind a text that stay: special ones, and a prompt
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return one target for each text: updates count texts, as those of other objectives of vectors."""
+        return np.ones(len(store))
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return a batch; each epoch deletes other words."""
+        texts, words = ([store[name][row] for row in rows.tolist()] for name in ("ids", "words"))
+        most = 1 + max((int(numbers.max()) for numbers in words if len(numbers)), default=0)
+        drawn = uniform(grid_hashes(rows, most, draw.seed, draw.epoch, after=(_WORDS_KEY,)))  # (B,most)
+        copies = Ragged([ids[self._kept(*of_text)].tolist() for ids, *of_text in zip(texts, words, drawn)])
+        inputs, lengths, _ = side_inputs(MemoryStore({"ids": copies}), np.arange(len(rows)), self.network)
+        whole = store["ids"].padded(rows, -1)  # (B,T+1)
+        labels = whole[:, 1:].contiguous()
+        inputs["target_ids"] = whole[:, :-1].masked_fill(labels < 0, self.network.pad_id)
+        lengths["target_ids"] = torch.from_numpy(store["ids"].lengths[rows] - 1)
+        return Batch(inputs, {RECONSTRUCTION: labels}, lengths=lengths, settings={RECONSTRUCTION: self.settings})
+
+    def _kept(self, words: NDArray[np.int64], drawn: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which tokens of a text its copy has: its numbers of words (tokens,), and a draw for each number."""
+        of_words = drawn[words]
+        inner = of_words >= min(self.deletion, of_words.max(initial=0.0))
+        return np.pad(inner, self.ends, constant_values=True)
+
+
+def tsdae(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches for TSDAE; long texts are cut, with a counted warning, and texts of one word are counted.
+
+    Raises:
+        DataError: every text is one word. RecipeError: vectors of another width than the layers, or texts in windows.
+    """
+    network, tokenizer, texts = preparation.network, preparation.tokenizer, preparation.split["text"]
+    settings, embedding = contrast(preparation, config), preparation.recipe.embedding
+    width = network.d_model if embedding is None else embedding.width(network)
+    if width != network.d_model or settings.windows is not None:
+        got = f"vectors of {width} numbers" if settings.windows is None else f"`data.windows` {settings.windows}"
+        raise RecipeError(
+            f"objective {config.kind} writes a text from one vector as wide as the layers, {network.d_model} numbers: "
+            f"got {got}"
+        )
+    before, behind = preparation.text_template().ends()
+    prompt = "" if embedding is None else embedding.of_field("text").prompt
+    ends = before + (len(tokenizer.encode(prompt)) if prompt else 0), behind
+    ids = sides_as_store(preparation)["ids"]
+    words = word_columns(tokenizer, [ids[row][ends[0] : len(ids[row]) - behind].tolist() for row in range(len(ids))])
+    single = int((words["word count"].flat < 2).sum())
+    if not preparation.held_out and single:
+        if single == len(texts):
+            raise DataError(f"every text is one word, of which objective {config.kind} can delete none")
+        preparation.report(f"warning: {single:,} of {counted(len(texts), 'text')} are one word, which is never deleted")
+    store = MemoryStore({"ids": ids, "words": words["words"]})
+    objective = Tsdae(network, settings, config.option("deletion"), ends)
+    return preparation.planned(store, objective, config.weight, equal_examples=True)

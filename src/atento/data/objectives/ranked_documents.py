@@ -1,4 +1,4 @@
-"""Documents of queries with their grades, for objectives that learn their order; a number is given for each.
+"""Documents of queries with their grades: `pointwise`, `ranknet`, `listnet` and `lambda-loss`, which learn a number.
 
 ids "[CLS] who sleeps [SEP] the cat sleeps [SEP]"   grade 2   query 0
 """
@@ -17,9 +17,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
-from atento.data.batches.planning import PlannedBatches, round_length
-from atento.data.objectives.labels import cut_warning, inputs_of, network_head, texts_as_store
-from atento.data.objectives.numbers import KIND
+from atento.data.batches.planning import PlannedBatches
+from atento.data.objectives.labels import NUMBER, cut_warning, network_head, rounded_inputs, texts_as_store
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.qrels import Documents, pairs_of, qrels_of
 
@@ -52,13 +51,27 @@ class RankedDocuments:
         grades = torch.from_numpy(np.concatenate([store["grades"][row] for row in rows.tolist()]))  # (N,)
         counts = torch.from_numpy(store["documents"].lengths[rows])  # (B,)
         query = torch.repeat_interleave(torch.arange(len(rows)), counts)  # (N,) of each document
-        labels = self.targets(query, grades)
-        lengths = self.texts["ids"].lengths[documents]  # (N,)
-        length = round_length(lengths, self.network.position_limit)
-        inputs = inputs_of(self.texts, documents, self.network, self.head, length)
-        known: dict[str, Tensor] = {name: torch.from_numpy(lengths) for name in ("ids", "source_ids") if name in inputs}
-        extras, name = {"grade": grades, "query": query}, self.head.name
-        return Batch(inputs, {name: labels}, extras=extras, lengths=known, settings={name: self.kind})
+        inputs, lengths = rounded_inputs(self.texts, documents, self.network, self.head)
+        labels, extras = {self.head.name: self.targets(query, grades)}, {"grade": grades, "query": query}
+        return Batch(inputs, labels, extras=extras, lengths=lengths, settings={self.head.name: self.kind})
+
+
+def each_document(query: Tensor, grades: Tensor) -> Tensor:
+    """Return a label of 0 for each document (B,): one for itself (pointwise)."""
+    return torch.zeros_like(query)
+
+
+def worse_documents(query: Tensor, grades: Tensor) -> Tensor:
+    """Return for each document the numbers of those of its query with lower grades, -1 for others, (B,B); of RankNet.
+    LambdaLoss has the same, which it weights by what their order means for nDCG.
+    """
+    worse = (query[:, None] == query) & (grades[:, None] > grades)  # (B,B): column worse than row
+    return torch.where(worse, torch.arange(len(query)), -1)  # the number of the worse one
+
+
+def first_documents(query: Tensor, grades: Tensor) -> Tensor:
+    """Return 0 for the first document of each query and -1 for the others, (B,): a query is one target (ListNet)."""
+    return torch.where(torch.arange(len(query)) == torch.searchsorted(query, query), 0, -1)
 
 
 def ranked_documents(
@@ -76,7 +89,7 @@ def ranked_documents(
     Raises DataError: as `qrels_of`; grades of one kind only, or one out of `score_range`.
     """
     split, network = preparation.split, preparation.network
-    queries, head = qrels_of(split), network_head(network, KIND)
+    queries, head = qrels_of(split), network_head(network, NUMBER)
     if not preparation.held_out:
         queries = _with_differences(queries, preparation, config.kind, compares)
     grades = [[grade for grade, _ in documents.values()] for documents in queries.values()]  # of each query

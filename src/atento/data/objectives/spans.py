@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from atento.base.errors import CapabilityError, DataError, counted
 from atento.config.sections.network import NetworkConfig
@@ -17,8 +16,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
 from atento.data.batches.contexts import ContextWindows, context_windows
-from atento.data.batches.planning import PlannedBatches, round_length
-from atento.data.objectives.labels import inputs_of, network_head
+from atento.data.batches.planning import PlannedBatches
+from atento.data.objectives.labels import network_head, rounded_inputs
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.values import Span
 
@@ -47,11 +46,8 @@ class Spans(OneText):
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; its labels are the first tokens, (B,), and `extras["end"]` has the last ones, (B,)."""
         first, last = torch.tensor([store["span"][row].tolist() for row in rows.tolist()]).T  # (B,) each
-        lengths = torch.from_numpy(store["ids"].lengths[rows])
-        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
-        inputs = inputs_of(store, rows, self.network, self.head, length)
-        real_lengths: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        return Batch(inputs, {self.head.name: first}, extras={"end": last}, lengths=real_lengths)
+        inputs, lengths = rounded_inputs(store, rows, self.network, self.head)
+        return Batch(inputs, {self.head.name: first}, extras={"end": last}, lengths=lengths)
 
 
 def answer_head(network: NetworkConfig) -> HeadConfig:

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from atento.base.errors import DataError, counted, nearest
 from atento.config.sections.network import NetworkConfig
@@ -25,7 +23,7 @@ from atento.data.batches.whole_words import (
     row_characters,
     word_ids,
 )
-from atento.data.objectives.labels import cut_warning, inputs_of, network_head
+from atento.data.objectives.labels import cut_warning, network_head, rounded_inputs
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.metrics.tag_schemes import legalized, scheme_of_labels
@@ -74,15 +72,13 @@ class Tags(OneText):
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch, with labels (B,L) at the first token of each word; it is the same in every epoch."""
-        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
-        inputs = inputs_of(store, rows, self.network, self.head, length)
-        lengths = torch.from_numpy(store["ids"].lengths[rows])
-        known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
+        inputs, lengths = rounded_inputs(store, rows, self.network, self.head)
         extras = {}
         if self.head.kind != KIND:  # a CRF, which scores the end of a sentence
             extras[f"{self.head.name} whole"] = store["whole"].padded(rows, 0, length=1).squeeze(1) > 0
+        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
         tags = store["tags"].padded(rows, -1, length=length)
-        return Batch(inputs, {self.head.name: tags}, extras=extras, lengths=known)
+        return Batch(inputs, {self.head.name: tags}, extras=extras, lengths=lengths)
 
 
 def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: Iterable[Sequence[str]]) -> list[Pieces]:

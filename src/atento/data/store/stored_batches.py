@@ -12,7 +12,7 @@ from atento.data.store.token_store import TokenStore
 
 WINDOW_TOKENS = 1 << 22  # tokens in memory, about
 _UPDATES = 8  # of a window at least
-_BLOCK_KEY = 32  # keeps these hashes apart from hashes for other purposes
+_BLOCK_KEY = 32  # part of the key of these hashes
 Make = Callable[[list[NDArray[np.generic]]], Batches]
 
 

@@ -11,7 +11,7 @@ from atento.data.store.token_store import TokenStore
 
 NGRAM = 13  # tokens: the run that marks a test text as seen in training (Brown et al. 2020, appendix C)
 _PIECE = 1 << 20  # tokens hashed at a time
-_KEY = 33  # keeps these hashes apart from hashes for other purposes
+_KEY = 33  # part of the key of these hashes
 Ids = NDArray[np.generic]
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)  # of the lengths of texts
 

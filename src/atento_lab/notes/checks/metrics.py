@@ -8,7 +8,7 @@ from itertools import combinations
 import torch
 
 from atento.metrics import bleu, f1_bleu_rouge, rouge, token_f1
-from atento.metrics.token_overlap import harmonic_mean
+from atento.metrics.rouge import harmonic_mean
 from atento.notes.listing_bleu import clipped, corpus_bleu, sentence_bleu
 from atento_lab.notes.drawing import heat, labelled, sheet
 from atento_lab.notes.finding import AtMost, Finding, compare

@@ -15,10 +15,9 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
 from atento.data.batches.windows import Windows
-from atento.data.objectives.bidirectional import word_batch
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.masked import Masked
-from atento.data.objectives.window import window_batch
+from atento.data.objectives.window import window_batch, word_batch
 from atento.decoding.mask_predict import mask_predict
 from atento.networks import CBOW, Decoder, ELMo, Encoder, build_network
 from atento.training.losses import Call, losses

@@ -14,12 +14,10 @@ from atento.config.sections.network_parts import InputConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.objectives.masked import Masked
-from atento.data.objectives.next_sentence import FOLLOWS, NextSentence, with_second
-from atento.data.objectives.prefix import Prefix
+from atento.data.objectives.causal import Prefix
+from atento.data.objectives.denoising import SpanCorruption, corrupt, restored
+from atento.data.objectives.masked import FOLLOWS, Masked, NextSentence, SpanBoundary, with_second
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.objectives.span_boundary import SpanBoundary
-from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.networks import Decoder, Encoder
 from atento.networks.heads import SpanBoundaryHead
 from atento.text.specials import Template

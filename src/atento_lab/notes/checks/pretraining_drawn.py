@@ -16,8 +16,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS, task_with
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
-from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
-from atento.data.objectives.span_corruption import corrupt
+from atento.data.objectives.denoising import corrupt
+from atento.data.objectives.masked import FOLLOWS, NextSentence
 from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe

@@ -17,7 +17,7 @@ import torch
 
 from atento.config.tables.tasks import task_with
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.data.objectives.next_sentence import FOLLOWS
+from atento.data.objectives.masked import FOLLOWS
 from atento.metrics import entity_f1, report, squad
 from atento.model import Model, load
 from atento.runs.train import train
