@@ -210,6 +210,7 @@ def test_b2_a_text_past_the_table_is_an_error_that_says_what_to_do(shift: int) -
     part = Learned(5, 2, shift)
     x = torch.zeros(1, 3, 2)
     part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
+    assert part(x[:, :0], position_ids=torch.zeros(1, 0, dtype=torch.long)).shape == (1, 0, 2)
     too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
     for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
         with pytest.raises(UsageError, match=f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`"):

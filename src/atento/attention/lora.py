@@ -97,11 +97,11 @@ class AdaptedLinear(Projection):
 
     def _low_ranks(self) -> Iterator[LowRank]:
         for adapter in self.adapters.values():
-            assert isinstance(adapter, LowRank)
+            assert isinstance(adapter, LowRank)  # tells the type checker what the dictionary holds
             yield adapter
 
 
-def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:  # tells the type checker what the dictionary holds
+def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:
     """B of an adapter (stop - start,R): its rows among those, zeros elsewhere."""
     first, last = max(adapter.start, start), min(adapter.stop, stop)
     b = adapter.b[first - adapter.start : last - adapter.start]

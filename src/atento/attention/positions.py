@@ -184,7 +184,9 @@ class Learned(nn.Module):
         Raises:
             UsageError: a position is beyond the end of the table.
         """
-        end = offset + length if position_ids is None else int(position_ids.max()) + 1  # one past the last position
+        end = offset + length  # one past the last position
+        if position_ids is not None:
+            end = int(position_ids.max()) + 1 if position_ids.numel() else 0
         if end > self.max_len:
             raise UsageError(
                 f"the table of learned positions holds {self.max_len}: got a text of {end} tokens; "

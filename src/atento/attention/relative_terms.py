@@ -93,7 +93,7 @@ def toeplitz(by_distance: Tensor, t: int) -> Tensor:
     width = by_distance.shape[-1] - 1
     repeated = by_distance.unsqueeze(-2).expand(-1, t, -1).flatten(-2)  # (H,t·(width+1))
     shifted = repeated[:, t - 1 : t - 1 + t * width].view(-1, t, width)  # row r begins at distance t - 1 - r
-    return shifted[..., : width + 2 - t]
+    return shifted[..., : width + 2 - t]  # s columns
 
 
 class RelativeScheme(Protocol):
@@ -114,7 +114,7 @@ class RelativeScheme(Protocol):
 
     def parameters(self) -> Iterable[Tensor]:
         """The tensors through which gradients reach what the scheme has learned."""
-        ...  # s columns: width + 2 - t = s
+        ...
 
 
 class DistanceScheme(nn.Module):

@@ -85,7 +85,8 @@ def exact_outputs(
         trace.begin("exact", len(prepared.ids))
     for row, ids in enumerate(prepared.ids.split(1)):  # one row at a time: a heap of its own
         token_mask = None if prepared.token_mask is None else prepared.token_mask[row : row + 1]
-        one = replace(prepared, ids=ids, token_mask=token_mask)
+        prefix_ids = None if prepared.prefix_ids is None else prepared.prefix_ids[row : row + 1]
+        one = replace(prepared, ids=ids, token_mask=token_mask, prefix_ids=prefix_ids)
         search = _Search(one.step_function, row, request, length_penalty, limit)
         known_output = None if known is None else known[row]
         if known_output is not None and (known_output.finished or not request.eos_ids):

@@ -48,11 +48,6 @@ def joined(states: Sequence[FastState]) -> FastState:
     return result
 
 
-def shortest_length(state: FastState) -> int:
-    """The length that the state would have if its columns were joined anew."""
-    return int(_own_lengths(state).max())
-
-
 def _own_lengths(state: FastState) -> Tensor:
     """The number of tokens that each output has read (R,)."""
     length = torch.full((state.rows,), state.length, device=state.cache.keys[0].device)

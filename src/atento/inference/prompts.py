@@ -141,8 +141,8 @@ class RememberingSteps:
         """
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         prompts = [row[is_real].tolist() for row, is_real in zip(ids, real)]
-        short = [row for row, prompt in enumerate(prompts) if len(prompt) <= SHORTEST]
-        long = [row for row, prompt in enumerate(prompts) if len(prompt) > SHORTEST]
+        short = [row for row, prompt in enumerate(prompts) if len(prompt) <= self.memory.shortest]
+        long = [row for row, prompt in enumerate(prompts) if len(prompt) > self.memory.shortest]
         states = list[FastState]()
         if short:
             index = torch.tensor(short, device=ids.device)

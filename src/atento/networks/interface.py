@@ -175,6 +175,11 @@ def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
     return inputs.get("token_mask", inputs.get("source_token_mask"))
 
 
+def of_new_tokens(token_mask: Tensor | None, ids: Tensor) -> Tensor | None:
+    """The columns (B,T) of a token mask for the new tokens (B,T); the mask may cover those in a state before them."""
+    return None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
+
+
 def mask_of(network: Network, mask: Mask | RowMask | None) -> dict[str, object]:
     """The mask of a batch as an argument of the network, whose window stays; nothing where it has none."""
     if mask is None or isinstance(mask, RowMask):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 import torch
@@ -14,10 +13,15 @@ from atento.attention.kernels import AnyMask
 from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms, Projection
 from atento.config.sections.network import NetworkConfig
 
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")  # a function, because a copy of a `partial` is not equal to it
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "gelu-tanh": _gelu_tanh,
     "silu": F.silu,
     "tanh": torch.tanh,
 }

@@ -200,7 +200,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
                 nn.init.orthogonal_(gate)
         elif parameter.dim() > 1 and not name.endswith(".transitions"):
             nn.init.uniform_(parameter, -(d_model**-0.5), d_model**-0.5)
-        else:
+        elif not name.endswith(".weight"):  # one of one dimension is the gain of a norm, and begins as that
             nn.init.zeros_(parameter)
     for layer in network.modules():
         if isinstance(layer, nn.LSTM):

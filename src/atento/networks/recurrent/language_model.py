@@ -13,7 +13,7 @@ from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.networks.heads import make_heads
-from atento.networks.interface import Network, refuse_inner_layer
+from atento.networks.interface import Network, of_new_tokens, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, joined_layers, reset_recurrent
@@ -83,11 +83,9 @@ class RecurrentLM(Network):
                 f"a recurrent network reads from left to right and takes no `mask`: got {description}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
-        # the mask may cover the tokens in the state too: the last T columns are those of `ids`
-        new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
         x = self.dropped(self.embedding(ids), random)  # (B,T,D)
         before = None if state is None else state.layers
-        hidden, layers = self.stack(x, before, token_mask=new_token_mask, random=random)
+        hidden, layers = self.stack(x, before, token_mask=of_new_tokens(token_mask, ids), random=random)
         if state is not None:
             state.layers, state.length = layers, state.length + ids.shape[1]
         hidden = self.dropped(hidden, random)

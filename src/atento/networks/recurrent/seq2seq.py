@@ -18,7 +18,7 @@ from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import ASKED_BEFORE, RecurrentConfig
 from atento.networks.heads import make_heads
-from atento.networks.interface import Network, refuse_inner_layer
+from atento.networks.interface import Network, of_new_tokens, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import (
@@ -319,11 +319,9 @@ class RecurrentSeq2Seq(Network):
             fresh_state = self.decoder.begin(encoded, source_token_mask)
             current.memory, current.layers = fresh_state.memory, fresh_state.layers
             current.fed = fresh_state.fed
-        new_token_mask = target_token_mask
-        if new_token_mask is not None:
-            new_token_mask = new_token_mask[:, new_token_mask.shape[1] - target_ids.shape[1] :]  # of the new tokens
         x = self.dropped(self.table(target_ids), random)
-        hidden = self.dropped(self.decoder(x, current, token_mask=new_token_mask, random=random), random)
+        real = of_new_tokens(target_token_mask, target_ids)
+        hidden = self.dropped(self.decoder(x, current, token_mask=real, random=random), random)
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:

@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import ADDED
 from atento.networks.frozen import current
-from atento.networks.interface import Network, layer_count
+from atento.networks.interface import Network, layer_count, of_new_tokens
 from atento.networks.layers import Block, BlockState, TokenEmbedding, initialise, make_block, make_norm
 from atento.networks.rare_layers import InputConvolution, LayerMix
 from atento.networks.stack.compiled import recomputed, run_compiled
@@ -341,7 +341,7 @@ class OneStack(StackNetwork):
                 0 if state is None else state.length,
                 position_ids=position_ids,
                 segment_ids=segment_ids,
-                token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],  # those of the new tokens
+                token_mask=of_new_tokens(token_mask, ids),
                 random=random,
             )
             layers: list[Tensor] = []
