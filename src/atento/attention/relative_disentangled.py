@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.attention.relative_terms import ProjectedScheme, Projections, QueryKeyPositions
 
 
@@ -68,9 +68,7 @@ class Disentangled(ProjectedScheme):
     def projected(self, project: Projections, random: Randomness | None = None) -> "ProjectedDisentangled":
         """The vectors behind the projections of a layer."""
         vectors = self.weight if self.norm is None else self.norm(self.weight)
-        if self.training and self.dropout:
-            vectors = dropout(vectors, self.dropout, fresh(random))
-        queries, keys = project(vectors, random)
+        queries, keys = project(dropout(vectors, self.dropout, random) if self.training else vectors, random)
         return ProjectedDisentangled(queries, keys, self.max_distance, self.n_buckets)  # (H,2c,K) each
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.masks import prefix
+from atento.attention.multihead import Selectable
 from atento.attention.observe import observing, unobserved
 from atento.inference.plain import ROUNDING, all_but_last, last_tokens, padded
 from atento.networks.stack.encoder import Encoder
@@ -21,16 +22,12 @@ Prompt = Literal["causal", "prefix"]
 
 
 @dataclass
-class TextState:
+class TextState(Selectable):
     """The texts so far, padded on the left: ids (R,T), the real ones (R,T), the columns of the prefix (R,)."""
 
     ids: Tensor
     real: Tensor
     prefix: Tensor
-
-    def select(self, rows: Tensor) -> TextState:
-        """Only those batch rows, in that order."""
-        return TextState(self.ids[rows], self.real[rows], self.prefix[rows])
 
     def ending_together(self) -> TextState:
         """The same texts with their last real tokens in one column, without columns that no text needs."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.cuda_kernels import RowMask
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import Heads, TextWindows
@@ -57,7 +57,7 @@ class Network(nn.Module, ABC):
 
     def dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
         """x with elements dropped while training; same shape."""
-        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x
+        return dropout(x, self.config.dropout, random) if self.training else x
 
     def cost(self) -> Tensor | None:
         """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""

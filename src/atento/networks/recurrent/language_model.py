@@ -9,6 +9,7 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness, fresh
+from atento.attention.multihead import Selectable
 from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
@@ -20,16 +21,11 @@ from atento.networks.recurrent.cells import LayerState, RecurrentStack, joined_l
 
 
 @dataclass
-class LanguageModelState:
+class LanguageModelState(Selectable):
     """The state of every layer, None before the first token, and the number of positions that were read."""
 
     layers: list[LayerState] | None = None
     length: int = 0
-
-    def select(self, rows: Tensor) -> LanguageModelState:
-        """Only those batch rows, in that order."""
-        layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
-        return LanguageModelState(layers, self.length)
 
     def joined(self, others: Sequence[LanguageModelState]) -> LanguageModelState:
         """The rows of this state, then those of the others, which may have read more or fewer tokens."""

@@ -13,6 +13,7 @@ from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, at
 from atento.attention.dropout import Randomness, fresh
 from atento.attention.lowering import LoweredMask, joined_masks, lower
 from atento.attention.masks import Mask, padding
+from atento.attention.multihead import Selectable
 from atento.attention.observe import record_weights
 from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.network import NetworkConfig
@@ -60,7 +61,7 @@ class Memory:
 
 
 @dataclass
-class Seq2SeqState:
+class Seq2SeqState(Selectable):
     """The state of the decoder between steps; `memory` None: it has not read the source yet.
 
     `layers` are the states of its layers; `fed` (B,D) is the last attentional vector, with input feeding; `length` is
@@ -71,12 +72,6 @@ class Seq2SeqState:
     layers: list[LayerState] | None = None
     fed: Tensor | None = None
     length: int = 0
-
-    def select(self, rows: Tensor) -> Seq2SeqState:
-        """Only those batch rows, in that order (beams reorder and finished sentences leave)."""
-        memory = None if self.memory is None else self.memory.select(rows)
-        layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
-        return Seq2SeqState(memory, layers, None if self.fed is None else self.fed.index_select(0, rows), self.length)
 
     def joined(self, others: Sequence[Seq2SeqState]) -> Seq2SeqState:
         """The rows of this state, then those of the others, which may have read more or fewer tokens."""
