@@ -95,7 +95,7 @@ class ProjectedDisentangled:
         """The two terms by name: "content-to-position" and "position-to-content", (B,H,T,S) each."""
         rows = positions.spread(self._row)  # (B or 1,1,T,S)
         of_queries = positions.unrotated(q) @ self.keys.to(q.dtype).transpose(-2, -1)  # (B,H,T,2c)
-        of_keys = positions.unrotated_keys(k) @ (self.queries.to(k.dtype) * scale).transpose(-2, -1)  # (B,H,S,2c)
+        of_keys = positions.unrotated(k, keys=True) @ (self.queries.to(k.dtype) * scale).transpose(-2, -1)  # (B,H,S,2c)
         return {
             "content-to-position": of_queries.gather(-1, rows.expand(*q.shape[:-1], -1)),
             "position-to-content": of_keys.gather(-1, rows.transpose(-2, -1).expand(*k.shape[:-1], -1)).transpose(

@@ -82,7 +82,10 @@ def forced_tokens(
     while rows:
         logits, state = step_function.step(tokens, state)
         tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)  # (rows still open,)
-        _check_in_vocabulary(tokens, logits)
+        lowest, highest = (int(extreme) for extreme in tokens.aminmax())
+        if lowest < 0 or highest >= logits.shape[-1]:
+            wrong = lowest if lowest < 0 else highest
+            raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")
         log_probs = next_log_probs(logits, rows, length)
         token_log_probs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)  # (rows still open)
         for index, (row, score) in enumerate(zip(rows, token_log_probs.tolist())):
@@ -95,11 +98,3 @@ def forced_tokens(
             kept_index = torch.tensor(remaining, dtype=torch.long, device=logits.device)
             tokens, state = tokens[kept_index], state.select(kept_index) if remaining else state
     return scores, tops
-
-
-def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
-    """Raises ValueError: a token that is not of the vocabulary."""
-    lowest, highest = (int(extreme) for extreme in tokens.aminmax())
-    if lowest < 0 or highest >= logits.shape[-1]:
-        wrong = lowest if lowest < 0 else highest
-        raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")

@@ -168,8 +168,13 @@ class Forced:
         tokens = [at.get(step) for at in steps]
         for token in {token for token in tokens if token is not None}:
             rows = [row for row, one in enumerate(tokens) if one == token]
+            if not 0 <= token < scores.shape[-1]:
+                raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
             certain = torch.tensor([self.certain and step == min(steps[row]) for row in rows], device=out.device)
-            out = out.index_copy(0, torch.tensor(rows, device=out.device), _only(out[rows], token, certain))
+            token_scores = out[rows, token]  # 0 where the token was forbidden or is certain
+            only = out.new_full((len(rows), scores.shape[-1]), float("-inf"))
+            only[:, token] = token_scores.masked_fill((token_scores == float("-inf")) | certain, 0.0)
+            out = out.index_copy(0, torch.tensor(rows, device=out.device), only)
         return out
 
 
@@ -276,14 +281,3 @@ def _without(scores: Tensor, tokens: Sequence[int], rows: list[bool]) -> Tensor:
         return scores
     without = scores.index_fill(-1, torch.tensor(list(tokens), device=scores.device), float("-inf"))
     return torch.where(torch.tensor(rows, device=scores.device).unsqueeze(1), without, scores)
-
-
-def _only(scores: Tensor, token: int, certain: Tensor) -> Tensor:
-    """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden or is `certain` (R,)."""
-    if not 0 <= token < scores.shape[-1]:
-        raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
-    token_scores = scores[:, token]  # (R)
-    out = torch.full_like(scores, float("-inf"))
-    forbidden = (token_scores == float("-inf")) | certain
-    out[:, token] = token_scores.masked_fill(forbidden, 0.0)
-    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -57,10 +58,7 @@ class PrefixStepFunction:
         config = network.config
         self.start_id, self.pad_id = config.start_id, config.pad_id
         self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
-
-    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
-        """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
-        return last_tokens(ids, token_mask, self.start_id)
+        self.first_tokens = partial(last_tokens, start_id=config.start_id)  # what the first step reads
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> TextState:

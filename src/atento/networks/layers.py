@@ -105,14 +105,17 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(B,L,D) -> (B,L,D)."""
         x = self.inner(x, random)  # (B,L,D) -> (B,L,F), or (B,L,2F)
-        if self.gated:
-            x, gate = x.chunk(2, dim=-1)  # W1's part, then W3's
-            x = self.activation(x) * gate
-        else:
-            x = self.activation(x)
+        x = self.activated(x)
         x = dropout(x, self.dropout, random) if self.training else x
         out: Tensor = self.outer(x, random)
         return out
+
+    def activated(self, x: Tensor) -> Tensor:
+        """What `inner` gives, (...,F), or (...,2F) with a gate -> what `outer` reads, (...,F)."""
+        if not self.gated:
+            return self.activation(x)
+        x, gate = x.chunk(2, dim=-1)  # W1's part, then W3's
+        return self.activation(x) * gate
 
 
 class Residual(nn.Module):
@@ -341,18 +344,12 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
                 "embedding" not in name or config.embedding.scaled or (config.output.tied and not config.output.scaled)
             )
             nn.init.normal_(parameter, std=config.d_model**-0.5 if matched else 1.0)
-        elif name.endswith("attention.input.weight"):
-            _attention(parameter, config)
+        elif name.endswith("attention.input.weight"):  # queries, keys and values, each with its own bound
+            width, shared = config.head_width, config.kv_heads * config.head_width
+            queries, *keys_values = parameter.split([config.n_heads * width, shared, shared])
+            for part in (queries, *keys_values):
+                nn.init.xavier_uniform_(part)
+            if config.attention.scale is not None:
+                queries.mul_(width**-0.5 / config.attention.scale)  # scores begin as large as with 1/√K
         else:
             nn.init.xavier_uniform_(parameter)
-
-
-def _attention(stacked: nn.Parameter, config: NetworkConfig) -> None:
-    """Initialise queries, keys and values, each with its own bound; queries compensate for a scale that is not 1/√K."""
-    shared = config.kv_heads
-    width = config.head_width
-    queries, *keys_values = stacked.split([config.n_heads * width, shared * width, shared * width])
-    for part in (queries, *keys_values):
-        nn.init.xavier_uniform_(part)
-    if config.attention.scale is not None:
-        queries.mul_(width**-0.5 / config.attention.scale)  # scores begin as large as with 1/√K
