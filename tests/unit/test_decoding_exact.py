@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
-from atento.decoding.exact import Exact, exact_search, search_error
+from atento.decoding.exact import Exact, exact_outputs, exact_search, search_error
+from atento.decoding.generate import prepare
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.tiny import tiny_network
@@ -78,6 +79,13 @@ def test_m7_a_search_given_up_bounds_the_optimum(seed: int, limit: int, penalty:
         assert one.best is not None and one.best.score == pytest.approx(optimum)
     else:
         assert one.read >= limit
+
+
+def test_m7_each_row_continues_its_own_prefix() -> None:
+    chain, prefix_ids = Chain.random(3, 2, 4), torch.tensor([[A], [C]])
+    prepared = prepare(chain, ids(0, 1), None, 4, prefix_ids=prefix_ids)
+    alone = [prepare(chain, ids(row), None, 4, prefix_ids=prefix_ids[row : row + 1]) for row in (0, 1)]
+    assert exact_outputs(prepared, 0.0, 99, None) == [exact_outputs(one, 0.0, 99, None)[0] for one in alone]
 
 
 def test_m7_the_limit_is_met() -> None:

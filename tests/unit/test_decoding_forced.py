@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
@@ -16,7 +15,7 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.networks import build_network
-from test_decoding_chains import EOS, START, Chain, ChainState, ids
+from test_decoding_chains import EOS, START, Chain, ids
 
 UNTIED = OutputConfig(tied=False)
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, output=UNTIED)
@@ -45,31 +44,6 @@ def test_h11_forced_scores(seed: int, targets: list[list[int]], finished: list[b
         whole = [*targets[row], *([EOS] if finished[row] else [])]
         wanted = [chain.log_probs(row, [START, *prefix, *whole[:n]])[token] for n, token in enumerate(whole)]
         assert scores == pytest.approx(wanted, abs=1e-12)
-
-
-class AllAtOnce(Chain):
-    """A chain that reads many tokens in one call."""
-
-    calls = 0
-
-    def forced(self, tokens: Tensor, state: ChainState) -> Tensor:
-        """(R,T) -> (R,T,V)."""
-        self.calls += 1
-        logits = []
-        for column in tokens.unbind(1):
-            one, state = self.step(column, state)
-            logits.append(one)
-        return torch.stack(logits, dim=1)
-
-
-@pytest.mark.parametrize("prefix_ids", [None, torch.tensor([[2, 2]] * 3)])
-def test_h11_many_tokens_in_one_call_give_the_same(prefix_ids: Tensor | None) -> None:
-    table = Chain.random(0, 3, 4).logits
-    targets, finished = [[2, 3, 0], [], [3]], [True, False, True]
-    slow, fast = Chain(table), AllAtOnce(table)
-    wanted = forced_scores(slow, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids)
-    assert forced_scores(fast, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids) == wanted
-    assert fast.calls == 1 and [len(scores) for scores in wanted] == [4, 0, 2]
 
 
 @cache

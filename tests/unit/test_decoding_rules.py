@@ -21,6 +21,7 @@ from atento.decoding.rules import (
     RepetitionPenalty,
     StopStrings,
     SuppressedAt,
+    SuppressedBehind,
 )
 from atento_lab.notes.checks.toys import EOS
 from test_decoding_sampling import chain, ids
@@ -120,6 +121,8 @@ def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
     certain = Forced({1: 3, 2: 1}, certain=True)  # the first of its steps alone
     assert certain(scores, standing([[0], [2]]))[:, 3].tolist() == [0.0, 0.0]
     assert torch.equal(certain(scores, standing([[0, 0], [0, 0]])), lifted)
+    each = Forced([{0: 2, 1: 3}, {1: 3}], certain=True)(scores, standing([[2], [4]]))  # the first step of each row
+    assert each[:, 3].tolist() == [float(scores[0, 3]), 0.0]
 
 
 def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
@@ -131,6 +134,7 @@ def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
         written = torch.zeros(5, length, dtype=torch.long)
         several = Written(written, rows, [[]] * 3)
         forced, suppressed = Forced(at)(scores, several), SuppressedAt(steps, [0, 2])(scores, several)
+        assert SuppressedBehind([[[]]], [0])(scores, several) is scores  # behind no word
         for place, row in enumerate(rows):
             own, alone = scores[place : place + 1], Written(written[:1], [0], [[]])
             assert torch.equal(forced[place : place + 1], Forced(at[row])(own, alone))

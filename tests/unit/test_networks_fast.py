@@ -473,3 +473,4 @@ def test_sources_without_padding_are_read_as_by_the_encoder(name: str, masked: b
         order = sorted(range(5), key=lambda row: -int(real[row].sum()))
         rows = reader.rows([ids[row][real[row]].tolist() for row in order])
         torch.testing.assert_close(rows, torch.cat([expected[row][real[row]] for row in order]), rtol=0, atol=1e-10)
+        assert bool((reader.encoded(ids, torch.zeros_like(real))[0] == 0).all())  # no source has a token

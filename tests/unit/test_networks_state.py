@@ -11,6 +11,7 @@ from torch import Tensor
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
 from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.inference.plain import PlainStepFunction
 from atento.networks import EncoderDecoder, build_network
 
@@ -94,6 +95,13 @@ def test_selecting_leaves_the_old_state_as_it_was() -> None:
     step_function.step(torch.tensor([4, 5]), chosen)
     assert chosen.stack.length == 2 and state.stack.length == 1
     assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.stack.blocks, before))
+
+
+def test_a_step_without_new_tokens_gives_nothing() -> None:
+    network = build_network(replace(CONFIG, positions=PositionConfig(real_only=True)))
+    state, real = network.begin(), TARGET > 0
+    network(SOURCE, TARGET, target_token_mask=real, state=state)
+    assert network(None, TARGET[:, :0], target_token_mask=real, state=state).hidden.shape == (3, 0, 8)
 
 
 def test_a9_keys_and_values_of_the_source_are_made_once() -> None:

@@ -218,6 +218,15 @@ def test_what_the_graphs_do_not_hold_is_named(monkeypatch: pytest.MonkeyPatch) -
     for config in (shaw, causal):  # which fast reading holds
         assert reader(network_of(config, dtype=torch.float32), engine="auto").packed.graph is None  # type: ignore[union-attr]
     assert step_function(network, engine="auto").graph is not None  # type: ignore[union-attr]
+    copied = deepcopy(network_of(DECODERS["gpt2"], dtype=torch.float32))  # as for another device
+    assert step_function(copied, engine="onnx").graph is not None  # type: ignore[union-attr]
+    for kind in ("plain", "graphs"):
+        with pytest.raises(
+            CapabilityError, match="`engine: onnx` is for fast steps on the CPU, not for plain ones and"
+        ):
+            step_function(network, kind=kind, engine="onnx")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="`engine` must be one of"):
+            step_function(network, kind=kind, engine="tvm")  # type: ignore[arg-type]
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     assert step_function(network, engine="auto").graph is None  # type: ignore[union-attr]
     with pytest.raises(MissingPartError, match="needs onnx and onnxruntime: pip install"):

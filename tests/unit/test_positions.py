@@ -74,13 +74,12 @@ def test_positions_given_for_each_row() -> None:
 @pytest.mark.parametrize("ids", [[[0, 300, 5000]], [[-2, 4, 9]], [[9000, 1, 0]], [[0.5, 2.0, 3.0]]])
 @pytest.mark.parametrize("shift", [0, 2])
 def test_sinusoidal_vectors_of_any_positions_are_those_of_the_equation(ids: list[list[float]], shift: int) -> None:
-    """From the table, which grows, or computed: negative, fractional and far positions."""
+    """From a table, or computed: negative, fractional and far positions."""
     part, positions = Sinusoidal(6, shift=shift), torch.tensor(ids)
     expected = sinusoids(positions + shift, 6)
     for _ in range(2):
         torch.testing.assert_close(part.vectors(3, position_ids=positions), expected, rtol=0, atol=1e-7)
-    assert len(part.table) <= 2 * 5003
-    exact = part.vectors(3, position_ids=positions, dtype=torch.float64)
+    exact = part.vectors(3, position_ids=positions, like=torch.empty(0, dtype=torch.float64))
     assert torch.equal(exact, sinusoids(positions + shift, 6, dtype=torch.float64))
 
 
@@ -147,12 +146,13 @@ def test_w11_alibi_in_float64_has_its_slopes_to_their_last_digits() -> None:
     torch.testing.assert_close(at[:, 0], -7 * torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
 
 
-def test_buffers_can_be_made_anew_after_the_meta_device() -> None:
+def test_what_began_on_the_meta_device_serves_on_the_cpu() -> None:
     with torch.device("meta"):
-        part = Sinusoidal(4)
-    part = part.to_empty(device="cpu")
-    part.reset_buffers()
+        part, slopes = Sinusoidal(4), ALiBi(4)
+        assert part(torch.zeros(1, 3, 4)).is_meta
+    slopes.to_empty(device="cpu").reset_buffers()
     assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
+    assert torch.equal(slopes.slopes, ALiBi(4).slopes)
 
 
 # Learned ------------------------------------------------------------------------------------------------------------
@@ -210,6 +210,7 @@ def test_b2_a_text_past_the_table_is_an_error_that_says_what_to_do(shift: int) -
     part = Learned(5, 2, shift)
     x = torch.zeros(1, 3, 2)
     part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
+    assert part(x[:, :0], position_ids=torch.zeros(1, 0, dtype=torch.long)).shape == (1, 0, 2)
     too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
     for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
         with pytest.raises(UsageError, match=f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`"):

@@ -78,3 +78,5 @@ def test_an_encoder_without_a_vocabulary_and_fast_steps_of_a_prefix_are_refused(
         step_function(bare)
     with pytest.raises(CapabilityError, match="has plain steps only"):
         step_function(made("decoder"), prompt="prefix", kind="fast")
+    with pytest.raises(CapabilityError, match="in the type of the weights"):
+        step_function(made("decoder").float(), prompt="prefix", precision="bfloat16")

@@ -19,6 +19,7 @@ from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import SpecialIds
 from atento.config.sections.recurrent import CellName, RecurrentConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Beam, generate
 from atento.inference.plain import PlainStepFunction
 from atento.networks.build import parameter_count
@@ -292,6 +293,11 @@ def test_weights_begin_as_published(cell: CellName) -> None:
     assert all(torch.equal(value, again[name]) for name, value in network.state_dict().items())
     torch.manual_seed(4)
     assert not torch.equal(RecurrentSeq2Seq(config).embedding.weight, network.embedding.weight)
+    head = HeadConfig("classification", labels=("a", "b"), hidden=True, hidden_norm=True)
+    norm = RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig(cell), heads=(head,))).get_submodule(
+        "heads.classification.norm"
+    )
+    assert bool((norm.weight == 1).all()) and bool((norm.bias == 0).all())  # type: ignore[operator]
 
 
 def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:

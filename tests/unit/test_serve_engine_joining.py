@@ -9,7 +9,6 @@ import torch
 
 from atento.config.sections.network import NetworkConfig
 from atento.inference.fast import FastStepFunction
-from atento.inference.joined_states import shortest_length
 from atento.inference.prompts import PromptMemory, RememberingSteps
 from atento.networks import build_network
 from test_networks_fast import DECODERS, ENCODER_DECODERS, V
@@ -48,7 +47,7 @@ def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> Non
             begun = [steps.begin(row.ids, None).select(torch.zeros(width, dtype=torch.long)) for row in arriving]
             state = steps.joined(begun if state is None else [state, *begun])
             live += arriving
-            assert state.length == max(row.read + shortest_length(steps.begin(row.ids, None)) for row in live)
+            assert state.length == max(row.read + steps.joined([steps.begin(row.ids, None)]).length for row in live)
         if not live:
             continue
         logits, state = steps.step(torch.cat([row.tokens[row.read] for row in live]), state)
@@ -60,7 +59,7 @@ def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> Non
         if rows:
             state = state.select(torch.tensor([width * row + slot for row in rows for slot in range(width)]))
             apart = state.separated() if state.width > 1 else state  # outputs of a text may part at any time
-            assert apart.width == 1 and shortest_length(apart) == shortest_length(state)
+            assert apart.width == 1 and steps.joined([apart]).length == steps.joined([state]).length
             if rng.random() < 0.2:
                 state = apart
         else:
@@ -99,6 +98,9 @@ def test_prompts_that_begin_alike_are_read_once_and_give_the_same_logits(name: s
     # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
     assert memory.skipped >= 2 * (40 + 40 + 39 + 35)
     assert sum(map(len, memory._read)) <= 200
+    short = RememberingSteps(steps, PromptMemory(200, shortest=2))  # shorter ones may be worth it too
+    short.begin(torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]]), None)
+    assert short.memory.skipped == 3
 
 
 def test_the_prompt_that_was_used_longest_ago_is_dropped() -> None:

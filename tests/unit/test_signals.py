@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from atento.base.processes import ended_by
 from atento.training.progress import STOP_SIGNALS, StopRequest
 
 
@@ -33,6 +34,10 @@ def test_r7_the_first_signal_only_raises_the_flag(number: signal.Signals) -> Non
             assert stop.by is number and stop.by.name == number.name
 
     assert in_child(work) == 0
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert [ended_by(number) for number in (15, 40)] == ["SIGTERM", "signal 40"]
 
 
 @pytest.mark.covering

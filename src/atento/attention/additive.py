@@ -1,25 +1,11 @@
 """Attention of recurrent decoders: additive, bilinear and dot-product scores, and their context (docs/notes.md#a5)."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.equation import normalise
 from atento.attention.lowering import LoweredMask, lower
-
-
-class Score(Protocol):
-    """A score of queries (B,T,Dq) and keys (B,S,Dk), in two steps: keys are projected once for all queries."""
-
-    def project(self, keys: Tensor) -> Tensor:
-        """Project keys (B,S,Dk): the part of the score that does not depend on the query."""
-        ...
-
-    def __call__(self, queries: Tensor, projected: Tensor) -> Tensor:
-        """Scores (B,T,S) of queries (B,T,Dq) and projected keys."""
-        ...
 
 
 class AdditiveScore(nn.Module):

@@ -196,14 +196,18 @@ class _Blocked(TypedFunction):
                 if terms.gradient is not None:
                     part.add(terms.gradient, dscores)
                 distance_bias.accumulate_gradient(dscores, block.queries, block.keys, part.heads)
-                grads.add_bias(block, part, dscores)
+                if grads.bias is not None:
+                    total = part.of(block.bias(grads.bias))
+                    size = (*total.shape[:-1], dscores.shape[-1])  # (b|1,h|1,t|1,s)
+                    _add_at(total, block.keys, dscores.sum_to_size(size), -1)
                 narrow = dscores.to(q.dtype)
                 # a query is in one block, so that its gradient is set; keys and values are in many, and it is added
                 part.of(block.rows(grads.q))[..., block.queries, :] = _matmul(narrow, part_k)  # (b,h,t,K)
                 _add_at(part.of(block.rows(grads.k)), block.keys, _matmul(narrow, part_q, transpose="left"), -2)
                 _add_at(part.of(block.rows(grads.v)), block.keys, _matmul(dropped, dout, transpose="left"), -2)
             grads.through_scores(block, terms)
-        grads.through_distance_bias(distance_bias)
+        if (table := distance_bias.table) is not None and table.requires_grad:
+            grads.add_learned(torch.autograd.grad(table, call.learned, distance_bias.gradient, allow_unused=True))
         return None, *grads.results(ctx.saved_tensors)
 
 
@@ -224,7 +228,8 @@ class _Gradients:
         self.bias = None if bias is None else _wide_zeros(bias)
         self.learned = [_wide_zeros(parameter) for parameter in self.parameters]
 
-    def _add_learned(self, gradients: Sequence[Tensor | None]) -> None:
+    def add_learned(self, gradients: Sequence[Tensor | None]) -> None:
+        """Add the gradients of the parameters of the schemes."""
         for total, gradient in zip(self.learned, gradients, strict=True):
             if gradient is not None:
                 total += gradient
@@ -236,7 +241,7 @@ class _Gradients:
             added = relative.values(weights)
         assert added is not None
         first, *learned = torch.autograd.grad(added, [weights, *self.parameters], dout, allow_unused=True)
-        self._add_learned(learned)
+        self.add_learned(learned)
         return first
 
     def through_weights(self, terms: _BlockTerms, scores: Tensor, weights: Tensor, dweights: Tensor) -> Tensor:
@@ -247,15 +252,8 @@ class _Gradients:
             scores = scores.detach().requires_grad_()
             weights = terms.relative.sparsifier.weigh(scores, terms.relative.positions)
         first, *learned = torch.autograd.grad(weights, [scores, *self.parameters], dweights, allow_unused=True)
-        self._add_learned(learned)
+        self.add_learned(learned)
         return first
-
-    def add_bias(self, block: QueryBlock, part: Part, dscores: Tensor) -> None:
-        """Add to the gradient of the bias."""
-        if self.bias is not None:
-            total = part.of(block.bias(self.bias))
-            size = (*total.shape[:-1], dscores.shape[-1])  # (b|1,h|1,t|1,s)
-            _add_at(total, block.keys, dscores.sum_to_size(size), -1)
 
     def through_scores(self, block: QueryBlock, terms: _BlockTerms) -> None:
         """Finish the block: the gradients of the relative schemes and of the queries and keys that they read, then the
@@ -264,18 +262,12 @@ class _Gradients:
         if terms.gradient is not None and terms.scores is not None and terms.scores.requires_grad:
             inputs = [terms.queries, terms.keys, *self.parameters]
             queries, keys, *learned = torch.autograd.grad(terms.scores, inputs, terms.gradient, allow_unused=True)
-            self._add_learned(learned)
+            self.add_learned(learned)
             if queries is not None:  # None: no term reads the queries
                 dq += queries
             if keys is not None:
                 _add_at(block.rows(self.k), block.keys, keys, -2)
         dq *= self.scale  # of q, not of q · scale, which the blocks read
-
-    def through_distance_bias(self, distance_bias: DistanceBias) -> None:
-        """The gradient of the schemes that depend on the distance alone."""
-        if distance_bias.table is not None and distance_bias.table.requires_grad:
-            table, gradient = distance_bias.table, distance_bias.gradient
-            self._add_learned(torch.autograd.grad(table, self.parameters, gradient, allow_unused=True))
 
     def results(self, inputs: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
         """The gradients of q, k, v, the bias and the parameters, each in the dtype of its input."""

@@ -38,23 +38,22 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
         assert bias is not None
         return score + bias[b % bias.shape[0], h % bias.shape[1], i % bias.shape[2], j]  # a size of 1 is broadcast
 
+    offset, allowed = mask.key_len - mask.query_len, None  # queries are at the last positions
+    if mask.mask is not None and not (isinstance(mask.mask, Mask) and mask.mask.form == "causal"):
+        allowed = mask.allowed
+
+    def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if allowed is None:
+            return j <= i + offset
+        return allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
+
     block_mask, (b, h, t), s = None, q.shape[:3], k.shape[-2]
     if mask.mask is not None:
-        block_mask = create_block_mask(_mask_mod(mask), b, h, t, s, device=str(q.device), BLOCK_SIZE=128)
+        block_mask = create_block_mask(mask_mod, b, h, t, s, device=str(q.device), BLOCK_SIZE=128)
     kernel: Any = _compiled_flex_attention() if q.is_cuda else flex_attention
     added = None if bias is None else score_mod
     out: Tensor = kernel(q, k, v, score_mod=added, block_mask=block_mask, scale=args.scale)
     return out if mask.mask is None or mask.empty is None else out.masked_fill(mask.empty, 0.0)  # rows that see nothing
-
-
-def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """The mask as FlexAttention needs it: a function of one pair, with indices from 0."""
-    offset = mask.key_len - mask.query_len  # queries are at the last positions
-    if isinstance(mask.mask, Mask) and mask.mask.form == "causal":
-        return lambda b, h, i, j: j <= i + offset
-    allowed = mask.allowed
-    assert allowed is not None
-    return lambda b, h, i, j: allowed[b % allowed.shape[0], h % allowed.shape[1], i % allowed.shape[2], j]
 
 
 @dataclass(frozen=True)

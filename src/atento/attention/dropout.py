@@ -210,11 +210,11 @@ def fresh(random: Randomness | None) -> Randomness:
     return Randomness(int(torch.randint(0, 1 << 62, (1,)).item()))  # 62 bits: positive as int64
 
 
-def dropout(x: Tensor, p: float, random: Randomness) -> Tensor:
-    """Dropout of x. Same shape."""
-    return x * dropout_mask(x.shape, p, random.key(), x)
+def dropout(x: Tensor, p: float, random: Randomness | None) -> Tensor:
+    """Dropout of x by a new mask; x itself for p = 0. Same shape."""
+    return x * dropout_mask(x.shape, p, fresh(random).key(), x) if p else x
 
 
-def add_dropout(residual: Tensor, x: Tensor, p: float, random: Randomness) -> Tensor:
+def add_dropout(residual: Tensor, x: Tensor, p: float, random: Randomness | None) -> Tensor:
     """residual + dropout(x) in one pass. Same shape."""
-    return torch.addcmul(residual, x, dropout_mask(x.shape, p, random.key(), x))
+    return torch.addcmul(residual, x, dropout_mask(x.shape, p, fresh(random).key(), x)) if p else residual + x

@@ -231,28 +231,23 @@ _NARROW = 64  # keys: the softmax of shorter rows is faster in float32
 _MOST_NARROW = 1 << 24  # of all heads (B·H·T·S): 32 MiB are kept
 
 
-def _is_narrow(q: Tensor, k: Tensor, args: AttentionArgs) -> bool:
-    """Whether the kernel is meant for this call: in bfloat16 with gradients, and nothing added to scores or values."""
-    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad) and not torch.compiler.is_compiling()
-    fits = k.shape[-2] >= _NARROW and q.shape[0] * q.shape[1] * q.shape[-2] * k.shape[-2] <= _MOST_NARROW
-    adds = args.bias is not None or args.value_bias is not None or args.relative is not None
-    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and learns and fits and not adds
-
-
 def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     """The name of the kernel for a call. All callers choose here, by size, device, mask and position terms."""
     mask, relative, bias = args.mask, args.relative, args.bias
     pairs, on_cpu = q.shape[-2] * k.shape[-2], q.device.type == "cpu"
     half = on_cpu and q.dtype in (torch.bfloat16, torch.float16)  # types of 16 bits
-    few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if half else _FEW) if on_cpu else pairs <= _LONG
+    scores, adds = q.shape[0] * q.shape[1] * pairs, bias is not None or relative is not None
+    few = scores <= (2 * _FEW if half else _FEW) if on_cpu else pairs <= _LONG
     if isinstance(mask, RowMask):
         return "varlen"
     if args.value_bias is not None:
         return "plain"  # no other kernel supports it
-    if pairs <= _LONG and _is_narrow(q, k, args):
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad) and not torch.compiler.is_compiling()
+    fits = on_cpu and pairs <= _LONG and k.shape[-2] >= _NARROW and scores <= _MOST_NARROW
+    if fits and q.dtype == torch.bfloat16 and learns and not adds:
         return "narrow"
     learned = (bias is not None and bias.requires_grad) or (relative is not None and bool(relative.parameters()))
-    if args.dropout and q.is_cuda and bias is None and relative is None and not torch.compiler.is_compiling():
+    if args.dropout and q.is_cuda and not adds and not torch.compiler.is_compiling():
         return "fused"
     if args.dropout or learned or not args.only_biases:
         return "plain" if few else "blocked"  # fused kernels lack this dropout and the terms on values

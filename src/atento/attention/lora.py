@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.attention.multihead import Projection
 
 
@@ -70,17 +70,14 @@ class AdaptedLinear(Projection):
 
     def rows(self, x: Tensor, start: int, stop: int, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,stop - start), the output of the rows from `start` to before `stop`."""
-        all_rows = (start, stop) == (0, self.out_features)
-        weight: Tensor = self.weight
-        bias: Tensor | None = self.bias
-        if not all_rows:
-            weight, bias = weight[start:stop], None if bias is None else bias[start:stop]  # views, no copies
-        out = F.linear(x, weight, bias)
+        if (start, stop) == (0, self.out_features):
+            out = F.linear(x, self.weight, self.bias)
+        else:
+            out = super().rows(x, start, stop)
         adapters = [adapter for adapter in self._low_ranks() if adapter.start < stop and adapter.stop > start]
         if not self.active or not adapters:
             return out
-        if self.training and self.dropout:
-            x = dropout(x, self.dropout, fresh(random))  # of the adapters alone: the map reads the whole x
+        x = dropout(x, self.dropout, random) if self.training else x  # for the adapters: the map reads the whole x
         # one product for all A; one for all B, each padded with zeros to all the rows
         down = F.linear(x, torch.cat([adapter.a for adapter in adapters]))  # (...,A·R) for A adapters
         up = torch.cat([_padded(adapter, start, stop) for adapter in adapters], dim=1)  # (stop - start,A·R)
@@ -97,11 +94,11 @@ class AdaptedLinear(Projection):
 
     def _low_ranks(self) -> Iterator[LowRank]:
         for adapter in self.adapters.values():
-            assert isinstance(adapter, LowRank)
+            assert isinstance(adapter, LowRank)  # tells the type checker what the dictionary holds
             yield adapter
 
 
-def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:  # tells the type checker what the dictionary holds
+def _padded(adapter: LowRank, start: int, stop: int) -> Tensor:
     """B of an adapter (stop - start,R): its rows among those, zeros elsewhere."""
     first, last = max(adapter.start, start), min(adapter.stop, stop)
     b = adapter.b[first - adapter.start : last - adapter.start]

@@ -106,11 +106,6 @@ class LoweredMask:
         return heads * (rows if row is None else 1)  # a row has one of each head
 
     @property
-    def limits_keys(self) -> bool:
-        """True if the mask knows which keys some queries can reach, so that fewer queries read fewer keys."""
-        return isinstance(self.mask, Mask) and self.mask.reachable is not None
-
-    @property
     def per_row(self) -> bool:
         """True if the reachable keys differ between batch rows."""
         return isinstance(self.mask, Mask) and self.mask.per_row and self.mask.batch > 1

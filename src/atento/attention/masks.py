@@ -167,7 +167,13 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
 
     `causal() | allowed_pairs({(0, 3)})` is causal, and query 0 may attend to key 3 too.
     """
-    listed = _pairs(pairs)
+    pair_list: list[Any] = list(pairs) if isinstance(pairs, Iterable) else [pairs]
+    if not all(
+        isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(n, Integral) and int(n) >= 0 for n in pair)
+        for pair in pair_list
+    ):
+        raise TypeError(f"`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)]): got {pairs!r}")
+    listed = sorted({(int(query), int(key)) for query, key in pair_list})
     ahead = max((k - q for q, k in listed), default=0)  # negative if all keys are earlier
     behind = max((q - k for q, k in listed), default=0)
 
@@ -179,17 +185,6 @@ def allowed_pairs(pairs: Iterable[tuple[int, int]]) -> Mask:
 
     reachable = reachable_in_window(max(0, behind), max(0, ahead))
     return Mask(rule, f"pairs({len(listed)})", "any", max(0, ahead), reachable=reachable)
-
-
-def _pairs(pairs: Any) -> list[tuple[int, int]]:
-    """The distinct pairs, sorted. Raises TypeError if they are not pairs of integers, 0 or more."""
-    pair_list = list(pairs) if isinstance(pairs, Iterable) else [pairs]
-    if not all(
-        isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(n, Integral) and int(n) >= 0 for n in pair)
-        for pair in pair_list
-    ):
-        raise TypeError(f"`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)]): got {pairs!r}")
-    return sorted({(int(pair[0]), int(pair[1])) for pair in pair_list})
 
 
 def blocks(allowed_blocks: Tensor, size: int) -> Mask:

@@ -28,12 +28,6 @@ class Observable(Protocol):
     layer: int
 
 
-class HasModules(Protocol):
-    """A network, as far as `observing` looks at it."""
-
-    def modules(self) -> Iterator[nn.Module]: ...
-
-
 @dataclass
 class Observation:
     """The recorded weights: `observation["encoder" | "decoder" | "cross", layer]` -> (B,H',rows,S).
@@ -158,7 +152,7 @@ def _check_numbers(name: str, values: object, size: int | None) -> None:
             raise UsageError(f"there is no layer {number} to observe; the network has {has}")
 
 
-def observing(network: HasModules) -> bool:
+def observing(network: nn.Module) -> bool:
     """True while this thread observes the network."""
     observation = current_observation.get()
     return observation is not None and not observation.modules.isdisjoint(network.modules())

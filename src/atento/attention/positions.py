@@ -5,8 +5,9 @@ add to scores and values, are in `relative.py`.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -73,10 +74,17 @@ def _rates(width: int, base: float, device: torch.device) -> Tensor:
     return torch.exp(pairs * (-math.log(base) / width))  # base^(-2i/width), in float64
 
 
+@lru_cache(maxsize=8)
+def _table(rows: int, *options: Any, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The sinusoids of the first positions, made on the CPU, also for the device meta; it may serve in training."""
+    with torch.inference_mode(False):
+        return sinusoids(torch.arange(rows, device="cpu"), *options, interleaved=interleaved, dtype=dtype).to(device)
+
+
 class Sinusoidal(nn.Module):
     """Adds sinusoidal position vectors to the input; it has no parameters and no maximum length.
 
-    The table has the dtype of the module and is computed again when that changes, so `.double()` is exact.
+    They are rounded once, to the dtype of the input, so `.double()` is exact.
 
     Args:
         d_model: width D.
@@ -88,71 +96,30 @@ class Sinusoidal(nn.Module):
     def __init__(self, d_model: int, base: float = 10000.0, *, interleaved: bool = True, shift: int = 0) -> None:
         super().__init__()
         self.d_model, self.base, self.interleaved, self.shift = d_model, base, interleaved, shift
-        self.table: Tensor
-        self.reset_buffers()
-
-    def reset_buffers(self) -> None:
-        """Compute the table again; it is not saved, so a network built on the meta device needs it after loading."""
-        # on the meta device these few operations would import PyTorch's compiler, so they run on the CPU
-        device = "cpu" if torch.get_default_device().type == "meta" else None
-        rows = self._rows(torch.arange(256, device=device), torch.get_default_dtype())  # grown on demand
-        self.register_buffer("table", rows, persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Sinusoidal":
-        """Apply `fn` as any module does; for a new dtype compute the table again instead of rounding it."""
-        before = self.table.dtype
-        nn.Module._apply(self, fn, recurse)
-        if self.table.dtype != before and not self.table.is_meta:  # rounded values would not be those of the new dtype
-            rows = self._rows(torch.arange(self.table.shape[0], device="cpu"), self.table.dtype)
-            self.table = rows.to(self.table.device)
-        return self
 
     def vectors(
-        self, length: int, offset: int = 0, position_ids: Tensor | None = None, dtype: torch.dtype | None = None
+        self, length: int, offset: int = 0, position_ids: Tensor | None = None, like: Tensor | None = None
     ) -> Tensor:
-        """The vectors to add, in the dtype of the table, or in float64 if `dtype` is float64.
+        """The vectors to add: (L,D) for positions from `offset` on, or (B,L,D) for `position_ids` (B,L).
 
-        Args:
-            length: number of positions L.
-            offset: the first position.
-            position_ids: (B,L), the positions, instead of `offset`.
-            dtype: dtype of the input.
-
-        Returns:
-            (L,D), or (B,L,D) with `position_ids`.
+        `like` is a tensor with the dtype and the device of the result; None: the usual ones.
         """
-        table = self.table  # read once: another thread may replace it by a longer table
-        exact = dtype if dtype == torch.float64 else table.dtype
+        like = torch.empty(0) if like is None else like
+        options: dict[str, Any] = {"interleaved": self.interleaved, "dtype": like.dtype}
+        first, end = offset + self.shift, offset + self.shift + length
         if position_ids is not None:
-            return self._rows_at(position_ids + self.shift, table, exact)
-        offset += self.shift
-        end = offset + length
-        if exact != table.dtype:
-            return self._rows(torch.arange(offset, end, device=table.device), exact)  # float64 is not kept as a table
-        return self._grown(table, end)[offset:end]  # (L,D)
-
-    def _rows_at(self, positions: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
-        """The vectors of positions (...): on a CPU from the table, which is many times faster, where it has them."""
-        if dtype != table.dtype or positions.device.type != "cpu" or positions.is_floating_point():
-            return self._rows(positions, dtype)
-        lowest, highest = (int(end) for end in positions.aminmax()) if positions.numel() else (0, 0)
-        if lowest < 0 or highest >= _MOST_ROWS:
-            return self._rows(positions, dtype)
-        return F.embedding(positions.long(), self._grown(table, highest + 1))
-
-    def _grown(self, table: Tensor, length: int) -> Tensor:
-        """The table, with at least so many rows from now on."""
-        if length > table.shape[0]:
-            more = torch.arange(max(length, 2 * table.shape[0]), device=table.device)  # it grows seldom
-            self.table = table = self._rows(more, table.dtype)
-        return table
-
-    def _rows(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
-        return sinusoids(positions, self.d_model, self.base, interleaved=self.interleaved, dtype=dtype)
+            position_ids = position_ids + self.shift
+            on_cpu = position_ids.device.type == "cpu" and not position_ids.is_floating_point()
+            first, end = (int(end) for end in position_ids.aminmax()) if on_cpu and position_ids.numel() else (-1, 0)
+            if first < 0 or end >= _MOST_ROWS:  # on a CPU, a table is many times faster, where it has the positions
+                return sinusoids(position_ids, self.d_model, self.base, **options)
+        rows = max(256, 1 << end.bit_length())  # few tables
+        table = _table(rows, self.d_model, self.base, device=like.device, **options)
+        return table[first:end] if position_ids is None else F.embedding(position_ids.long(), table)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """x (B,L,D) -> (B,L,D); the first token is at position `offset`, or positions are `position_ids` (B,L)."""
-        return x + self.vectors(x.shape[1], offset, position_ids, x.dtype).to(x.dtype)
+        return x + self.vectors(x.shape[1], offset, position_ids, x)
 
 
 class Learned(nn.Module):
@@ -184,7 +151,9 @@ class Learned(nn.Module):
         Raises:
             UsageError: a position is beyond the end of the table.
         """
-        end = offset + length if position_ids is None else int(position_ids.max()) + 1  # one past the last position
+        end = offset + length  # one past the last position
+        if position_ids is not None:
+            end = int(position_ids.max()) + 1 if position_ids.numel() else 0
         if end > self.max_len:
             raise UsageError(
                 f"the table of learned positions holds {self.max_len}: got a text of {end} tokens; "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from atento.attention.algebra import KeyRange, count
+from atento.attention.algebra import KeyRange, Mask, count
 from atento.attention.dropout import Key
 from atento.attention.lowering import LoweredMask
 from atento.attention.relative_terms import RelativeTerms
@@ -37,16 +37,6 @@ class QueryBlockCall:
     def budget(self) -> int:
         """How many scores are computed at once."""
         return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES  # scores in a part
-
-    @property
-    def has_block_terms(self) -> bool:
-        """True if some term is computed for all heads of a block at once."""
-        return self.relative is not None and self.relative.without_distance_bias is not None
-
-    @property
-    def needs_all_heads(self) -> bool:
-        """True if some term needs the weights of all heads at once, so that a block cannot be divided."""
-        return self.relative is not None and (self.relative.adds_values or self.relative.sparsifier is not None)
 
 
 @dataclass(frozen=True)
@@ -91,12 +81,13 @@ def query_blocks(call: QueryBlockCall, batch: int, n_heads: int) -> Iterator[Que
     for row in range(batch) if call.mask.per_row and batch > 1 else (None,):
         # the length of a block follows from the number of keys that queries in the middle reach
         middle = call.mask.reachable(query_len // 2, min(query_len // 2 + 64, query_len), row)
-        if call.has_block_terms:
-            n_matrices = n_heads * (batch if row is None else 1)
+        if call.relative is not None and call.relative.without_distance_bias is not None:
+            n_matrices = n_heads * (batch if row is None else 1)  # some term is computed for all heads of a block
         else:
             n_matrices = call.mask.n_matrices(row)  # the mask of a block is made for these at once
         width = max(1, count(middle)) * n_matrices  # scores of one query
-        n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
+        limits_keys = isinstance(call.mask.mask, Mask) and call.mask.mask.reachable is not None
+        n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if limits_keys else _MAX_QUERIES
         size = max(_TINY, min(n_queries, call.budget // width))
         first = 0
         # invariant: queries before `first` are in a block, or reach no key
@@ -115,7 +106,9 @@ def query_blocks(call: QueryBlockCall, batch: int, n_heads: int) -> Iterator[Que
 def parts(call: QueryBlockCall, block: QueryBlock, rows: int, n_heads: int) -> Iterator[Part]:
     """Divides a block into parts of about the budget: several batch rows, one row, or some heads of one row."""
     pairs = (block.queries.stop - block.queries.start) * count(block.keys)  # of one plane
-    n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)  # planes in a part
+    relative = call.relative  # a term may need the weights of all heads at once, so that a block cannot be divided
+    is_whole = relative is not None and (relative.adds_values or relative.sparsifier is not None)
+    n_planes = rows * n_heads if is_whole else max(1, call.budget // pairs)  # planes in a part
     # a plane is the (t,s) scores of one head of one row; whole rows are taken where all their heads fit
     if n_planes >= n_heads:
         size = n_planes // n_heads  # rows in a part

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.attention.relative_terms import ProjectedScheme, Projections, QueryKeyPositions
 
 
@@ -68,9 +68,7 @@ class Disentangled(ProjectedScheme):
     def projected(self, project: Projections, random: Randomness | None = None) -> "ProjectedDisentangled":
         """The vectors behind the projections of a layer."""
         vectors = self.weight if self.norm is None else self.norm(self.weight)
-        if self.training and self.dropout:
-            vectors = dropout(vectors, self.dropout, fresh(random))
-        queries, keys = project(vectors, random)
+        queries, keys = project(dropout(vectors, self.dropout, random) if self.training else vectors, random)
         return ProjectedDisentangled(queries, keys, self.max_distance, self.n_buckets)  # (H,2c,K) each
 
 
@@ -97,7 +95,7 @@ class ProjectedDisentangled:
         """The two terms by name: "content-to-position" and "position-to-content", (B,H,T,S) each."""
         rows = positions.spread(self._row)  # (B or 1,1,T,S)
         of_queries = positions.unrotated(q) @ self.keys.to(q.dtype).transpose(-2, -1)  # (B,H,T,2c)
-        of_keys = positions.unrotated_keys(k) @ (self.queries.to(k.dtype) * scale).transpose(-2, -1)  # (B,H,S,2c)
+        of_keys = positions.unrotated(k, keys=True) @ (self.queries.to(k.dtype) * scale).transpose(-2, -1)  # (B,H,S,2c)
         return {
             "content-to-position": of_queries.gather(-1, rows.expand(*q.shape[:-1], -1)),
             "position-to-content": of_keys.gather(-1, rows.transpose(-2, -1).expand(*k.shape[:-1], -1)).transpose(

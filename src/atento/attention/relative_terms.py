@@ -54,17 +54,11 @@ class QueryKeyPositions:
         """Key position minus query position, (T,S) or (B,T,S): negative for earlier keys, positive for later ones."""
         return self.keys.unsqueeze(-2) - self.queries.unsqueeze(-1)
 
-    def unrotated(self, q: Tensor) -> Tensor:
-        """Queries (B,H,T,K) as they were before rotary positions rotated them. Same shape."""
+    def unrotated(self, x: Tensor, *, keys: bool = False) -> Tensor:
+        """Queries (B,H,T,K), or keys, as they were before rotary positions rotated them. Same shape."""
         for inverse in reversed(self.inverse_rotations):
-            q = inverse(q, self.queries)  # the last rotation is undone first
-        return q
-
-    def unrotated_keys(self, k: Tensor) -> Tensor:
-        """Keys (B,H,S,K) as they were before rotary positions rotated them. Same shape."""
-        for inverse in reversed(self.inverse_rotations):
-            k = inverse(k, self.keys)
-        return k
+            x = inverse(x, self.keys if keys else self.queries)  # the last rotation is undone first
+        return x
 
     def spread(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the distance, (...) -> (H,...), evaluated for every pair: (B or 1, H, T, S).
@@ -93,7 +87,7 @@ def toeplitz(by_distance: Tensor, t: int) -> Tensor:
     width = by_distance.shape[-1] - 1
     repeated = by_distance.unsqueeze(-2).expand(-1, t, -1).flatten(-2)  # (H,t·(width+1))
     shifted = repeated[:, t - 1 : t - 1 + t * width].view(-1, t, width)  # row r begins at distance t - 1 - r
-    return shifted[..., : width + 2 - t]
+    return shifted[..., : width + 2 - t]  # s columns
 
 
 class RelativeScheme(Protocol):
@@ -114,7 +108,7 @@ class RelativeScheme(Protocol):
 
     def parameters(self) -> Iterable[Tensor]:
         """The tensors through which gradients reach what the scheme has learned."""
-        ...  # s columns: width + 2 - t = s
+        ...
 
 
 class DistanceScheme(nn.Module):

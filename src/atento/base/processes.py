@@ -64,7 +64,7 @@ class Child:
 
 def ended_by(number: int) -> str:
     """The name of a signal that ended a process, and why the system sends it."""
-    name = signal.Signals(number).name
+    name = next((known.name for known in signal.Signals if known == number), f"signal {number}")  # not all have one
     return name + (", which is what the system sends when memory runs out" if name == "SIGKILL" else "")
 
 

@@ -33,7 +33,7 @@ class StepFunction(Protocol[StateT]):
     """What a search needs of a network: it begins from a batch and reads one token a row at a time.
 
     Everything that a call has read is in the state, so threads can share a step function. It may also have the methods
-    of `PromptReader`, `ObservableStepFunction` and `ForcedScorer`, and `eos_ids` where several ids end an output.
+    of `PromptReader` and `ObservableStepFunction`, and `eos_ids` where several ids end an output.
     """
 
     start_id: int
@@ -65,14 +65,6 @@ class ObservableStepFunction(Protocol):
 
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
         """Show observers the input: `ids` and `token_mask` as given to `begin`, and each row's output."""
-
-
-@runtime_checkable
-class ForcedScorer(Protocol):
-    """A step function that scores all tokens of given outputs in one call."""
-
-    def forced(self, tokens: Tensor, state: object) -> Tensor:
-        """tokens (R,T) -> logits (R,T,V) of what comes after each of them."""
 
 
 @runtime_checkable

@@ -122,7 +122,17 @@ class DraftedSearch:
         ]
         self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
-        self._drafters: list[Drafter] = self._make_drafters(prepared)
+        self._drafters: list[Drafter] = []  # the cheapest first
+        if draft.ngrams:
+            continues = hasattr(step_function, "first_tokens")
+            before, prefixes = [], prepared.prefixes
+            for output in self.outputs:
+                source = list(request.prompts[output.row]) if draft.source else []
+                prefix = prefixes[output.row]
+                before.append([[*source, *prefix]] if continues else [source, prefix])
+            self._drafters.append(NGrams(before))
+        if draft.network is not None and self.outputs:
+            self._drafters.append(DraftNetwork(draft, prepared, [row for row, _ in rows], self._choose_proposed))
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Search; the hypotheses of each row, with the numbers of proposed and accepted tokens."""
@@ -138,22 +148,6 @@ class DraftedSearch:
                 trace.note("draft", {"row": output.row, "number": output.number, **counts})
             trace.end(found)
         return found
-
-    def _make_drafters(self, prepared: Prepared) -> list[Drafter]:
-        """The drafters, the cheapest first."""
-        drafters: list[Drafter] = []
-        if self._draft.ngrams:
-            continues = hasattr(self._step_function, "first_tokens")
-            before, prefixes = [], prepared.prefixes
-            for output in self.outputs:
-                source = list(self._request.prompts[output.row]) if self._draft.source else []
-                prefix = prefixes[output.row]
-                before.append([[*source, *prefix]] if continues else [source, prefix])
-            drafters.append(NGrams(before))
-        if self._draft.network is not None and self.outputs:
-            rows = [output.row for output in self.outputs]
-            drafters.append(DraftNetwork(self._draft, prepared, rows, self._choose_proposed))
-        return drafters
 
     def steps(self) -> Iterator[list[Drawn]]:
         """The tokens that each step of the network gives: those of an output in their order, EOS included."""
@@ -202,11 +196,11 @@ class DraftedSearch:
             if any(missing):
                 new = drafter.propose(indices, written, missing)
                 proposals = [proposal if proposal.ids else late for proposal, late in zip(proposals, new)]
-        return [self._until_eos(proposal) for proposal in proposals]
-
-    def _until_eos(self, proposal: Proposal) -> Proposal:
-        end = next((n for n, token in enumerate(proposal.ids) if token in self._request.eos_ids), None)
-        return proposal if end is None else replace(proposal, ids=proposal.ids[: end + 1])
+        ends = [[token in request.eos_ids for token in proposal.ids] for proposal in proposals]
+        return [
+            replace(proposal, ids=proposal.ids[: is_end.index(True) + 1]) if any(is_end) else proposal
+            for proposal, is_end in zip(proposals, ends)
+        ]
 
     def _verified(self, logits: Tensor, proposals: Sequence[Proposal]) -> list[list[Drawn]]:
         """The tokens of each output that logits (R,1+k,V) give; sets `has_ended`."""

@@ -85,7 +85,8 @@ def exact_outputs(
         trace.begin("exact", len(prepared.ids))
     for row, ids in enumerate(prepared.ids.split(1)):  # one row at a time: a heap of its own
         token_mask = None if prepared.token_mask is None else prepared.token_mask[row : row + 1]
-        one = replace(prepared, ids=ids, token_mask=token_mask)
+        prefix_ids = None if prepared.prefix_ids is None else prepared.prefix_ids[row : row + 1]
+        one = replace(prepared, ids=ids, token_mask=token_mask, prefix_ids=prefix_ids)
         search = _Search(one.step_function, row, request, length_penalty, limit)
         known_output = None if known is None else known[row]
         if known_output is not None and (known_output.finished or not request.eos_ids):
@@ -167,12 +168,6 @@ class _Search:
             return -inf
         return max(total / float(reached**self.penalty) for reached in lengths)  # for either sign of the penalty
 
-    def _ends(self, token: int, length: int) -> bool:
-        """Whether that token ends an output of that length: as EOS, or, without EOS ids, at the limit."""
-        return token in self.request.eos_ids or (
-            not self.request.eos_ids and length == self.request.max_new_tokens[self.row]
-        )
-
     def _branch(self, nodes: _Nodes, index: int, start: int) -> None:
         """Examine the next continuations of a node: store the best output, expand the hypotheses that may still be
         better."""
@@ -183,12 +178,16 @@ class _Search:
         promising, end = [], min(start + _BATCH, len(tokens))  # tokens are sorted: the best are looked at first
         for rank in range(start, end):
             total, token = nodes.totals[index] + scores[rank], tokens[rank]  # sums fall as tokens are added
-            ends = self._ends(token, length)
+            eos, limit = self.request.eos_ids, self.request.max_new_tokens[self.row]
+            ends = token in eos or (not eos and length == limit)  # without EOS ids, outputs end at the limit
             if scores[rank] == -inf or self._bound(total, length, ends) <= self._score_to_beat():
                 fate = BOUND
             elif ends:
                 fate = FINISHED
-                self._finish(nodes, index, token, total / length**self.penalty)
+                ids = nodes.ids[index] if eos else [*nodes.ids[index], token]  # EOS is no part of the ids
+                token_scores = [*nodes.token_scores[index], float(nodes.log_probs[index, token])]
+                self.best = hypothesis(ids, token_scores, bool(eos), self.penalty)
+                self.rank = total / length**self.penalty
             else:
                 fate = KEPT
                 promising.append((token, total))
@@ -223,12 +222,6 @@ class _Search:
                     1, nodes.tokens[index_slice], nodes.scores[index_slice]
                 ),
             )
-
-    def _finish(self, nodes: _Nodes, index: int, token: int, rank: float) -> None:
-        """Store an output that is better than the best one so far."""
-        ids, token_scores = nodes.ids[index], [*nodes.token_scores[index], float(nodes.log_probs[index, token])]
-        eos = token in self.request.eos_ids  # EOS is no part of the ids
-        self.best, self.rank = hypothesis(ids if eos else [*ids, token], token_scores, eos, self.penalty), rank
 
     def _step(
         self, ids: list[list[int]], token_scores: list[list[float]], totals: list[float], tokens: Tensor, state: State

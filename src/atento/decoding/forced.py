@@ -1,13 +1,12 @@
 """Forced decoding: log-probabilities of given outputs, token by token (docs/notes.md#h9, #h11)."""
 
 from collections.abc import Sequence
-from math import isnan
 
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import most_probable, next_log_probs, no_distribution
-from atento.decoding.contract import AnyStepFunction, ForcedScorer, State
+from atento.decoding.choosing import most_probable, next_log_probs
+from atento.decoding.contract import State
 from atento.decoding.source import Source, first_tokens, step_function_of
 
 Top = tuple[tuple[int, float], ...]
@@ -29,8 +28,7 @@ def forced_scores(
 
     See docs/notes.md#h11.
 
-    Rows leave the batch when their output is read. Where the step function is one of `ForcedScorer`, all tokens are
-    read in one call, padded on the right.
+    Rows leave the batch when their output is read.
 
     Args:
         network: a network, a loaded model, or anything with `begin` and `step`.
@@ -71,31 +69,23 @@ def forced_tokens(
         raise ValueError(f"`finished` must give one value a row: got {len(ended)} for {len(targets)} rows")
     step_function = step_function_of(network)
     state: State = step_function.begin(ids, token_mask)
-    first = first_tokens(step_function, ids, token_mask, prefix_ids)
+    tokens = first_tokens(step_function, ids, token_mask, prefix_ids)
     end = step_function.eos_id if eos_id is None else eos_id
     scored_ids = [[*map(int, target), *([end] if ends else [])] for target, ends in zip(targets, ended)]
     rows = [row for row, token_ids in enumerate(scored_ids) if token_ids]
-    if not rows:
-        return [[] for _ in scored_ids], [[] for _ in scored_ids]
-    if len(rows) < len(scored_ids):
+    if rows and len(rows) < len(scored_ids):
         row_index = torch.tensor(rows, dtype=torch.long, device=ids.device)
-        state, first = state.select(row_index), first[row_index]  # rows without a token read nothing
-    if isinstance(step_function, ForcedScorer):
-        return _score_in_one_call(step_function, end, state, first, scored_ids, rows, top)
-    return _score_step_by_step(step_function, state, first, scored_ids, rows, top)
-
-
-def _score_step_by_step(
-    step_function: AnyStepFunction, state: State, tokens: Tensor, scored_ids: list[list[int]], rows: list[int], top: int
-) -> tuple[list[list[float]], list[list[Top]]]:
-    """A token of every row at a time."""
+        state, tokens = state.select(row_index), tokens[row_index]  # rows without a token read nothing
     scores: list[list[float]] = [[] for _ in scored_ids]
     tops: list[list[Top]] = [[] for _ in scored_ids]
     length = 0
     while rows:
         logits, state = step_function.step(tokens, state)
         tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)  # (rows still open,)
-        _check_in_vocabulary(tokens, logits)
+        lowest, highest = (int(extreme) for extreme in tokens.aminmax())
+        if lowest < 0 or highest >= logits.shape[-1]:
+            wrong = lowest if lowest < 0 else highest
+            raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")
         log_probs = next_log_probs(logits, rows, length)
         token_log_probs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)  # (rows still open)
         for index, (row, score) in enumerate(zip(rows, token_log_probs.tolist())):
@@ -107,41 +97,4 @@ def _score_step_by_step(
             rows = [rows[index] for index in remaining]
             kept_index = torch.tensor(remaining, dtype=torch.long, device=logits.device)
             tokens, state = tokens[kept_index], state.select(kept_index) if remaining else state
-    return scores, tops
-
-
-def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
-    """Raises ValueError: a token that is not of the vocabulary."""
-    lowest, highest = (int(extreme) for extreme in tokens.aminmax())
-    if lowest < 0 or highest >= logits.shape[-1]:
-        wrong = lowest if lowest < 0 else highest
-        raise ValueError(f"`targets` hold ids from 0 to {logits.shape[-1] - 1}, the vocabulary: got {wrong}")
-
-
-def _score_in_one_call(
-    step_function: ForcedScorer,
-    end: int,
-    state: State,
-    first: Tensor,
-    scored_ids: list[list[int]],
-    rows: list[int],
-    top: int,
-) -> tuple[list[list[float]], list[list[Top]]]:
-    """All tokens of every row in one call; rows are padded with `end`, and the output at padding is dropped."""
-    longest = max(len(scored_ids[row]) for row in rows)
-    padded = torch.tensor([scored_ids[row] + [end] * (longest - len(scored_ids[row])) for row in rows])
-    targets = padded.to(first.device)  # (rows, longest)
-    before = first if first.dim() == 2 else first.unsqueeze(1)  # (rows, tokens of the prompt)
-    logits = step_function.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
-    _check_in_vocabulary(targets, logits)
-    log_probs = torch.log_softmax(logits, dim=-1)  # (rows, longest, V)
-    token_log_probs = log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).tolist()  # (rows, longest)
-    scores: list[list[float]] = [[] for _ in scored_ids]
-    tops: list[list[Top]] = [[] for _ in scored_ids]
-    for index, (row, values) in enumerate(zip(rows, token_log_probs)):
-        scores[row] = values[: len(scored_ids[row])]  # without padding
-        tops[row] = [most_probable(log_probs[index, at], top) for at in range(len(scores[row]))] if top else []
-        length = next((position for position, score in enumerate(scores[row]) if isnan(score)), None)
-        if length is not None:
-            raise no_distribution(row, length)
     return scores, tops

@@ -27,8 +27,7 @@ _RESAMPLES = 500
 class RiskMatrix:
     """Candidates against evidence: N rows, M columns."""
 
-    # `candidates`, `evidence`: the texts
-    candidates: list[str]
+    candidates: list[str]  # the texts
     evidence: list[str]
     utilities: Floats = field(repr=False)  # (N,M), 0-1, the candidate as hypothesis and the evidence as reference
     # (N,M), the weight of each piece of evidence for each candidate. Every row sums to 1, or to 0 where there is no

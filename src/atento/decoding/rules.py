@@ -168,9 +168,30 @@ class Forced:
         tokens = [at.get(step) for at in steps]
         for token in {token for token in tokens if token is not None}:
             rows = [row for row, one in enumerate(tokens) if one == token]
-            certain = self.certain and step == min(steps[rows[0]])
-            out = out.index_copy(0, torch.tensor(rows, device=out.device), _only(out[rows], token, certain=certain))
+            if not 0 <= token < scores.shape[-1]:
+                raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
+            certain = torch.tensor([self.certain and step == min(steps[row]) for row in rows], device=out.device)
+            token_scores = out[rows, token]  # 0 where the token was forbidden or is certain
+            only = out.new_full((len(rows), scores.shape[-1]), float("-inf"))
+            only[:, token] = token_scores.masked_fill((token_scores == float("-inf")) | certain, 0.0)
+            out = out.index_copy(0, torch.tensor(rows, device=out.device), only)
         return out
+
+
+class ForcedLast(Forced):
+    """Forces the last token of an output that reaches its limit, such as EOS; the ranks of beams differ.
+
+    Args:
+        max_new_tokens: one number, or one a row.
+    """
+
+    name = "forced at the limit"
+
+    def __init__(self, token: int, max_new_tokens: int | Sequence[int], certain: bool = False) -> None:
+        limits = max_new_tokens
+        super().__init__(
+            {limits - 1: token} if isinstance(limits, int) else [{limit - 1: token} for limit in limits], certain
+        )
 
 
 @dataclass(frozen=True)
@@ -185,11 +206,7 @@ class SuppressedAt:
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
         steps = [self.step if isinstance(self.step, int) else self.step[row] for row in written.rows]
-        if written.ids.shape[1] not in steps:
-            return scores
-        here = torch.tensor([step == written.ids.shape[1] for step in steps], device=scores.device)  # (R,)
-        forbidden = scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
-        return torch.where(here.unsqueeze(1), forbidden, scores)
+        return _without(scores, self.tokens, [step == written.ids.shape[1] for step in steps])
 
 
 @dataclass(frozen=True)
@@ -205,44 +222,13 @@ class SuppressedBehind:
         """(R,V) -> (R,V)."""
         each = [self.sequences[row if len(self.sequences) > 1 else 0] for row in written.rows]
         ids = written.ids.tolist()
-        behind = [any(row[-len(one) :] == list(one) for one in own) for row, own in zip(ids, each, strict=True)]
-        if not any(behind):
-            return scores
-        without = scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
-        return torch.where(torch.tensor(behind, device=scores.device).unsqueeze(1), without, scores)
+        behind = [any(one and row[-len(one) :] == list(one) for one in own) for row, own in zip(ids, each, strict=True)]
+        return _without(scores, self.tokens, behind)
 
 
 def renormalized(scores: Tensor, written: Written) -> Tensor:
     """Log-probabilities (R,V) among the tokens that the rules before it leave."""
     return torch.log_softmax(scores, dim=-1)
-
-
-@dataclass(frozen=True)
-class ForcedLast:
-    """Forces the last token of an output that reaches its limit, such as EOS.
-
-    The token keeps its score, or has the score 0 if it is `certain`, as in `transformers`; the ranks of beams differ.
-    """
-
-    token: int
-    max_new_tokens: int | Sequence[int]  # one number, or one a row
-    certain: bool = False
-    name = "forced at the limit"
-
-    @property
-    def forbids(self) -> bool:
-        """Whether the token keeps its score."""
-        return not self.certain
-
-    def __call__(self, scores: Tensor, written: Written) -> Tensor:
-        """(R,V) -> (R,V)."""
-        step = written.ids.shape[1]
-        limits = self.max_new_tokens
-        last = [(limits if isinstance(limits, int) else limits[row]) == step + 1 for row in written.rows]
-        if not any(last):
-            return scores
-        at_limit = torch.tensor(last, device=scores.device).unsqueeze(1)
-        return torch.where(at_limit, _only(scores, self.token, certain=self.certain), scores)
 
 
 @dataclass(frozen=True)
@@ -289,12 +275,9 @@ def _counts(ids: Tensor, vocab_size: int) -> Tensor:
     return counts[:, :vocab_size]
 
 
-def _only(scores: Tensor, token: int, *, certain: bool = False) -> Tensor:
-    """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden or is `certain`."""
-    if not 0 <= token < scores.shape[-1]:
-        raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
-    token_scores = scores[:, token]  # (R)
-    out = torch.full_like(scores, float("-inf"))
-    forbidden = (token_scores == float("-inf")) | certain
-    out[:, token] = token_scores.masked_fill(forbidden, 0.0)
-    return out
+def _without(scores: Tensor, tokens: Sequence[int], rows: list[bool]) -> Tensor:
+    """The scores (R,V) without those tokens in the rows (R) that are True."""
+    if not any(rows):
+        return scores
+    without = scores.index_fill(-1, torch.tensor(list(tokens), device=scores.device), float("-inf"))
+    return torch.where(torch.tensor(rows, device=scores.device).unsqueeze(1), without, scores)

@@ -44,6 +44,7 @@ NOT_DRAWN = "not drawn"
 TAKEN_OUT = "taken out by "  # and the name of the rule or filter
 
 MODEL = "model"  # the distribution before any filter
+_HYPOTHESIS = ("ids", "score", "log_prob", "token_scores", "finished")  # what is recorded of one
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,11 @@ class Trace:
                 "strategy": run.strategy,
                 "sentences": run.count,
                 "stopped": {str(row): why for row, why in run.stopped.items()},
-                "steps": [_step_dict(step) for step in run.steps],
-                "found": [[_hypothesis_dict(hypothesis) for hypothesis in row] for row in run.hypotheses],
+                "steps": run.steps,
+                "found": [
+                    [{name: getattr(hypothesis, name) for name in _HYPOTHESIS} for hypothesis in row]
+                    for row in run.hypotheses
+                ],
             }
             for run in self.runs
         ]
@@ -285,15 +289,6 @@ def rule_name(rule: Any) -> str:
     """The name of a rule or filter: its `name`, or that of the function or class."""
     name: str = getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__
     return name
-
-
-def _step_dict(step: Step) -> dict[str, object]:
-    candidates = [vars(item) for item in step.candidates]
-    return vars(step) | {"candidates": candidates, "distributions": [vars(item) for item in step.distributions]}
-
-
-def _hypothesis_dict(hypothesis: Hypothesis) -> dict[str, object]:
-    return {name: getattr(hypothesis, name) for name in ("ids", "score", "log_prob", "token_scores", "finished")}
 
 
 def _plain(value: Any) -> Any:

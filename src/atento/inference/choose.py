@@ -12,7 +12,7 @@ from torch import nn
 
 from atento.base.errors import AtentoWarning, CapabilityError
 from atento.inference.encoder_reading import pack_stack, why_not_packed
-from atento.inference.engine import Engine, takes_graph
+from atento.inference.engine import Engine, check_engine, takes_graph
 from atento.inference.fast import FastStepFunction, precision_of_sources
 from atento.inference.fast_reader import FastReader, attention_type_of, why_no_fast_reading
 from atento.inference.fast_state import why_not_fast
@@ -48,8 +48,8 @@ def step_function(
         network: an encoder-decoder or a language model, on the stack or recurrent, in evaluation mode.
         kind: "plain" is the network's own forward pass. "fast" holds a packed copy of the weights. "graphs" is fast
             with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain, also on a
-            GPU (`captured` then has graphs for most searches); and plain while a module has a hook, which other passes
-            would not call.
+            GPU (`captured` then has graphs for most searches); and plain, in the type of the weights, while a module
+            has a hook, which other passes would not call.
         precision: "float32", "bfloat16", or "int8" (fast on a CPU alone). None: the type of the weights.
         device: None: the device of the weights. Another one: the network is copied to it; the copy is `network` of the
             step function, and the one that `observe` can observe.
@@ -67,23 +67,32 @@ def step_function(
         raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
+    check_engine(engine)
     weight = next(network.parameters())
     requested = weight.device if device is None else torch.device(device)  # "cuda" matches any CUDA device
     if requested.type != weight.device.type or requested.index not in (None, weight.device.index):
         network = deepcopy(network).to(requested)
         weight = next(network.parameters())
-    if isinstance(network, Encoder) or (isinstance(network, Decoder) and prompt == "prefix"):
-        if kind not in ("auto", "plain") or precision == "int8":
-            raise CapabilityError("a prompt that is read in both directions, or by an encoder, has plain steps only")
-        return PrefixStepFunction(network, prompt)
     weight_dtype = str(weight.dtype).removeprefix("torch.")
+    if isinstance(network, Encoder) or (isinstance(network, Decoder) and prompt == "prefix"):
+        if kind not in ("auto", "plain") or precision not in (None, weight_dtype):
+            raise CapabilityError(
+                "a prompt that is read in both directions, or by an encoder, has plain steps only, in the type of the "
+                "weights"
+            )
+        return PrefixStepFunction(network, prompt)
     reason = why_not_fast(network)
     if kind == "auto" and hooked(network):
-        kind, precision = "plain", None
+        kind, precision, engine = "plain", None, "torch"
     on_cpu = weight.device.type == "cpu"
     if precision == "int8" and (reason is not None or not on_cpu):
         raise CapabilityError(f"int8 is for networks with a fast decoder on the CPU, not for {reason or weight.device}")
-    if kind in ("fast", "graphs") or (kind == "auto" and reason is None and on_cpu):
+    is_fast = kind in ("fast", "graphs") or (kind == "auto" and reason is None and on_cpu)
+    if engine == "onnx" and (kind == "graphs" or not is_fast):
+        raise CapabilityError(
+            f"`engine: onnx` is for fast steps on the CPU, not for {reason or 'plain ones and graphs'}"
+        )
+    if is_fast:
         if not isinstance(network, EncoderDecoder | Decoder) or reason is not None:
             raise CapabilityError(f"no fast steps for {reason}")
         chosen_precision = precision or ("bfloat16" if weight.dtype == torch.bfloat16 else "float32")

@@ -231,8 +231,7 @@ class _Layer:
         self.attention, self.pre_norm = attention, pre_norm
         self.norms = block.self_attention_residual.norm, block.feed_forward_residual.norm
         fused: Activation = "none" if feed_forward.gated else _FUSED.get(feed_forward.activation, "none")
-        self.activation = None if fused != "none" else feed_forward.activation
-        self.gated = feed_forward.gated
+        self.activation = None if fused != "none" else feed_forward.activated
         self.in_place = isinstance(attention.output, Int8Projection)
         waits = cpu_features()["amx"] and (self.in_place or precision == "int8")  # for weights more than for rows
         self.rows = 2048 if waits else _CHUNK  # of a call of the feed-forward network
@@ -241,7 +240,9 @@ class _Layer:
         packed = partial(_packed, as_it_is=as_it_is)
         self.input = packed(attention.input, precision, dtype=attention_type)
         self.output = packed(attention.output, precision)
-        self.inner = packed(feed_forward.inner, precision, fused, reader=None if self.gated else feed_forward.outer)
+        self.inner = packed(
+            feed_forward.inner, precision, fused, reader=None if feed_forward.gated else feed_forward.outer
+        )
         self.outer = packed(feed_forward.outer, precision)
 
     def __call__(self, x: Tensor, read: Tensor, rows: list[Rows], index: int) -> tuple[Tensor, Tensor]:
@@ -258,12 +259,7 @@ class _Layer:
         x, read = (x, x) if self.pre_norm else _normed(first, x, self.inner)
         for part, given in zip(x.split(self.rows), read.split(self.rows)):
             inner = self.inner(second(part) if self.pre_norm else given)
-            if self.activation is not None and self.gated:
-                inner, gate = inner.chunk(2, dim=-1)
-                inner = self.activation(inner) * gate
-            elif self.activation is not None:
-                inner = self.activation(inner)
-            self.outer.add_to(part, inner)
+            self.outer.add_to(part, inner if self.activation is None else self.activation(inner))
         return (x, x) if self.pre_norm else _normed(second, x, self.reader)
 
     def _attend(self, x: Tensor, rows: list[Rows], index: int) -> Tensor:
@@ -350,32 +346,14 @@ class SourceReader:
             return self._network.encode(ids, source_token_mask=token_mask), token_mask
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         tokens = Unpadded(real)
-        rows = self._network.source_features is not None  # its encoder needs them
-        vectors = (
-            tokens.take(self._network.embed_source(ids, token_mask))
-            if rows
-            else self._network.embed_source(tokens.take(ids), None)
-        )
-        return tokens.pad(self._read(vectors, tokens.positions, tokens.lengths)), token_mask
+        if self._network.source_features is None:
+            vectors = self._network.embed_source(tokens.take(ids), None)
+        else:  # its encoder needs rows
+            vectors = tokens.take(self._network.embed_source(ids, token_mask))
+        x = self._network.source_inputs(vectors, position_ids=tokens.positions)
+        return tokens.pad(self._packed(x.squeeze(0), tokens.lengths)), token_mask
 
     def rows(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Some sources, the longest first -> encoded (N,D), one source under the other."""
-        lengths = torch.tensor([len(source) for source in sources], device=self.device)  # (M,)
-        if self._packed is None:
-            ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)  # (M,S)
-            encoded: Tensor = self._network.encode(ids, source_token_mask=real)
-            return encoded[real]  # (N,D)
-        positions = torch.cat([torch.arange(len(source), device=self.device) for source in sources]).unsqueeze(0)
-        if self._network.source_features is not None:  # its encoder needs rows
-            ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)  # (M,S)
-            vectors = self._network.embed_source(ids, real)[real].unsqueeze(0)  # (1,N,D)
-        else:
-            ids = torch.tensor([[token for source in sources for token in source]], device=self.device)  # (1,N)
-            vectors = self._network.embed_source(ids, None)
-        return self._read(vectors, positions, lengths)
-
-    def _read(self, vectors: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
-        """Vectors (1,N,D) and positions (1,N) of the tokens of rows of those lengths (B,) -> (N,D)."""
-        assert self._packed is not None
-        x = self._network.source_inputs(vectors, position_ids=positions)
-        return self._packed(x.squeeze(0), lengths)
+        ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)  # (M,S)
+        return self.encoded(ids, real)[0][real]

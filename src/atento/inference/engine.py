@@ -28,6 +28,12 @@ def has_onnx() -> bool:
     return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
+def check_engine(engine: str) -> None:
+    """Raises UsageError: no such engine."""
+    if engine not in ENGINES:
+        raise UsageError(f"`engine` must be one of {', '.join(ENGINES)}: got {engine!r}")
+
+
 def takes_graph(engine: Engine, stack: Stack, precision: str) -> bool:
     """Whether ONNX Runtime runs a stack.
 
@@ -40,8 +46,7 @@ def takes_graph(engine: Engine, stack: Stack, precision: str) -> bool:
         UsageError: no such engine. MissingPartError: "onnx" without the extra. CapabilityError: "onnx" for what the
             graphs do not hold; names it.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"`engine` must be one of {', '.join(ENGINES)}: got {engine!r}")
+    check_engine(engine)
     if engine == "torch":
         return False
     in_8_bits = precision == "int8" and stack.writes and cpu_features()["vnni"]

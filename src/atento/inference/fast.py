@@ -71,7 +71,8 @@ class FastStepFunction:
     ) -> None:
         if (reason := why_not_fast(network)) is not None:
             raise CapabilityError(f"no fast steps for {reason}")
-        self.network, self.precision, self.plain = network, precision, PlainStepFunction(network)
+        self.network, self.precision = network, precision
+        self.show = PlainStepFunction(network).show  # observers see one pass over the best outputs
         config = network.config
         self.threads = partial(threads_for, precision, config.d_model * config.d_ff)
         self.start_id, self.pad_id = config.start_id, config.pad_id
@@ -384,7 +385,8 @@ class FastStepFunction:
                 x = layer.cross_output.plus(self.attend(q, source_keys, source_values, source_mask), x)
                 x = x if self.pre_norm else layer.norms[1](x)
             normed = layer.norms[-1](x) if self.pre_norm else x
-            x = layer.outer.plus(layer.activations(normed), x)
+            inner = layer.inner(normed)
+            x = layer.outer.plus(inner if layer.activation is None else layer.activation(inner), x)
             x = x if self.pre_norm else layer.norms[-1](x)
         return x if self.last_norm is None else self.last_norm(x)
 
@@ -393,7 +395,3 @@ class FastStepFunction:
         grouped = self.heads != self.kv_heads
         out = sdpa(q.type_as(keys), keys, values, mask, scale=self.scale, grouped=grouped).type_as(q)
         return out.transpose(1, 2).reshape(q.shape[0] * q.shape[2], -1)
-
-    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
-        """As the plain step function: observers of the network see one pass over the best outputs."""
-        self.plain.show(ids, token_mask, written)

@@ -35,16 +35,19 @@ class Cache:
 
     def enlarged(self, used: int, room: int) -> Cache:
         """The first `used` columns in new memory with room for `room` columns."""
-        return Cache(
-            [_copied(tensor, used, room) for tensor in self.keys],
-            [_copied(tensor, used, room) for tensor in self.values],
-        )
+        new = Cache([*self.keys], [*self.values])
+        new.grow(used, room)
+        return new
 
-    def grow(self, used: int, room: int) -> None:
-        """As `enlarged`, in place and a layer at a time, so that two caches never exist at once."""
+    def grow(self, used: int, room: int, *, zeros: bool = False) -> None:
+        """As `enlarged`, in place and a layer at a time, so that two caches never exist at once.
+
+        `zeros`: the columns behind those in use are 0, where they are read behind a mask.
+        """
         for part in (self.keys, self.values):
             for layer, old in enumerate(part):
-                part[layer] = _copied(old, used, room)
+                part[layer] = (old.new_zeros if zeros else old.new_empty)(*old.shape[:2], room, old.shape[3])
+                part[layer][:, :, :used] = old[:, :, :used]
 
     def of(self, texts: Tensor) -> Cache:
         """The keys and values of some texts, in new memory."""
@@ -52,13 +55,6 @@ class Cache:
             [tensor.index_select(0, texts) for tensor in self.keys],
             [tensor.index_select(0, texts) for tensor in self.values],
         )
-
-
-def _copied(old: Tensor, used: int, room: int) -> Tensor:
-    """The first `used` columns of keys or values in new memory with room for `room`."""
-    new = old.new_empty(*old.shape[:2], room, old.shape[3])
-    new[:, :, :used] = old[:, :, :used]
-    return new
 
 
 @dataclass
@@ -265,18 +261,7 @@ class FastLayer:
     cross_output: PackedLinear | None
     inner: PackedLinear
     outer: PackedLinear
-    activation: Callable[[Tensor], Tensor] | None  # None: `inner` applies it
-    gated: bool
-
-    def activations(self, x: Tensor) -> Tensor:
-        """x (R,D) -> the activations (R,F) of the feed-forward sublayer that the outer product reads."""
-        x = self.inner(x)
-        if self.activation is None:
-            return x
-        if not self.gated:
-            return self.activation(x)
-        x, gate = x.chunk(2, dim=-1)
-        return self.activation(x) * gate
+    activation: Callable[[Tensor], Tensor] | None  # with the gate, if there is one; None: `inner` applies it
 
     @staticmethod
     def of(block: Block) -> FastLayer:
@@ -298,8 +283,7 @@ class FastLayer:
             None,
             parts(feed_forward.inner)[0].followed_by("relu" if relu else "none"),
             parts(feed_forward.outer)[0],
-            None if relu else feed_forward.activation,
-            feed_forward.gated,
+            None if relu else feed_forward.activated,
         )
         if cross_attention is not None and block.cross_attention_residual is not None:
             norms.insert(1, norm_function(block.cross_attention_residual.norm))

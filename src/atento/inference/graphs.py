@@ -120,14 +120,7 @@ class GraphStepFunction:
         self.network, self.precision = network, precision
         self.start_id, self.pad_id = self.fast.start_id, self.fast.pad_id
         self.eos_id, self.eos_ids = self.fast.eos_id, self.fast.eos_ids
-
-    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
-        """What the first step reads."""
-        return self.fast.first_tokens(ids, token_mask)
-
-    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
-        """As the plain step function: observers of the network see one pass over the best outputs."""
-        self.fast.show(ids, token_mask, written)
+        self.first_tokens, self.show = self.fast.first_tokens, self.fast.show
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> GraphState:

@@ -24,7 +24,11 @@ def joined(states: Sequence[FastState]) -> FastState:
     if any(state.width != width for state in states):
         width = 1
         states = [state if state.width == 1 else state.separated() for state in states]
-    own = [_own_lengths(state) for state in states]  # (R,) of each state
+    device = states[0].cache.keys[0].device
+    own = [  # (R,) of each: the number of tokens that each output has read
+        torch.full((state.rows,), state.length, device=device) if state.starts is None else state.length + state.starts
+        for state in states
+    ]
     length = max(int(lengths.max()) for lengths in own)
     dtype = reduce(torch.promote_types, (state.cache.keys[0].dtype for state in states))
     cache = Cache(
@@ -46,17 +50,6 @@ def joined(states: Sequence[FastState]) -> FastState:
     if states[0].source:
         _join_sources(result, states, dtype)
     return result
-
-
-def shortest_length(state: FastState) -> int:
-    """The length that the state would have if its columns were joined anew."""
-    return int(_own_lengths(state).max())
-
-
-def _own_lengths(state: FastState) -> Tensor:
-    """The number of tokens that each output has read (R,)."""
-    length = torch.full((state.rows,), state.length, device=state.cache.keys[0].device)
-    return length if state.starts is None else length + state.starts
 
 
 def _joined_columns(

@@ -21,7 +21,7 @@ from atento.attention.positions import Rotary, Rotation
 from atento.config.sections.network import NetworkConfig
 from atento.inference.packed_modules import PackedModule
 from atento.networks.int8_projection import Int8Table
-from atento.networks.layers import ACTIVATIONS, Block, FeedForward, RMSNorm, RMSNormPlusOne, TokenEmbedding
+from atento.networks.layers import ACTIVATIONS, Block, FeedForward, RMSNorm, TokenEmbedding
 from atento.networks.stack.stack_positions import InputLayer, LayerPositions, position_table
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Graph:
             gain = torch.ones(norm.normalized_shape) if norm.weight is None else norm.weight
             bias = [] if norm.bias is None else [self.weight(norm.bias)]
             return self.node("LayerNormalization", x, self.weight(gain), *bias, axis=-1, epsilon=norm.eps)
-        if isinstance(norm, RMSNorm | RMSNormPlusOne):
+        if isinstance(norm, RMSNorm):
             return self.node("SimplifiedLayerNormalization", x, self.weight(norm.gain), axis=-1, epsilon=norm.eps)
         return x  # an identity
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from atento.attention.masks import prefix
+from atento.attention.multihead import Selectable
 from atento.attention.observe import observing, unobserved
 from atento.inference.plain import ROUNDING, all_but_last, last_tokens, padded
 from atento.networks.stack.encoder import Encoder
@@ -21,16 +23,12 @@ Prompt = Literal["causal", "prefix"]
 
 
 @dataclass
-class TextState:
+class TextState(Selectable):
     """The texts so far, padded on the left: ids (R,T), the real ones (R,T), the columns of the prefix (R,)."""
 
     ids: Tensor
     real: Tensor
     prefix: Tensor
-
-    def select(self, rows: Tensor) -> TextState:
-        """Only those batch rows, in that order."""
-        return TextState(self.ids[rows], self.real[rows], self.prefix[rows])
 
     def ending_together(self) -> TextState:
         """The same texts with their last real tokens in one column, without columns that no text needs."""
@@ -60,10 +58,7 @@ class PrefixStepFunction:
         config = network.config
         self.start_id, self.pad_id = config.start_id, config.pad_id
         self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
-
-    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
-        """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
-        return last_tokens(ids, token_mask, self.start_id)
+        self.first_tokens = partial(last_tokens, start_id=config.start_id)  # what the first step reads
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> TextState:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -16,7 +17,6 @@ from torch import Tensor
 from atento.attention.multihead import KeyValues
 from atento.inference.fast import FastStepFunction
 from atento.inference.fast_state import FastState
-from atento.inference.ragged_rows import FastRows
 
 SHORTEST = 32  # tokens in common that are worth it
 
@@ -86,88 +86,42 @@ class PromptMemory:
             self._read.popitem(last=False)
 
 
-class RememberingSteps:
-    """A step function like the one it holds, whose states can be joined.
-
-    Args:
-        inner: of a decoder.
-        memory: of the prompts that it read.
-    """
+class RememberingSteps(FastStepFunction):
+    """The steps `inner` of a decoder, which hold the prompts that they read last in `memory`."""
 
     def __init__(self, inner: FastStepFunction, memory: PromptMemory) -> None:
-        self.inner, self.memory = inner, memory
-        self.start_id, self.pad_id = inner.start_id, inner.pad_id
-        self.eos_id, self.eos_ids = inner.eos_id, inner.eos_ids
+        vars(self).update(vars(inner))
+        self.memory = memory
 
-    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
-        """As `FastStepFunction.first_tokens`."""
-        return self.inner.first_tokens(ids, token_mask)
-
-    def begin(self, ids: Tensor, token_mask: Tensor | None) -> FastState:
-        """As `FastStepFunction.begin`."""
-        *_, state = self.begin_in_parts(ids, token_mask, ids.shape[1])
-        assert state is not None
-        return state
-
-    def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        """As `FastStepFunction.step`."""
-        return self.inner.step(tokens, state)
-
-    @property
-    def rounding(self) -> float:
-        """As `FastStepFunction.rounding`."""
-        return self.inner.rounding
-
-    def rewindable(self, state: FastState) -> FastRows:
-        """As `FastStepFunction.rewindable`."""
-        return self.inner.rewindable(state)
-
-    def step_all(self, tokens: Tensor, counts: Sequence[int], state: FastRows) -> tuple[Tensor, FastRows]:
-        """As `FastStepFunction.step_all`."""
-        return self.inner.step_all(tokens, counts, state)
-
-    def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:
-        """As `FastStepFunction.take_back`."""
-        return self.inner.take_back(state, counts)
-
-    def joined(self, states: Sequence[FastState]) -> FastState:
-        """As `FastStepFunction.joined`."""
-        return self.inner.joined(states)
-
-    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[FastState | None]:
-        """As `FastStepFunction.begin_in_parts`.
+    def begin_in_parts(
+        self, ids: Tensor, token_mask: Tensor | None, size: int, known: Sequence[KeyValues] = ()
+    ) -> Iterator[FastState | None]:
+        """As `FastStepFunction.begin_in_parts`; what is known is looked up in the memory.
 
         Prompts that are long enough to be remembered are read one by one, because the next one may begin alike.
         """
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         prompts = [row[is_real].tolist() for row, is_real in zip(ids, real)]
-        short = [row for row, prompt in enumerate(prompts) if len(prompt) <= SHORTEST]
-        long = [row for row, prompt in enumerate(prompts) if len(prompt) > SHORTEST]
+        short = [row for row, prompt in enumerate(prompts) if len(prompt) <= self.memory.shortest]
+        long = [row for row, prompt in enumerate(prompts) if len(prompt) > self.memory.shortest]
+        together = [super().begin_in_parts(ids[short], real[short], size)] if short else []
         states = list[FastState]()
-        if short:
-            index = torch.tensor(short, device=ids.device)
-            for state in self.inner.begin_in_parts(ids[index], real[index], size):
-                if state is None:
-                    yield None
-                else:
-                    states.append(state)
-        for row in long:
-            for state in self._begin_one(prompts[row], ids.device, size):
-                if state is None:
-                    yield None
-                else:
-                    states.append(state)
+        for state in chain(*together, *(self._begin_one(prompts[row], ids.device, size) for row in long)):
+            if state is None:
+                yield None
+            else:
+                states.append(state)
         if len(states) == 1:
             yield states[0]
         else:
             order = torch.tensor([*short, *long], device=ids.device)  # the row of each output
-            yield self.inner.joined(states).select(order.argsort())  # back in the order of the rows
+            yield self.joined(states).select(order.argsort())  # back in the order of the rows
 
     def _begin_one(self, prompt: list[int], device: torch.device, size: int) -> Iterator[FastState | None]:
         """Read one prompt, but for the tokens that it has in common with another one."""
         count, known = self.memory.longest(prompt[:-1])
         self.memory.skipped += count
-        for state in self.inner.begin_in_parts(torch.tensor([prompt], device=device), None, size, known):
+        for state in super().begin_in_parts(torch.tensor([prompt], device=device), None, size, known):
             if state is not None:
                 length, cache = len(prompt) - 1, state.cache
                 keys, values = (

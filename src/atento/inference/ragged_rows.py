@@ -79,13 +79,8 @@ class FastRows:
     def reserve(self, columns: int) -> None:
         """Make room for so many columns."""
         old = self.cache.keys[0].shape[2]
-        if columns <= old:
-            return
-        room = max(columns, old + old // 2)  # growing by half: copies stay linear in the columns
-        for part in (self.cache.keys, self.cache.values):
-            for layer, tensor in enumerate(part):
-                part[layer] = tensor.new_zeros(*tensor.shape[:2], room, tensor.shape[3])  # (R,Hkv,room,K)
-                part[layer][:, :, :old] = tensor
+        if columns > old:
+            self.cache.grow(old, max(columns, old + old // 2), zeros=True)  # copies stay linear in the columns
 
     def new_columns(self, count: int) -> Tensor:
         """The columns of the next `count` tokens of each row: (count,) if the rows are level, else (R,count)."""

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.base.errors import CapabilityError, RecipeError, nearest
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, WITH_LAYERS, HeadConfig, Pooling, Windows
@@ -16,7 +16,7 @@ from atento.networks.crf import Chain, illegal_scores
 from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
-from atento.networks.vocabulary import Head, Transform, VocabularyHead, at_least_float32
+from atento.networks.vocabulary import Head, OutputHead, Transform, VocabularyHead, at_least_float32
 
 _SPAN_POSITIONS, _POSITION_WIDTH = 20, 200  # SpanBERT's: positions inside a span, and how wide their vectors are
 
@@ -119,7 +119,7 @@ The mask of weighted-mean holds weights: `pool_text` gives the tokens 1, 2, 3 ..
 """
 
 
-class SpanBoundaryHead(Head):
+class SpanBoundaryHead(OutputHead):
     """Predicts a masked token from the two tokens next to its span and its position in the span (Joshi et al. 2020,
     3.2).
 
@@ -133,17 +133,8 @@ class SpanBoundaryHead(Head):
         d_model = config.d_model
         self.positions = nn.Parameter(nn.init.normal_(torch.empty(_SPAN_POSITIONS, _POSITION_WIDTH), std=0.02))
         self.first, self.second = nn.Linear(2 * d_model + _POSITION_WIDTH, d_model), nn.Linear(d_model, d_model)
-        self.norms = nn.ModuleList(make_norm(config.norm_kind, d_model, config.norm_eps) for _ in range(2))
+        self.norms = nn.ModuleList(make_norm(config, d_model, bias=True) for _ in range(2))
         self.output = OutputMatrix(config.vocab_size, d_model, tied=config.output.tied, bias=True)
-
-    @property
-    def bias(self) -> Tensor | None:
-        """The bias of the logits, (V,)."""
-        return self.output.bias
-
-    def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The output matrix (V,D): the head's, or that of the embedding `table`."""
-        return self.output.matrix(table)
 
     def read(self, left: Tensor, right: Tensor, positions: Tensor) -> Tensor:
         """left, right (N,D), the vectors next to the spans; positions (N,) in the spans, from 0 -> (N,D)."""
@@ -224,18 +215,15 @@ class LinearHead(Head):
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,C)."""
-        x = self._dropped(x, random)
+        rate = self.config.dropout if self.training else 0.0
+        x = dropout(x, rate, random)
         if self.dense is not None:
             x = self.activation(self.dense(x))
-            x = self._dropped(x if self.norm is None else self.norm(x), random)
+            x = dropout(x if self.norm is None else self.norm(x), rate, random)
         out: Tensor = self.out(x)
         if (self.config.center, self.config.spread) != (0.0, 1.0):
             out = at_least_float32(out) * self.config.spread + self.config.center
         return out
-
-    def _dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
-        rate = self.config.dropout
-        return dropout(x, rate, fresh(random)) if self.training and rate else x
 
 
 class CRFHead(LinearHead):
@@ -331,9 +319,7 @@ def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
         raise RecipeError(f"`labels` of a {head.kind} head may be empty in a recipe alone, which has training data")
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)
-    norm = None
-    if head.hidden_norm:
-        norm = make_norm(config.norm_kind, width, config.norm_eps, bias=config.norm_bias)
+    norm = make_norm(config, width) if head.hidden_norm else None
     if head.kind == "crf":
         return CRFHead(width, head, norm)
     return LinearHead(width, head, config.pooling(head), norm)

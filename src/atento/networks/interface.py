@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.cuda_kernels import RowMask
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import Heads, TextWindows
@@ -57,7 +57,7 @@ class Network(nn.Module, ABC):
 
     def dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
         """x with elements dropped while training; same shape."""
-        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x
+        return dropout(x, self.config.dropout, random) if self.training else x
 
     def cost(self) -> Tensor | None:
         """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
@@ -173,6 +173,11 @@ def stacks_of(network: nn.Module) -> list[BlockStack]:
 def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
     """Return the token mask (B,L) among the inputs of a network: that of its text, or of its source; None: neither."""
     return inputs.get("token_mask", inputs.get("source_token_mask"))
+
+
+def of_new_tokens(token_mask: Tensor | None, ids: Tensor) -> Tensor | None:
+    """The columns (B,T) of a token mask for the new tokens (B,T); the mask may cover those in a state before them."""
+    return None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
 
 
 def mask_of(network: Network, mask: Mask | RowMask | None) -> dict[str, object]:

@@ -2,22 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, add_dropout, dropout, fresh
+from atento.attention.dropout import Randomness, add_dropout, dropout
 from atento.attention.kernels import AnyMask
-from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms, Projection
+from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms, Projection, Selectable
 from atento.config.sections.network import NetworkConfig
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")  # a function, because a copy of a `partial` is not equal to it
+
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "gelu-tanh": _gelu_tanh,
     "silu": F.silu,
     "tanh": torch.tanh,
 }
@@ -36,20 +40,22 @@ class RMSNorm(nn.Module):
         """What a normalised vector is multiplied by, (D,)."""
         return self.weight
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(...,D) -> (...,D); the square is taken in float32 at least."""
+    def normed(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,D), in float32 at least, before it is multiplied."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
-        return self.weight * normed.to(x.dtype)
+        return wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,D)."""
+        return self.weight * self.normed(x).to(x.dtype)
 
 
-class RMSNormPlusOne(nn.Module):
+class RMSNormPlusOne(RMSNorm):
     """x / √(mean x² + ε) · (1 + w), as Gemma has it; the product is taken in float32 at least."""
 
     def __init__(self, d_model: int, *, eps: float) -> None:
-        super().__init__()
+        super().__init__(d_model, eps=eps)
         self.weight = nn.Parameter(torch.zeros(d_model))
-        self.eps = eps
 
     @property
     def gain(self) -> Tensor:
@@ -58,16 +64,18 @@ class RMSNormPlusOne(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,D)."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
-        return (normed * (1.0 + self.weight.to(wide.dtype))).to(x.dtype)  # the factor in float32 too, as Gemma has it
+        normed = self.normed(x)
+        return (normed * (1.0 + self.weight.to(normed.dtype))).to(x.dtype)  # the factor in float32 too, as Gemma has it
 
 
-def make_norm(kind: str, d_model: int, eps: float, *, bias: bool = True) -> nn.Module:
-    """The norm of that kind, "layer" (with a bias or without), "rms" or "rms-plus-one" (docs/notes.md#c1)."""
-    if kind == "layer":
-        return nn.LayerNorm(d_model, eps=eps, bias=bias)
-    return (RMSNorm if kind == "rms" else RMSNormPlusOne)(d_model, eps=eps)
+def make_norm(config: NetworkConfig, width: int, *, bias: bool | None = None) -> nn.Module:
+    """The norm that `config` describes, of vectors (...,width); `bias`: whether a LayerNorm has one, if not as there.
+
+    See docs/notes.md#c1.
+    """
+    if config.norm_kind == "layer":
+        return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias if bias is None else bias)
+    return (RMSNorm if config.norm_kind == "rms" else RMSNormPlusOne)(width, eps=config.norm_eps)
 
 
 class FeedForward(nn.Module):
@@ -97,15 +105,17 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(B,L,D) -> (B,L,D)."""
         x = self.inner(x, random)  # (B,L,D) -> (B,L,F), or (B,L,2F)
-        if self.gated:
-            x, gate = x.chunk(2, dim=-1)  # W1's part, then W3's
-            x = self.activation(x) * gate
-        else:
-            x = self.activation(x)
-        if self.training and self.dropout:
-            x = dropout(x, self.dropout, fresh(random))
+        x = self.activated(x)
+        x = dropout(x, self.dropout, random) if self.training else x
         out: Tensor = self.outer(x, random)
         return out
+
+    def activated(self, x: Tensor) -> Tensor:
+        """What `inner` gives, (...,F), or (...,2F) with a gate -> what `outer` reads, (...,F)."""
+        if not self.gated:
+            return self.activation(x)
+        x, gate = x.chunk(2, dim=-1)  # W1's part, then W3's
+        return self.activation(x) * gate
 
 
 class Residual(nn.Module):
@@ -126,7 +136,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, fx: Tensor, random: Randomness | None) -> Tensor:
         """The output of the residual connection, (B,L,D), from its input `x` and the sublayer's output `fx`."""
-        out = add_dropout(x, fx, self.dropout, fresh(random)) if self.training and self.dropout else x + fx
+        out = add_dropout(x, fx, self.dropout, random) if self.training else x + fx
         normed: Tensor = self.norm(out) if self.norm_placement == "post" else out
         return normed
 
@@ -181,19 +191,11 @@ class OutputMatrix(nn.Module):
 
 
 @dataclass
-class BlockState:
+class BlockState(Selectable):
     """The cache of a decoder block: keys and values of its self-attention so far, and of its cross-attention."""
 
     self_attention: KeyValues | None = None
     cross_attention: KeyValues | None = None
-
-    def select(self, rows: Tensor) -> "BlockState":
-        """The state of those batch rows, in that order."""
-        self_attention, cross_attention = self.self_attention, self.cross_attention
-        return BlockState(
-            None if self_attention is None else self_attention.select(rows),
-            None if cross_attention is None else cross_attention.select(rows),
-        )
 
 
 class Block(nn.Module):
@@ -295,7 +297,7 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
         )
 
     def residual(number: int) -> Residual:
-        norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
+        norm = make_norm(config, config.d_model)
         if layer == number == 0 and config.norm == "pre" and not config.first_norm:  # the input has just been normed
             norm = nn.Identity()
         return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
@@ -342,18 +344,12 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
                 "embedding" not in name or config.embedding.scaled or (config.output.tied and not config.output.scaled)
             )
             nn.init.normal_(parameter, std=config.d_model**-0.5 if matched else 1.0)
-        elif name.endswith("attention.input.weight"):
-            _attention(parameter, config)
+        elif name.endswith("attention.input.weight"):  # queries, keys and values, each with its own bound
+            width, shared = config.head_width, config.kv_heads * config.head_width
+            queries, *keys_values = parameter.split([config.n_heads * width, shared, shared])
+            for part in (queries, *keys_values):
+                nn.init.xavier_uniform_(part)
+            if config.attention.scale is not None:
+                queries.mul_(width**-0.5 / config.attention.scale)  # scores begin as large as with 1/√K
         else:
             nn.init.xavier_uniform_(parameter)
-
-
-def _attention(stacked: nn.Parameter, config: NetworkConfig) -> None:
-    """Initialise queries, keys and values, each with its own bound; queries compensate for a scale that is not 1/√K."""
-    shared = config.kv_heads
-    width = config.head_width
-    queries, *keys_values = stacked.split([config.n_heads * width, shared * width, shared * width])
-    for part in (queries, *keys_values):
-        nn.init.xavier_uniform_(part)
-    if config.attention.scale is not None:
-        queries.mul_(width**-0.5 / config.attention.scale)  # scores begin as large as with 1/√K

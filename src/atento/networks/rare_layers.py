@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ConvolutionConfig
 from atento.networks.layers import ACTIVATIONS, make_norm
@@ -64,7 +64,7 @@ class InputConvolution(nn.Module):
             padding=(convolution.width - 1) // 2,  # as many positions out as in
             groups=convolution.groups,
         )
-        self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
+        self.norm = make_norm(config, config.d_model)
         self.activation = ACTIVATIONS[convolution.activation]
         self.dropout = config.dropout
 
@@ -76,7 +76,6 @@ class InputConvolution(nn.Module):
         if token_mask is not None:
             inputs = inputs.masked_fill(~token_mask.unsqueeze(-1), 0.0)  # as beyond the ends of a row
         local = self.conv(inputs.transpose(-2, -1)).transpose(-2, -1)  # over positions
-        if self.training and self.dropout:
-            local = dropout(local, self.dropout, fresh(random))
+        local = dropout(local, self.dropout, random) if self.training else local
         out: Tensor = self.norm(x + self.activation(local))
         return out

@@ -21,6 +21,21 @@ class Head(nn.Module):
     kind: HeadKind
 
 
+class OutputHead(Head):
+    """The base of heads with an output matrix over the vocabulary."""
+
+    output: OutputMatrix
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias of the logits, (V,)."""
+        return self.output.bias
+
+    def matrix(self, table: TokenEmbedding | None) -> Tensor:
+        """The output matrix (V,D): the head's, or that of the embedding `table`."""
+        return self.output.matrix(table)
+
+
 class Transform(nn.Module):
     """norm(act(W x + b)): the layer before the output matrix of a masked language model (Devlin et al. 2019).
 
@@ -31,7 +46,7 @@ class Transform(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.d_model, config.embedding_width, bias=head.hidden_bias)
         self.activation = ACTIVATIONS[head.activation or config.feed_forward.activation]
-        self.norm = make_norm(config.norm_kind, config.embedding_width, config.norm_eps, bias=config.norm_bias)
+        self.norm = make_norm(config, config.embedding_width)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(...,D) -> (...,E)."""
@@ -39,7 +54,7 @@ class Transform(nn.Module):
         return out
 
 
-class VocabularyHead(Head):
+class VocabularyHead(OutputHead):
     """hidden -> logits over the vocabulary, of the next token or of a masked token.
 
     See docs/notes.md#c5, #e3.
@@ -64,15 +79,6 @@ class VocabularyHead(Head):
         super().__init__()
         self.transform, self.scale = transform, scale
         self.output = OutputMatrix(vocab_size, d_model, tied=tied, bias=bias)
-
-    @property
-    def bias(self) -> Tensor | None:
-        """The bias of the logits, (V,)."""
-        return self.output.bias
-
-    def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The output matrix (V,D): the head's, or that of the embedding `table`."""
-        return self.output.matrix(table)
 
     def read(self, hidden: Tensor) -> Tensor:
         """hidden (...,D) -> the input of the output matrix, (...,D)."""

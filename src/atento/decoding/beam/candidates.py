@@ -119,7 +119,7 @@ def first_live(dropped: Tensor, width: int) -> Tensor:
     return dropped.byte().argsort(dim=1, stable=True)[:, :width]  # stable: 0 first, each in its order
 
 
-class DiverseGroups:
+class DiverseGroups(HighestScores):
     """Diverse beam search: the groups of a sentence choose one after the other (Vijayakumar et al. 2018).
 
     A token's score falls by `diversity` for each earlier group that has taken it at this step. The penalty stays in the
@@ -127,7 +127,8 @@ class DiverseGroups:
     """
 
     def __init__(self, count: int, groups: int, diversity: float, eos_ids: Sequence[int]) -> None:
-        self.count, self.groups, self.diversity, self.eos_ids = count, groups, diversity, eos_ids
+        super().__init__(count)
+        self.groups, self.diversity, self.eos_ids = groups, diversity, eos_ids
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
         """See `Proposer`; the U groups are the G groups of each sentence, side by side."""
@@ -149,12 +150,6 @@ class DiverseGroups:
             proposed.append(candidates)
         parts = zip(*((candidates.scores, candidates.parents, candidates.tokens) for candidates in proposed))
         return Candidates(*(torch.stack(part, dim=1).view(total, -1) for part in parts))  # groups side by side again
-
-    def advance(self, chosen: Candidates) -> None:
-        """Does nothing: this proposer has no state."""
-
-    def select(self, groups: Tensor) -> None:
-        """Does nothing: this proposer has no state."""
 
 
 def record_step(
@@ -195,12 +190,7 @@ def record_step(
             live += not end
             recorded.add((parent, token))
             trace.candidate(group * width + parent, token, fate, total=score)
-        _record_others(trace, group * width, width, recorded)
-
-
-def _record_others(trace: Trace, start: int, width: int, recorded: set[tuple[int, int]]) -> None:
-    """Record the most probable tokens after each live hypothesis that were not even candidates."""
-    for parent in range(width):
-        for token in trace.most_probable(start + parent):
-            if (parent, token) not in recorded:
-                trace.candidate(start + parent, token, trace.removal_fate(start + parent, token) or OUTSIDE)
+        for row in range(group * width, (group + 1) * width):  # the most probable ones that were not even candidates
+            for token in trace.most_probable(row):
+                if (row - group * width, token) not in recorded:
+                    trace.candidate(row, token, trace.removal_fate(row, token) or OUTSIDE)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 
 LayerState = tuple[Tensor, ...]  # (h,) or, for an LSTM, (h, c), each (B,D)
 Weights = list[Tensor]  # input (G·D,Din), recurrent (G·D,D) and their biases, the G gates one after the other
@@ -145,7 +145,7 @@ class RecurrentStack(nn.Module):
 
     def _between(self, index: int, x: Tensor, random: Randomness | None) -> Tensor:
         """The input of layer `index`, with dropout if it is the output of another layer."""
-        return dropout(x, self.dropout, fresh(random)) if index and self.training and self.dropout else x
+        return dropout(x, self.dropout, random) if index and self.training else x
 
     def _run(
         self, layer: nn.Module, x: Tensor, before: LayerState | None, lengths: Tensor | None
@@ -200,7 +200,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
                 nn.init.orthogonal_(gate)
         elif parameter.dim() > 1 and not name.endswith(".transitions"):
             nn.init.uniform_(parameter, -(d_model**-0.5), d_model**-0.5)
-        else:
+        elif not name.endswith(".weight"):  # one of one dimension is the gain of a norm, and begins as that
             nn.init.zeros_(parameter)
     for layer in network.modules():
         if isinstance(layer, nn.LSTM):

@@ -9,27 +9,23 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness, fresh
+from atento.attention.multihead import Selectable
 from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.networks.heads import make_heads
-from atento.networks.interface import Network, refuse_inner_layer
+from atento.networks.interface import Network, of_new_tokens, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, joined_layers, reset_recurrent
 
 
 @dataclass
-class LanguageModelState:
+class LanguageModelState(Selectable):
     """The state of every layer, None before the first token, and the number of positions that were read."""
 
     layers: list[LayerState] | None = None
     length: int = 0
-
-    def select(self, rows: Tensor) -> LanguageModelState:
-        """Only those batch rows, in that order."""
-        layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
-        return LanguageModelState(layers, self.length)
 
     def joined(self, others: Sequence[LanguageModelState]) -> LanguageModelState:
         """The rows of this state, then those of the others, which may have read more or fewer tokens."""
@@ -83,11 +79,9 @@ class RecurrentLM(Network):
                 f"a recurrent network reads from left to right and takes no `mask`: got {description}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
-        # the mask may cover the tokens in the state too: the last T columns are those of `ids`
-        new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
         x = self.dropped(self.embedding(ids), random)  # (B,T,D)
         before = None if state is None else state.layers
-        hidden, layers = self.stack(x, before, token_mask=new_token_mask, random=random)
+        hidden, layers = self.stack(x, before, token_mask=of_new_tokens(token_mask, ids), random=random)
         if state is not None:
             state.layers, state.length = layers, state.length + ids.shape[1]
         hidden = self.dropped(hidden, random)

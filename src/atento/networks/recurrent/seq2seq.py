@@ -13,12 +13,13 @@ from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, at
 from atento.attention.dropout import Randomness, fresh
 from atento.attention.lowering import LoweredMask, joined_masks, lower
 from atento.attention.masks import Mask, padding
+from atento.attention.multihead import Selectable
 from atento.attention.observe import record_weights
 from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import ASKED_BEFORE, RecurrentConfig
 from atento.networks.heads import make_heads
-from atento.networks.interface import Network, refuse_inner_layer
+from atento.networks.interface import Network, of_new_tokens, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import (
@@ -60,7 +61,7 @@ class Memory:
 
 
 @dataclass
-class Seq2SeqState:
+class Seq2SeqState(Selectable):
     """The state of the decoder between steps; `memory` None: it has not read the source yet.
 
     `layers` are the states of its layers; `fed` (B,D) is the last attentional vector, with input feeding; `length` is
@@ -71,12 +72,6 @@ class Seq2SeqState:
     layers: list[LayerState] | None = None
     fed: Tensor | None = None
     length: int = 0
-
-    def select(self, rows: Tensor) -> Seq2SeqState:
-        """Only those batch rows, in that order (beams reorder and finished sentences leave)."""
-        memory = None if self.memory is None else self.memory.select(rows)
-        layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
-        return Seq2SeqState(memory, layers, None if self.fed is None else self.fed.index_select(0, rows), self.length)
 
     def joined(self, others: Sequence[Seq2SeqState]) -> Seq2SeqState:
         """The rows of this state, then those of the others, which may have read more or fewer tokens."""
@@ -319,11 +314,9 @@ class RecurrentSeq2Seq(Network):
             fresh_state = self.decoder.begin(encoded, source_token_mask)
             current.memory, current.layers = fresh_state.memory, fresh_state.layers
             current.fed = fresh_state.fed
-        new_token_mask = target_token_mask
-        if new_token_mask is not None:
-            new_token_mask = new_token_mask[:, new_token_mask.shape[1] - target_ids.shape[1] :]  # of the new tokens
         x = self.dropped(self.table(target_ids), random)
-        hidden = self.dropped(self.decoder(x, current, token_mask=new_token_mask, random=random), random)
+        real = of_new_tokens(target_token_mask, target_ids)
+        hidden = self.dropped(self.decoder(x, current, token_mask=real, random=random), random)
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:

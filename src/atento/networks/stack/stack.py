@@ -11,7 +11,7 @@ from atento.attention.cuda_kernels import RowMask, has_rows
 from atento.attention.dropout import Randomness
 from atento.attention.lowering import LoweredMask, check_boolean, lower
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
-from atento.attention.multihead import MultiHeadAttention
+from atento.attention.multihead import MultiHeadAttention, Selectable
 from atento.attention.observe import observing
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import CapabilityError
@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import ADDED
 from atento.networks.frozen import current
-from atento.networks.interface import Network, layer_count
+from atento.networks.interface import Network, layer_count, of_new_tokens
 from atento.networks.layers import Block, BlockState, TokenEmbedding, initialise, make_block, make_norm
 from atento.networks.rare_layers import InputConvolution, LayerMix
 from atento.networks.stack.compiled import recomputed, run_compiled
@@ -85,7 +85,7 @@ MaskArgument = Mask | Tensor | Sequence[Mask] | RowMask | None
 
 
 @dataclass
-class StackState:
+class StackState(Selectable):
     """The cache of a decoder: one state a block, the number of cached positions, and the source's mask.
 
     `position_ids` (B,S) are the positions of the cached tokens, only if they were given.
@@ -95,12 +95,6 @@ class StackState:
     length: int = 0
     memory_mask: LoweredMask | None = None
     position_ids: Tensor | None = None
-
-    def select(self, rows: Tensor) -> "StackState":
-        """The state of those batch rows, in that order."""
-        mask = None if self.memory_mask is None else self.memory_mask.select(rows)
-        ids = None if self.position_ids is None else self.position_ids.index_select(0, rows)
-        return StackState([block.select(rows) for block in self.blocks], self.length, mask, ids)
 
 
 class Stack(nn.Module):
@@ -123,9 +117,7 @@ class Stack(nn.Module):
             make_block(config, kind=kind, layer=layer, reads_source=reads_source) for layer in numbers
         )
         self.positions = LayerPositions(config, kind=kind, n_layers=n_layers)
-        self.norm = None
-        if config.norm == "pre":
-            self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
+        self.norm = make_norm(config, config.d_model) if config.norm == "pre" else None
         self.convolution = None
         if config.convolution is not None and kind == "encoder":
             self.convolution = InputConvolution(config, config.convolution)
@@ -341,7 +333,7 @@ class OneStack(StackNetwork):
                 0 if state is None else state.length,
                 position_ids=position_ids,
                 segment_ids=segment_ids,
-                token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],  # those of the new tokens
+                token_mask=of_new_tokens(token_mask, ids),
                 random=random,
             )
             layers: list[Tensor] = []

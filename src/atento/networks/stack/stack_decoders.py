@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
-from atento.networks.interface import layer_count
+from atento.networks.interface import layer_count, of_new_tokens
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.stack.frozen_features import FrozenFeatures
@@ -148,13 +148,11 @@ class EncoderDecoder(StackNetwork):
             if encoded is None:
                 raise ValueError("a `state` that has seen the source needs `target_ids`")
             return Output(encoded, encoded=encoded)
-        # positions that count real tokens only need the padding mask of these tokens, not of the cached ones
-        new_token_mask = None if target_token_mask is None else target_token_mask[:, -target_ids.shape[1] :]
         x = self.target_inputs(
             self.table(target_ids),
             0 if state is None else state.length,
             position_ids=target_position_ids,
-            token_mask=new_token_mask,
+            token_mask=of_new_tokens(target_token_mask, target_ids),
             random=random,
         )
         hidden = self.decoder(

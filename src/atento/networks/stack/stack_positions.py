@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.block_router import BlockRouter
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, dropout
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.multihead import PositionTerms
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
@@ -64,7 +64,7 @@ class AddedPositions(nn.Module):
             if positions is None and self.real_only[number] and token_mask is not None:
                 positions = real_positions(token_mask)  # (B,L): padding does not count
             if isinstance(scheme, Sinusoidal):
-                added = scheme.vectors(x.shape[1], offset, positions, x.dtype).to(x.dtype)
+                added = scheme.vectors(x.shape[1], offset, positions, x)
             else:
                 added = scheme.vectors(x.shape[1], offset, positions).to(x.dtype)
             if str(number) in self.gates:
@@ -257,9 +257,7 @@ class InputLayer(nn.Module):
         width, segments = config.embedding_width, config.embedding.segments
         self.positions = input_positions(config)
         self.segments = nn.Parameter(torch.empty(segments, width)) if segments else None
-        self.norm = None
-        if config.embedding.norm:
-            self.norm = make_norm(config.norm_kind, width, config.norm_eps, bias=config.norm_bias)
+        self.norm = make_norm(config, width) if config.embedding.norm else None
         self.projection = None if config.embedding.width is None else nn.Linear(width, config.d_model)
         self.dropout = config.dropout
 
@@ -286,8 +284,7 @@ class InputLayer(nn.Module):
             raise ValueError("`segment_ids` given, and this network has no segments (`n_segments` 0)")
         if self.norm is not None:
             x = self.norm(x)
-        if self.training and self.dropout:
-            x = dropout(x, self.dropout, fresh(random))
+        x = dropout(x, self.dropout, random) if self.training else x
         return x if self.projection is None or not project else self.projection(x)
 
 

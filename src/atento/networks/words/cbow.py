@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.algebra import Context, TypedFunction
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness
 from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
@@ -212,8 +212,7 @@ class CBOW(Network):
         else:
             hidden = hidden * token_mask.unsqueeze(-1)
             pooled = hidden.sum(dim=1) / token_mask.sum(dim=1, keepdim=True).clamp(min=1)  # a row without words gives 0
-        if self.training and self.config.dropout:
-            pooled = dropout(pooled, self.config.dropout, fresh(random))
+        pooled = self.dropped(pooled, random)
         return Output(hidden, self.project(pooled) if project else None, pooled=pooled)
 
     @property
@@ -283,7 +282,7 @@ class CBOW(Network):
         blocks = Blocks(ids, neighbours, negatives, self.negatives / negatives.shape[1], self.skip_gram)
         if self.training and self.config.dropout:
             ones = self.input_weight.new_ones(*blocks.centre.shape, self.config.d_model)  # (B,N,D)
-            keep = dropout(ones, self.config.dropout, fresh(random))
+            keep = self.dropped(ones, random)
             return plain_window_loss(self.input_weight, self.output_weight, blocks, keep), blocks.targets
         return window_loss(self.input_weight, self.output_weight, blocks), blocks.targets
 

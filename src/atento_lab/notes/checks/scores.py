@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention import attend
-from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, Score, attend_scored
+from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
 from atento.attention.masks import padding
 from atento.attention.multihead import MultiHeadAttention
 from atento_lab.notes.checks.attention import EXACT, apart, random
@@ -47,7 +47,7 @@ def alignment_scores() -> Finding:
     states, hidden, lengths = random(2, 3, 6), random(2, 5, 4), [5, 3]
     wide = random(2, 5, 6)  # a plain product needs equal widths
     additive, bilinear, dot = AdditiveScore(6, 4, 7).double(), BilinearScore(6, 4).double(), DotScore()
-    variants: dict[str, tuple[Score, Tensor, Callable[[Tensor, Tensor], float]]] = {
+    variants: dict[str, tuple[AdditiveScore | BilinearScore | DotScore, Tensor, Callable[[Tensor, Tensor], float]]] = {
         "perceptron": (additive, hidden, lambda s, h: perceptron_by_loops(additive, s, h)),
         "bilinear form": (bilinear, hidden, lambda s, h: form_by_loops(bilinear.key.weight, s, h)),
         "product": (dot, wide, lambda s, h: form_by_loops(torch.eye(6, dtype=s.dtype), s, h)),
