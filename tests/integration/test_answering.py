@@ -30,10 +30,8 @@ def records(count: int, seed: int = 1) -> list[dict[str, Any]]:
     for _ in range(count):
         who, what, where = draw.choice(WHO), draw.choice(WHAT), draw.choice(WHERE)
         words = [draw.choice(["hoje", "ontem", "então", "depois", "logo"]) for _ in range(draw.randrange(8))]
-        ending = f"em {where} . fim" if draw.random() < 0.6 else ". fim"
-        context = " ".join([*words, who, "comeu", what, ending])
-        questions = [("quem comeu ?", who), ("o que comeu ?", what), ("onde comeu ?", where)]
-        question, answer = draw.choice(questions)
+        context = " ".join([*words, who, "comeu", what, f"em {where} . fim" if draw.random() < 0.6 else ". fim"])
+        question, answer = draw.choice([("quem comeu ?", who), ("o que comeu ?", what), ("onde comeu ?", where)])
         answers = [{"text": answer, "answer_start": context.index(answer)}] if answer in context else []
         made.append({"question": question, "context": context, "answers": answers})
     return made
@@ -114,8 +112,7 @@ def test_an_answer_is_found_in_any_window_of_a_long_context(run: TrainedRun) -> 
     model = atento.load(run.folder)
     noise = "hoje ontem então depois logo " * 6
     for before in range(0, len(noise), 29):
-        context = f"{noise[:before]} Zoé comeu uma pera . fim {noise[before:]}"
-        assert model.answer("quem comeu ?", context).text == "Zoé"
+        assert model.answer("quem comeu ?", f"{noise[:before]} Zoé comeu uma pera . fim {noise[before:]}").text == "Zoé"
 
 
 def test_evaluation_counts_questions_without_an_answer(run: TrainedRun) -> None:
@@ -143,8 +140,7 @@ def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     assert first["question"] == "o que comeu ?" and len(first["answers"]) == 2
     best = first["answers"][0]
     assert best["text"] == context[best["start"] : best["end"]] == "um figo 🍇" and 0 < best["probability"] <= 1
-    done = server.run("answer", run.folder, "--jsonl", cwd=tmp_path, stdin=objects[0] + "\n")
-    assert done.stdout == "um figo 🍇\n"
+    assert server.run("answer", run.folder, "--jsonl", cwd=tmp_path, stdin=objects[0] + "\n").stdout == "um figo 🍇\n"
     spoken = server.run("answer", run.folder, "valid.jsonl", cwd=tmp_path).stdout
     without_answers = [{**record, "answers": None} for record in held_out]
     (tmp_path / "asked.json").write_text(squad_json(without_answers).replace('"is_impossible": true', '"x": 1'))
@@ -241,8 +237,7 @@ def test_a_model_without_the_head_says_what_it_learned(trained: Path, server: Fo
 def test_a_model_that_always_had_an_answer_always_gives_one(tmp_path: Path) -> None:
     """As SQuAD 1.1: windows without the answer still teach that they hold none."""
     answerable = [record for record in records(200) if record["answers"]]
-    run = atento.train(recipe(steps=40), data=answerable, out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(atento.train(recipe(steps=40), data=answerable, out=tmp_path / "run", threads=1).folder)
     assert model.config["answering"]["unanswerable"] is False
     assert all(answer.text for answer in model.answer(["onde comeu ?"] * 2, ["Ana comeu . fim", "hoje . fim"]))
 
@@ -407,8 +402,7 @@ def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: Trai
         )
     ):
         model.config["answering"] = section
-        folder = model.save(tmp_path / str(number))
-        fails(ModelError, message, atento.load, folder)
+        fails(ModelError, message, atento.load, model.save(tmp_path / str(number)))
 
 
 def test_the_language_of_an_evaluation_says_which_articles_do_not_count(

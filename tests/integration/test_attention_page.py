@@ -102,8 +102,7 @@ def test_the_page_asks_nothing_of_the_network_and_complains_of_nothing(opened: A
     assert download.value.suggested_filename == "attention-cross-layer-1-head-mean.png"
     assert [url for url in seen.requests if not url.startswith(("file:", "blob:"))] == []
     assert len([url for url in seen.requests if url.startswith("file:")]) == 1
-    assert seen.complaints == []
-    assert seen.page.title() == "o gato pulou · attention"
+    assert seen.complaints == [] and seen.page.title() == "o gato pulou · attention"
 
 
 def test_every_map_shows_the_numbers_of_the_record(opened: Any) -> None:
@@ -146,8 +145,7 @@ def test_script_tokens_stay_text(opened: Any) -> None:
     record = pair(["▁a", hostile, "<img src=x onerror=alert(1)>"], [hostile], title=hostile, model=hostile)
     seen = opened(record, "#view=lines&kind=encoder&pin=row-1")
     assert seen.page.locator("#column-tokens li").nth(1).text_content() == hostile
-    assert seen.page.locator("#details h2").text_content() == hostile
-    assert seen.table()[1][1] == hostile
+    assert seen.page.locator("#details h2").text_content() == hostile and seen.table()[1][1] == hostile
     assert seen.page.locator("h1").text_content() == hostile
     assert seen.page.locator("script").count() == 2 and seen.page.locator("img").count() == 0
     assert seen.page.title() == f"{hostile} · attention" and seen.complaints == []
@@ -262,17 +260,14 @@ def test_a_phone_scrolls_the_map_and_never_the_page_sideways(opened: Any, view: 
 def test_forty_tokens_fit_a_desk_without_scrolling_the_map(opened: Any) -> None:
     seen = opened(pair(*LONG))
     beyond = "b => [b.scrollWidth - b.clientWidth, b.scrollHeight - b.clientHeight]"
-    assert seen.page.locator("#heat").evaluate(beyond) == [0, 0]
-    assert seen.page.evaluate("geo.cell") >= 15
+    assert seen.page.locator("#heat").evaluate(beyond) == [0, 0] and seen.page.evaluate("geo.cell") >= 15
 
 
 def test_dark_follows_the_system_and_draws_another_picture(opened: Any) -> None:
     record = pair(*SHORT)
     light, dark = opened(record, color_scheme="light"), opened(record, color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
-    assert light.page.evaluate(ground) != dark.page.evaluate(ground)
-    before = light.picture()
-    assert before != dark.picture()
+    assert light.page.evaluate(ground) != dark.page.evaluate(ground) and light.picture() != dark.picture()
     light.page.emulate_media(color_scheme="dark")
     light.page.wait_for_timeout(100)
     assert light.picture() == dark.picture()
@@ -291,8 +286,7 @@ def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(
     length = 512
     layers = np.tril(np.random.default_rng(0).uniform(0, 1, (1, 2, length, length))).astype(np.float32)
     layers /= layers.sum(-1, keepdims=True)
-    record = AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"decoder": list(layers)})
-    seen = opened(record)
+    seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"decoder": list(layers)}))
     redrawn = "(from => { change({ head: 1 }); drawHeatWindow(); return performance.now() - from; })(performance.now())"
     assert seen.page.evaluate(redrawn) < 2000  # about 60 ms on an idle machine
     assert seen.page.locator("#heat-canvas").evaluate("canvas => Math.max(canvas.width, canvas.height)") <= 1200
@@ -308,11 +302,9 @@ def test_the_overview_shows_every_layer_and_head_and_a_click_opens_one(opened: A
     thumbs = seen.page.locator(".thumb")
     assert thumbs.count() == 2 * 3
     seen.page.wait_for_function("[...document.querySelectorAll('.thumb canvas')].every(c => c.width > 1)")
-    pictures = thumbs.locator("canvas").evaluate_all("all => all.map(c => c.toDataURL())")
-    assert len(set(pictures)) == 6
+    assert len(set(thumbs.locator("canvas").evaluate_all("all => all.map(c => c.toDataURL())"))) == 6
     seen.page.get_by_label("Layer 0, head 2").click()
-    assert "layer 0, head 2" in seen.caption() and seen.page.locator("#heat").is_visible()
-    assert seen.complaints == []
+    assert "layer 0, head 2" in seen.caption() and seen.page.locator("#heat").is_visible() and seen.complaints == []
 
 
 def test_all_heads_are_drawn_in_colours_and_each_can_be_left_out(opened: Any) -> None:
@@ -321,8 +313,7 @@ def test_all_heads_are_drawn_in_colours_and_each_can_be_left_out(opened: Any) ->
     every = seen.page.evaluate(drawn)
     chips = seen.page.locator("#heads button")
     assert chips.count() == 3
-    colours = chips.locator("i").evaluate_all("all => all.map(i => getComputedStyle(i).backgroundColor)")
-    assert len(set(colours)) == 3
+    assert len(set(chips.locator("i").evaluate_all("all => all.map(i => getComputedStyle(i).backgroundColor)"))) == 3
     for head in range(3):
         chips.nth(head).click()
     assert seen.page.evaluate(drawn) != every

@@ -52,8 +52,7 @@ def recipe(data: dict[str, Any], network: dict[str, Any] = ENCODER, **training: 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same records as a table without and with a header, quoted, and as objects."""
     here = tmp_path_factory.mktemp("classification")
-    plain = "".join(f"{text}\t{label}\n" for text, label in records())
-    (here / "plain.tsv").write_text(plain, encoding="utf-8")
+    (here / "plain.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
     (here / "named.tsv").write_text("label\ttext\n" + "".join(f"{b}\t{a}\n" for a, b in records()), encoding="utf-8")
     (here / "named.csv").write_text("text,label\n" + "".join(f'"{a}",{b}\n' for a, b in records()), encoding="utf-8")
     objects = [json.dumps({"text": text, "label": label}) for text, label in records()]
@@ -180,8 +179,7 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     first, empty = map(json.loads, done.stdout.splitlines())
     assert first["text"] == "aqui há uva" and first["labels"][0]["name"] == "fruta" and len(first["labels"]) == 3
     assert empty == {"text": "", "labels": []}
-    done = server.run("evaluate", "run", "plain.tsv", cwd=folder)
-    assert done.stdout.startswith("accuracy 1.0000 [1.0000, 1.0000]")
+    assert server.run("evaluate", "run", "plain.tsv", cwd=folder).stdout.startswith("accuracy 1.0000 [1.0000, 1.0000]")
     done = server.run("evaluate", "run", "plain.tsv", "--metrics", "f1,matthews,report", cwd=folder)
     assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["F1", "Matthews", "accuracy", "precision"]
     done = server.run("evaluate", "run", "plain.tsv", "--report", "--confusion", "c.svg", cwd=folder)
@@ -324,8 +322,7 @@ def test_elmo_reads_the_characters_of_pairs(tmp_path: Path) -> None:
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     given = recipe({}, {"preset": preset, **TINY}, steps=20) | {"tokenizer": {"kind": "bpe", "vocab_size": 330}}
-    run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(atento.train(given, data=records(), out=tmp_path / "run", threads=1).folder)
     folder = model.save(tmp_path / "out", layout="huggingface")
     network, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not report["missing_keys"] and all("pooler" in name for name in report["unexpected_keys"])
@@ -334,9 +331,7 @@ def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     texts = [text for text, _ in records()][::7]
     with torch.no_grad():
         theirs = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(dim=-1)
-    back = atento.load(folder)
-    for one in (model, back):
+    for one in (model, atento.load(folder)):
         for row, labels in zip(theirs.tolist(), one.classifications(texts)):
             assert {label.name: label.probability for label in labels} == pytest.approx(dict(zip(NAMES, row)), abs=1e-5)
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "pipeline('text-classification', model='.')" in card
+    assert "pipeline('text-classification', model='.')" in (folder / "README.md").read_text(encoding="utf-8")

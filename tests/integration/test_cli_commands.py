@@ -33,9 +33,7 @@ COMMANDS = sorted(commands(typer.main.get_command(application())))
 GROUPS = {("tokenizer",), ("recipes",), ("config",), ("data",)}
 
 
-# Help and versions --------------------------------------------------------------------------------------------------
-
-
+# Help and versions
 def test_the_commands_are_those_of_the_contract() -> None:
     words = {" ".join(command) for command in COMMANDS}
     for wanted in (
@@ -66,8 +64,7 @@ def test_help_has_a_short_name(server: ForkServer, data: Path) -> None:
 
 
 def test_every_command_that_runs_a_network_takes_the_four_options(server: ForkServer, data: Path) -> None:
-    networks = ("train", "translate", "summarize", "generate", "embed", "similarity", "evaluate", "attend", "demo")
-    for command in networks:
+    for command in ("train", "translate", "summarize", "generate", "embed", "similarity", "evaluate", "attend", "demo"):
         text = server.run(command, "--help", cwd=data).stdout
         for option in ("--device", "--seed", "--precision", "--threads"):
             assert option in text, (command, option)
@@ -168,8 +165,7 @@ def test_torch_is_loaded_only_to_run_a_network(tmp_path: Path, argv: list[str], 
         [sys.executable, "-c", LIGHT.format(argv=argv)], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    loaded = set(json.loads(done.stderr.splitlines()[-1].replace("'", '"')))
-    assert loaded <= {"pydantic", *allowed}
+    assert set(json.loads(done.stderr.splitlines()[-1].replace("'", '"'))) <= {"pydantic", *allowed}
 
 
 def test_import_atento_loads_nothing_heavy() -> None:
@@ -184,9 +180,7 @@ def test_import_atento_loads_nothing_heavy() -> None:
     assert all(callable(getattr(atento, name)) for name in ("evaluate", "load", "train"))
 
 
-# Translate ----------------------------------------------------------------------------------------------------------
-
-
+# Translate
 def test_one_line_in_one_line_out(server: ForkServer, here: Path) -> None:
     source = lines_of(here / "valid.tsv", 0)
     text = "\n".join([source[0], "", source[1], "   ", *source[2:]]) + "\n"
@@ -201,8 +195,7 @@ def test_one_line_in_one_line_out(server: ForkServer, here: Path) -> None:
     assert server.run("translate", "run", cwd=here, stdin=text.replace("\n", "\r\n")).stdout == from_file.stdout
     assert server.run("translate", "run", cwd=here, stdin="").stdout == ""
     assert server.run("translate", "run", cwd=here, stdin="\n").stdout == "\n"
-    model = atento.load(here / "run")
-    assert out[:-1] == model.translate(text.split("\n")[:-1])
+    assert out[:-1] == atento.load(here / "run").translate(text.split("\n")[:-1])
 
 
 def test_eight_characters_that_are_no_line_ends(server: ForkServer, here: Path) -> None:
@@ -355,8 +348,7 @@ def test_models_that_are_not_there(server: ForkServer, here: Path) -> None:
         "tiny.yaml": "tiny.yaml is a file; a model is a folder",
         ".": "is neither a run (no checkpoints) nor a model folder",
     }
-    lines = {f"translate {name}": said for name, said in refusals.items()}
-    each_refused(server, here, lines, stdin="a\n", env=offline)
+    each_refused(server, here, {f"translate {name}": said for name, said in refusals.items()}, stdin="a\n", env=offline)
 
 
 def test_only_the_tokenizers_own_error_speaks_of_surrogates(server: ForkServer, here: Path) -> None:
@@ -364,9 +356,7 @@ def test_only_the_tokenizers_own_error_speaks_of_surrogates(server: ForkServer, 
     refused(server.run("attend", "run", os.fsdecode(b"a\xff"), "--out", "x.html", cwd=here), "lone surrogate")
 
 
-# Pipes and full disks -----------------------------------------------------------------------------------------------
-
-
+# Pipes and full disks
 def broken_pipe(argv: list[str], cwd: Path, first: bool) -> tuple[int, bytes]:
     """A command whose reader leaves at once, or after the first line; its status and what it complained of."""
     process = subprocess.Popen(
@@ -434,8 +424,7 @@ def test_what_is_drawn_for_a_line_does_not_hang_on_how_it_comes(server: ForkServ
     (here / "many.txt").write_text("a cat\n" * 1500, encoding="utf-8")
     flags = ["translate", "run", "--sample", "--seed", "3", "--max-new-tokens", "3"]
     parts = server.run(*flags, cwd=here, stdin=here / "many.txt").stdout
-    whole = server.run(*flags, "many.txt", cwd=here).stdout
-    assert parts == whole and parts.count("\n") == 1500
+    assert parts == server.run(*flags, "many.txt", cwd=here).stdout and parts.count("\n") == 1500
     assert parts.split("\n")[:476] != parts.split("\n")[1024:1500]  # the second part does not draw as the first
 
 
@@ -452,8 +441,7 @@ def test_a_full_disk_behind_standard_output(here: Path) -> None:
                 stderr=subprocess.PIPE,
                 timeout=60,
             )
-        assert done.returncode == 1
-        assert done.stderr == b"error: standard output: No space left on device\n"
+        assert done.returncode == 1 and done.stderr == b"error: standard output: No space left on device\n"
 
 
 def test_nobody_listens_to_standard_error(here: Path) -> None:

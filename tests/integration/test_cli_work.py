@@ -22,9 +22,7 @@ pytestmark = pytest.mark.integration
 PLAIN = [sys.executable, "-c", "from atento_cli.start import main; main()"]
 
 
-# Recipes, data, configuration ---------------------------------------------------------------------------------------
-
-
+# Recipes, data, configuration
 def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     (here / "bad.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
     (here / "text.yaml").write_text("task: language-modeling\ndata: {train: {world: train}}\n", encoding="utf-8")
@@ -36,8 +34,7 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     }
     for command in ("train", "config check", "data peek", "data stats"):
         each_refused(server, here, {f"{command} {rest}": said for rest, said in refusals.items()})
-        done = server.run(*command.split(), "tiny.yaml", "training.steps", cwd=here)
-        refused(done, "key=value", "'training.steps'")
+        refused(server.run(*command.split(), "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
     alone = {
         "config check text.yaml tokenizer.shared=false": "command line: tokenizer.shared needs sources and targets",
         "train tiny.yaml network.vocab_size=7": "`network.vocab_size` must be the token",
@@ -146,9 +143,7 @@ def test_runs_refuses_what_is_none(server: ForkServer, here: Path) -> None:
     assert (done.status, done.stdout) == (0, "")
 
 
-# Using a model ------------------------------------------------------------------------------------------------------
-
-
+# Using a model
 def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     done = server.run("evaluate", "run", "valid.tsv", "--json", "--greedy", cwd=here)
     assert done.status == 0 and done.stderr == ""
@@ -315,8 +310,7 @@ def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, h
 def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None:
     """A run folder and its checkpoints have the run's tokenizer."""
     wanted = server.run("tokenizer", "info", "run/tokenizer", "--json", cwd=here).stdout
-    checkpoint = sorted((here / "run" / "checkpoints").glob("step-*"))[-1]
-    for model in ("run", checkpoint):
+    for model in ("run", sorted((here / "run" / "checkpoints").glob("step-*"))[-1]):
         assert server.run("tokenizer", "info", model, "--json", cwd=here).stdout == wanted
     encoded = server.run("tokenizer", "encode", "run", cwd=here, stdin="O gato pulou.\n")
     assert encoded.status == 0
@@ -412,9 +406,7 @@ def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
     assert own["source"] == "My dog sleeps." and f"  My dog sleeps.  →  {own['output']}\n" in done.stdout
 
 
-# Failing ------------------------------------------------------------------------------------------------------------
-
-
+# Failing
 def test_debug_shows_where_and_keeps_the_status(server: ForkServer, here: Path) -> None:
     for argv in (["--debug", "translate", "no-model"], ["translate", "no-model", "--debug"]):
         done = server.run(*argv, cwd=here)

@@ -120,8 +120,7 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any], bad: list[st
             work.append(planned)
 
     function(file=str(file), cluster=Planner(), **options)
-    plan = Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None))
-    feed = Feed(plan)
+    feed = Feed(Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None)))
     defaults = {"device": "cpu", "precision": "float32", "seed": 1, "threads": 1}
     about = {"options": {**defaults, **options}, "input": {"path": str(file), "columns": [], "name": str(file)}}
     function(file=str(file), cluster=BlockServer(feed, about), **options)  # type: ignore[arg-type]

@@ -32,8 +32,7 @@ def noisy(count: int, seed: int) -> list[tuple[str, str]]:
     texts = []
     for number, draw in enumerate(np.random.default_rng(seed).random(count).tolist()):
         kind, place = number % 3, (number // 3) % 3
-        wrong = place > 0 and draw < 1 / 3
-        texts.append((f"eu vejo {WORDS[kind][place]}", NAMES[(kind + wrong) % 3]))
+        texts.append((f"eu vejo {WORDS[kind][place]}", NAMES[(kind + (place > 0 and draw < 1 / 3)) % 3]))
     return texts
 
 
@@ -53,8 +52,7 @@ def file(run: TrainedRun) -> str:
 
 
 def test_the_temperature_is_that_of_the_smallest_loss() -> None:
-    generator = torch.Generator().manual_seed(1)
-    scores = 4 * torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    scores = 4 * torch.randn(300, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     gold = torch.distributions.Categorical(logits=scores / 2.5).sample()
     marks = np.eye(4, dtype=bool)[gold]
     found = fitted_temperature(scores.numpy(), marks, several=False)
@@ -114,8 +112,7 @@ def test_training_keeps_what_the_validation_data_say(run: TrainedRun, tmp_path: 
     for label, other in zip(model.classify(texts), raw.classify(texts)):
         assert label.name == other.name and label.probability != other.probability
     for layout in ("atento", "huggingface"):
-        saved = atento.load(model.save(tmp_path / layout, layout=layout))
-        assert saved.confidence == model.confidence
+        assert atento.load(model.save(tmp_path / layout, layout=layout)).confidence == model.confidence
     found = fit_confidence(model, split_of(noisy(400, 5)))
     again = fit_confidence(model, split_of(noisy(400, 5)), temperature=1.0)
     assert again.before.value == again.after.value and found.after.value <= found.before.value + 0.02
@@ -246,8 +243,7 @@ def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> No
 
 
 def test_the_picture_of_reliability() -> None:
-    draws = uniform(hashes(400, 1))
-    answers = 0.5 + draws / 2
+    answers = 0.5 + uniform(hashes(400, 1)) / 2
     right = uniform(hashes(400, 2)) < answers
     drawing = reliability_svg(answers.tolist(), right.tolist(), "calibration error 0.010", "a & b")
     assert drawing.count("<rect") == 2 + 5 and "a &amp; b" in drawing  # paper, field, five ranges

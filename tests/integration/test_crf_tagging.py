@@ -206,8 +206,7 @@ def test_tags_that_break_the_scheme_are_said_and_learned_as_it_writes_them(tmp_p
 @pytest.mark.parametrize("scheme", ["BIOES", "BILOU"])
 def test_sentences_that_are_cut_inside_an_entity_have_a_loss(scheme: str, tmp_path: Path) -> None:
     data = [(words, list(converted(tags, scheme))) for words, tags in names()]
-    given = recipe(CRF | {"max_len": 7}, 40)
-    run = train(given | {"data": {"max_len": 7}}, data, tmp_path / "run")
+    run = train(recipe(CRF | {"max_len": 7}, 40) | {"data": {"max_len": 7}}, data, tmp_path / "run")
     assert events(run.folder, "train")[-1]["nll"] < 5
     tagged = atento.load(run.folder).tag_words(words=[words for words, _ in data])
     assert not any(illegal([word.label for word in sentence], scheme) for sentence in tagged)
@@ -240,8 +239,7 @@ def test_what_reads_its_probabilities_or_scores(run: TrainedRun, tmp_path: Path)
     ):
         folder = train(recipe(CRF) | more, names(), tmp_path / name).folder
         assert all(np.isfinite(event["loss"]) for event in events(folder, "train"))
-    explained = atento.load(run.folder).explain("Ana mora em Évora")
-    assert explained.quantity == "log-odds of the tags before transitions"
+    assert atento.load(run.folder).explain("Ana mora em Évora").quantity == "log-odds of the tags before transitions"
 
 
 def test_layouts_and_engines_that_have_no_place_for_transitions(tmp_path: Path) -> None:
@@ -323,8 +321,7 @@ def test_one_of_several_heads_over_an_encoder_is_a_crf(tmp_path: Path) -> None:
         {"name": "mood", "task": "classification", "data": {"train": labels}},
     ]
     model = atento.load(atento.train(given, out=tmp_path / "run", threads=1).folder)
-    kinds = {head.name: head.kind for head in model.network.config.heads}
-    assert kinds == {"names": "crf", "mood": "classification"}
+    assert {head.name: head.kind for head in model.network.config.heads} == {"names": "crf", "mood": "classification"}
     head = model.network.heads["names"]
     assert isinstance(head, CRFHead) and bool(head.transitions.any())
     found = model.tag("Em Porto Alegre Ana lê .")

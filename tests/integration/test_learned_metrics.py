@@ -262,8 +262,7 @@ def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
     beam: Any = {"candidates": 4, "candidates_from": "beam"}
     kept: list[str] = []
     model.translate(text, mbr=lambda ours, theirs: (kept.extend(ours), np.zeros((len(ours), len(theirs))))[1], **beam)
-    kiwi = learned_metric("comet-kiwi", comet / "comet-kiwi", device="cpu")
-    scores = kiwi(kept, sources=[text] * 4).per_sentence()
+    scores = learned_metric("comet-kiwi", comet / "comet-kiwi", device="cpu")(kept, sources=[text] * 4).per_sentence()
     assert model.translate(text, mbr=f"comet-kiwi:{comet / 'comet-kiwi'}", **beam) == kept[int(np.argmax(scores))]
     regression = learned_metric("comet", comet / "comet", device="cpu")
     expected = {one: regression([one] * 4, kept, sources=[text] * 4).value for one in kept}

@@ -79,8 +79,7 @@ def test_an_id_without_a_piece_has_no_text() -> None:
     """As the library of `transformers` decodes them; ids of no row are refused as before."""
     for kind in ("unigram", "bpe", "wordpiece", "word", "character", "byte"):
         pieces = {"byte": [], "character": ["a", "b"]}.get(kind, ["▁", "a", "b"])
-        scores = [-1.0] * len(pieces) if kind == "unigram" else []
-        ours = Tokenizer.from_vocabulary(kind, pieces, scores=scores)
+        ours = Tokenizer.from_vocabulary(kind, pieces, scores=[-1.0] * len(pieces) if kind == "unigram" else [])
         size, ids = ours.vocab_size, ours.encode("ab")
         with pytest.raises(TokenizerError, match="an id must lie in"):
             ours.decode([size])
@@ -95,8 +94,7 @@ def test_an_id_without_a_piece_has_no_text() -> None:
 
 
 def test_ordinary_ids_are_all_but_special_ones_wherever_these_stand(tokenizer: Tokenizer) -> None:
-    special = set(tokenizer.specials.ids.values())
-    assert tokenizer.ordinary_ids == [*range(len(special), tokenizer.vocab_size)]
+    assert tokenizer.ordinary_ids == [*range(len(set(tokenizer.specials.ids.values())), tokenizer.vocab_size)]
     assert tokenizer.other_ids(tokenizer.vocab_size + 2) == [*range(5), tokenizer.vocab_size, tokenizer.vocab_size + 1]
     specials = SpecialTokens({"unk": "<unk>", "mask": "a"}, {"<unk>": 1, "a": 300})
     scattered = Tokenizer(tokenizer.definition, "bpe", specials)

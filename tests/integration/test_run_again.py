@@ -285,9 +285,7 @@ def test_fewer_steps_that_were_just_reached_end_an_unfinished_run(server: ForkSe
     assert "already finished: run, step 5" in server.run(*TINY, "training.steps=5", "--out", "run", cwd=place).stderr
 
 
-# Damaged ------------------------------------------------------------------------------------------------------------
-
-
+# Damaged
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -367,9 +365,7 @@ def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, plac
     assert [path for path in (place / "run").rglob(".*") if path.name != ".lock"] == []
 
 
-# One trainer a folder -----------------------------------------------------------------------------------------------
-
-
+# One trainer a folder
 def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None:
     first = server.start("train", "tiny.yaml", "training.steps=4000", "--out", "run", "--threads", "1", cwd=place)
     deadline = time.monotonic() + 30
@@ -384,13 +380,10 @@ def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None
     assert server.run("train", "tiny.yaml", "training.steps=4000", "--seed", "3", "--out", "run", cwd=place).status == 2
 
 
-# The folder itself --------------------------------------------------------------------------------------------------
-
-
+# The folder itself
 def test_a_command_that_was_refused_does_not_spoil_its_folder(server: ForkServer, place: Path) -> None:
     """A typing error in the data's name leaves a folder behind; the corrected command takes it."""
-    done = server.run(*TINY, "data.train.0.file=trian.tsv", "--out", "run", cwd=place)
-    refused(done, "trian.tsv: no such file")
+    refused(server.run(*TINY, "data.train.0.file=trian.tsv", "--out", "run", cwd=place), "trian.tsv: no such file")
     assert server.run(*TINY, "--out", "run", cwd=place).status == 0
 
 
@@ -456,9 +449,7 @@ def test_a_run_taken_elsewhere_is_still_a_model(server: ForkServer, place: Path,
     assert server.run("translate", last(place / "moved"), cwd=place, stdin="A cat.\n").status == 0
 
 
-# What the journal holds ---------------------------------------------------------------------------------------------
-
-
+# What the journal holds
 def test_metrics_jsonl_has_the_contracts_events(run: Path) -> None:
     """event, step, loss, nll, learning_rate, tokens_per_second (and ours); on valid the scores by name; in order."""
     found = read_journal(run / "metrics.jsonl")
@@ -520,8 +511,7 @@ def test_force_moves_nothing_before_the_data_and_the_recipe_are_found_right(serv
     elsewhere = server.run("train", here / "tiny.yaml", "--out", here, "--force", cwd=here / "run")
     refused(elsewhere, "--force does not move")
     for using in (["--from", "run@last"], ["init=run"], ["tokenizer.path=run"]):
-        done = server.run("train", "tiny.yaml", *using, "--out", "run", "--force", cwd=here)
-        refused(done, "--force does not move")
+        refused(server.run("train", "tiny.yaml", *using, "--out", "run", "--force", cwd=here), "--force does not move")
     assert sorted(path.name for path in here.iterdir()) == before
 
 

@@ -46,9 +46,7 @@ def state(path: Path) -> dict[str, Any]:
     return found
 
 
-# What is best -------------------------------------------------------------------------------------------------------
-
-
+# What is best
 @pytest.mark.parametrize("metric", ["nll", "chrf", "ter"])
 def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkServer, place: Path, metric: str) -> None:
     """`best` goes by the first metric of the recipe (the loss where there is none); ter is an error rate."""
@@ -119,9 +117,7 @@ def test_retention_keeps_the_newest(run: Path, server: ForkServer, place: Path) 
     assert steps(place / "two" / "checkpoints") == [20, 24]
 
 
-# Stopping early -----------------------------------------------------------------------------------------------------
-
-
+# Stopping early
 def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkServer, place: Path) -> None:
     more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place)
@@ -132,8 +128,7 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     end = 2 * len(scores)
     assert f"step {end}: no better nll in 3 validations; stopping early" in done.stderr
     assert f"finished run at step {end}, best validation score {min(scores):.2f} at step {2 * best + 2}" in done.stderr
-    found = find_model(place / "run").name, last(place / "run").name
-    assert found == (f"step-{2 * best + 2:08d}", f"step-{end:08d}")
+    assert (find_model(place / "run").name, last(place / "run").name) == (f"step-{2 * best + 2:08d}", f"step-{end:08d}")
     warning, said = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place).stderr.splitlines()
     assert warning.endswith("training.learning_rate 3 is far above the usual range (1e-5 to 1e-2)")
     assert said == f"already finished: run, step {end}"  # it ended by itself: more steps do not revive it
@@ -150,9 +145,7 @@ def test_early_stop_counts_on_over_a_resume(server: ForkServer, place: Path) -> 
     assert events(place / "run", "valid") == events(place / "once", "valid")
 
 
-# Averaging ----------------------------------------------------------------------------------------------------------
-
-
+# Averaging
 def test_f12_the_average_is_the_mean_in_float64(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     averaged = average_run(place / "run", 3)
@@ -170,8 +163,7 @@ def test_f12_the_average_is_the_mean_in_float64(run: Path, place: Path) -> None:
 
 def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
-    averaged = average_run(place / "run", 1)
-    assert tensors(averaged.path / "model.safetensors") == tensors(last(run) / "model.safetensors")
+    assert tensors(average_run(place / "run", 1).path / "model.safetensors") == tensors(last(run) / "model.safetensors")
     assert len(average_run(place / "run", 50).names) == 6
     beside = place / "run" / "checkpoints" / "step-00000020" / "state.json"  # as if it had been saved by a stop
     beside.write_text(beside.read_text("utf-8").replace('"scheduled": true', '"scheduled": false'), encoding="utf-8")
@@ -244,9 +236,7 @@ def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place:
     assert state(place / "run" / "averaged" / "step-00000024")["averaged"] == ["step-00000024", "step-00000020"]
 
 
-# Numbers that go wrong ----------------------------------------------------------------------------------------------
-
-
+# Numbers that go wrong
 def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server: ForkServer, place: Path) -> None:
     more = ["training.clip=0", "training.checkpoint_every=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place, fault="rate_explodes")
@@ -256,9 +246,7 @@ def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server:
     assert all(torch.isfinite(value).all() for value in load_file(last(place / "run") / "model.safetensors").values())
 
 
-# What a person sees -------------------------------------------------------------------------------------------------
-
-
+# What a person sees
 def on_a_terminal(server: ForkServer, *argv: object, cwd: Path) -> tuple[Done, str]:
     """A command whose standard error is a terminal, and all that the terminal was sent."""
     ours, theirs = pty.openpty()

@@ -202,9 +202,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
-# Signals ------------------------------------------------------------------------------------------------------------
-
-
+# Signals
 def ready(running: Running) -> bool:
     """Whether it has said that it begins, or goes on."""
     said = running.stderr.read_text(encoding="utf-8")
@@ -325,9 +323,7 @@ def test_r7_a_signal_while_it_validates_or_saves(
     assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
-# The same again -----------------------------------------------------------------------------------------------------
-
-
+# The same again
 def test_n1_no_habit_changes_the_weights(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The same steps with other habits: the same weights and the same optimiser."""
     for number, habits in enumerate(

@@ -180,8 +180,7 @@ def under_load(running: Running, model: Model, count: int, clients: int, seed: i
         await asyncio.gather(*(client() for _ in range(clients)))
 
     running.run(all_clients(), 600)
-    faults = [(one, wrong(alone(model, one), replies[one.id])) for one in jobs]
-    return real_faults(model, faults)
+    return real_faults(model, [(one, wrong(alone(model, one), replies[one.id])) for one in jobs])
 
 
 @pytest.mark.filterwarnings("ignore:the exact search")

@@ -34,9 +34,7 @@ def client(service: Served) -> Any:
     return openai.OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
 
 
-# OpenAI -------------------------------------------------------------------------------------------------------------
-
-
+# OpenAI
 def test_openai_lists_models_with_their_task_languages_and_length(client: Any) -> None:
     models = {model.id: model for model in client.models.list()}
     assert {"lm", "en-pt", "encoder"} <= set(models)
@@ -57,8 +55,7 @@ def test_openai_completions_are_those_of_the_model_offline(client: Any, offline:
         scores = choice.logprobs.token_logprobs
         assert scores == pytest.approx(outputs[0].hypothesis.token_scores[: len(scores)], abs=1e-5)
     read = sum(len(offline["lm"].tokenizer.encode(text)) + 1 for text in prompts)  # type: ignore[union-attr]
-    assert done.usage.prompt_tokens == read
-    assert done.usage.total_tokens == read + done.usage.completion_tokens
+    assert done.usage.prompt_tokens == read and done.usage.total_tokens == read + done.usage.completion_tokens
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 7}, {"temperature": 0.7, "top_p": 0.9, "seed": -3}])
@@ -311,9 +308,7 @@ def test_openai_chat_completions(client: Any, service: Served, offline: dict[str
         client.chat.completions.create(messages=[{"role": "judge", "content": "a"}], **shared)
 
 
-# Hugging Face -------------------------------------------------------------------------------------------------------
-
-
+# Hugging Face
 @pytest.fixture(scope="module")
 def hub(service: Served) -> Any:
     from huggingface_hub import InferenceClient
@@ -374,8 +369,7 @@ def test_hugging_face_zero_shot(hub: Any, offline: dict[str, Model]) -> None:
     text, names = SOURCES[0], ["love", "music"]
     pairs = [(text, f"This example is {name}.") for name in names]
     shares = [{label.name: label.probability for label in row} for row in offline["encoder"].classifications(pairs)]
-    both = hub("/zero-shot-classification").zero_shot_classification(text, names, multi_label=True)
-    for row in both:
+    for row in hub("/zero-shot-classification").zero_shot_classification(text, names, multi_label=True):
         share = shares[names.index(row.label)]
         assert row.score == pytest.approx(share["entailment"] / (share["entailment"] + share["contradiction"]))
     rows = hub("/models/encoder").zero_shot_classification(text, names)
@@ -427,13 +421,10 @@ def test_a_new_task_with_a_known_verb_has_a_route(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(TASKS, "paraphrasing", TASKS["translation"])
     limits = Limits()
     app: Any = application(Service(SimpleNamespace(), {}, limits, Clients([], limits), Metrics(dict), Log()))  # type: ignore[arg-type]
-    paths = app._app.openapi()["paths"]
-    assert {"/paraphrasing", "/translation", "/fill-mask", "/v1/completions"} <= set(paths)
+    assert {"/paraphrasing", "/translation", "/fill-mask", "/v1/completions"} <= set(app._app.openapi()["paths"])
 
 
-# LibreTranslate, curl ------------------------------------------------------------------------------------------------
-
-
+# LibreTranslate, curl
 def test_libretranslate_client(service: Served, offline: dict[str, Model]) -> None:
     package = pytest.importorskip("libretranslatepy", reason="the package libretranslatepy is not installed")
     api = package.LibreTranslateAPI(service.url + "/")
@@ -445,8 +436,7 @@ def test_libretranslate_client(service: Served, offline: dict[str, Model]) -> No
 
 
 def test_libretranslate_lists_alternatives_auto_and_forms(service: Served, offline: dict[str, Model]) -> None:
-    body = {"q": SOURCES[:2], "source": "auto", "target": "pt", "alternatives": 2}
-    content = service.post("/translate", body).json()
+    content = service.post("/translate", {"q": SOURCES[:2], "source": "auto", "target": "pt", "alternatives": 2}).json()
     expected = [offline["en-pt"].translate(text, beam=4, n_best=3) for text in SOURCES[:2]]
     assert content["translatedText"] == [texts[0] for texts in expected]
     assert content["alternatives"] == [texts[1:] for texts in expected]
@@ -488,9 +478,7 @@ def test_tokenize_and_detokenize(service: Served, offline: dict[str, Model]) -> 
     assert service.post("/detokenize", {"ids": row["ids"], "model": "lm"}).json() == {"text": "ação boa"}
 
 
-# The service itself -------------------------------------------------------------------------------------------------
-
-
+# The service itself
 def test_limits_are_all_shown_and_documented(service: Served) -> None:
     shown = service.get("/limits").json()
     assert {name: row["meaning"] for name, row in shown.items()} == limit_texts()
@@ -511,8 +499,7 @@ def test_only_named_origins_may_read_answers(service: Served) -> None:
     assert models["lm"]["task"] == "language-modeling" and models["en-pt"]["languages"] == ["en", "pt"]
     assert service.get("/version").json() == {"version": atento.__version__}
     for origin, allowed in (("https://example.org", "https://example.org"), ("https://example.com", None)):
-        done = service.get("/version", headers={"origin": origin})
-        assert done.headers.get("access-control-allow-origin") == allowed
+        assert service.get("/version", headers={"origin": origin}).headers.get("access-control-allow-origin") == allowed
 
 
 def test_the_log_has_no_text_of_a_user(service: Served) -> None:

@@ -99,9 +99,7 @@ def test_targets_have_the_probabilities_of_the_network(encoder: Model) -> None:
         assert found.probability in [pytest.approx(one.probability) for one in every if one.token == found.token]
 
 
-# Ranking ------------------------------------------------------------------------------------------------------------
-
-
+# Ranking
 def test_documents_are_ranked_by_the_label_that_says_entailment(service: Served, encoder: Model) -> None:
     query, documents = SOURCES[0], [SOURCES[1], {"text": SOURCES[2]}, SOURCES[3]]
     texts = SOURCES[1:4]
@@ -135,8 +133,7 @@ def test_documents_are_ranked_by_the_cosine_of_vectors(service: Served) -> None:
 def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> None:
     long = "I love you . " * 400
     vectors = np.asarray(service.post("/embed", {"inputs": [SOURCES[0]], "model": "encoder"}).json())
-    expected = encoder.embed([SOURCES[0]], normalize=True)
-    assert np.abs(vectors - expected).max() < 1e-5
+    assert np.abs(vectors - encoder.embed([SOURCES[0]], normalize=True)).max() < 1e-5
     plain = np.asarray(service.post("/embed", {"inputs": SOURCES[0], "model": "encoder", "normalize": False}).json())
     assert np.abs(plain - encoder.embed([SOURCES[0]])).max() < 1e-5
     refused = service.post("/embed", {"inputs": long, "model": "encoder"})
@@ -210,9 +207,7 @@ def test_the_text_that_is_too_long_is_the_one_that_is_named(service: Served) -> 
             assert error["param"] == at
 
 
-# The service itself -------------------------------------------------------------------------------------------------
-
-
+# The service itself
 def test_the_page_of_the_routes_needs_no_other_address(service: Served) -> None:
     done = service.get("/docs")
     paths = service.get("/openapi.json").json()["paths"]

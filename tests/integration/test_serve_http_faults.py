@@ -67,9 +67,7 @@ def check_good(service: Served) -> None:
     assert done.status_code == 200, done.text
 
 
-# Keys ---------------------------------------------------------------------------------------------------------------
-
-
+# Keys
 def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
     for headers in ({}, {"authorization": "Bearer nothing"}, {"authorization": "Basic key-of-main"}):
         done = service.post(C, GOOD, headers=headers)
@@ -94,9 +92,7 @@ def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
     assert [SOURCES[0]] in [event.get("texts") for event in service.events()]  # as --log-text allows
 
 
-# Slow clients -------------------------------------------------------------------------------------------------------
-
-
+# Slow clients
 def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: float = 10.0) -> float:
     """How long the service bears a client that sends a byte every fifth of a second and reads nothing but the end."""
     began = time.monotonic()
@@ -167,9 +163,7 @@ def test_more_connections_than_the_limit_are_refused(service: Served) -> None:
     until(lambda: service.get("/version").status_code == 200)
 
 
-# Overload -----------------------------------------------------------------------------------------------------------
-
-
+# Overload
 def test_v3_overload_is_refused_at_once_and_what_is_accepted_is_answered(service: Served) -> None:
     began, before = time.monotonic(), len(service.events())
     with ThreadPoolExecutor(24) as pool:
@@ -188,9 +182,7 @@ def test_v3_overload_is_refused_at_once_and_what_is_accepted_is_answered(service
     until(lambda: ask(service, GOOD).status_code == 200)
 
 
-# Workers ------------------------------------------------------------------------------------------------------------
-
-
+# Workers
 def ready(service: Served) -> bool:
     return service.get("/health/ready").status_code == 200
 
@@ -239,8 +231,7 @@ def test_v7_a_worker_that_is_killed_is_replaced_and_its_requests_get_503(service
 
 
 def reload(folder: Path, name: str) -> httpx.Response:
-    transport = httpx.HTTPTransport(uds=str(folder / "admin.sock"))
-    with httpx.Client(transport=transport, timeout=60) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder / "admin.sock")), timeout=60) as client:
         return client.post("http://admin/models/reload", json={"model": name})
 
 
@@ -269,9 +260,7 @@ def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_changes_noth
     check_good(service)
 
 
-# Start and end ------------------------------------------------------------------------------------------------------
-
-
+# Start and end
 def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the_status_is_0(service: Served) -> None:
     """The last test of this service."""
     vectors = {"model": "lm", "input": [" ".join(SOURCES)[:400] for _ in range(400)]}
@@ -361,9 +350,7 @@ def test_wrong_usage_is_refused_before_a_model_is_loaded(
     assert message in capsys.readouterr().err
 
 
-# The long form of V3 and V5 ------------------------------------------------------------------------------------------
-
-
+# The long form of V3 and V5
 @contextmanager
 def quick(folder: Path, limits: list[str]) -> Iterator[tuple[Served, httpx.Client]]:
     """A service that is not forked from a process with PyTorch, and a client."""
@@ -376,8 +363,7 @@ def quick(folder: Path, limits: list[str]) -> Iterator[tuple[Served, httpx.Clien
 def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_overload(folder: Path) -> None:
     """Arrivals that do not wait for answers: what is accepted is in time, the rest is refused at once."""
     body = LONG | {"n": 4, "max_tokens": 128}
-    limits = ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]
-    with quick(folder, limits) as (service, client):
+    with quick(folder, ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]) as (service, client):
 
         def timed(_: int) -> tuple[int, float]:
             began = time.monotonic()
@@ -400,8 +386,7 @@ def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_
         assert {status for status, _ in answers} == {200, 503}
         accepted = sorted(took for status, took in answers if status == 200)
         assert accepted[int(0.99 * len(accepted))] <= 10.0
-        refused = [event["seconds"] for event in service.events() if event["status"] == 503]
-        assert statistics.median(refused) <= 0.05
+        assert statistics.median([event["seconds"] for event in service.events() if event["status"] == 503]) <= 0.05
         assert goodput >= 0.9 * capacity, (goodput, capacity)
         until(lambda: client.post(C, json=body).status_code == 200)
 

@@ -239,8 +239,7 @@ def raw(service: Served, data: bytes, *, more: bytes = b"", seconds: float = 5.0
 
 
 def request(path: str, *headers: str, method: str = "POST") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
-    return "\r\n".join(lines).encode()
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
 
 
 def test_v1_heads_and_sizes(service: Served) -> None:

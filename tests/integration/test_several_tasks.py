@@ -47,8 +47,7 @@ def rows() -> list[dict[str, Any]]:
         size: float | None = 0.0 if kind == "fruta" else len(kind)
         tags = ["NOME" if word in NAMES else "OUTRO" for word in text.split()]
         row = {"text": text, "kind": kind, "mood": mood, "size": size, "words": text.split(), "tags": tags}
-        lacking = [("kind",), ("mood",), ("size",), ("tags",), (), ()][number % 6]
-        found.append(row | dict.fromkeys(lacking))
+        found.append(row | dict.fromkeys([("kind",), ("mood",), ("size",), ("tags",), (), ()][number % 6]))
     return found
 
 
@@ -213,8 +212,7 @@ def test_commands_take_the_head_by_name(folder: Path, run: TrainedRun, model: at
     refused(server.run("tag", "run", "--head", "kind", cwd=folder, stdin="a\n"), "and has no tagging head")
     explained = server.run("classify", "run", "--head", "mood", "--explain", "--json", cwd=folder, stdin="não vejo uva")
     assert json.loads(explained.stdout)["target"] in MOODS, explained.stderr
-    vectors = server.run("embed", "run", "--head", "kind", cwd=folder, stdin="uva\n")
-    assert len(vectors.stdout.split()) == 24
+    assert len(server.run("embed", "run", "--head", "kind", cwd=folder, stdin="uva\n").stdout.split()) == 24
     (folder / "lines.txt").write_text(texts, encoding="utf-8")
     many = ("--cluster", "local", "--workers", "1", "--out", "cluster")
     parts = server.run("classify", "run", "lines.txt", "--head", "kind", *many, cwd=folder)

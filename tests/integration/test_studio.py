@@ -36,8 +36,7 @@ SCREENS = {
 
 
 def children(studio: Served, module: str = "model_process") -> list[int]:
-    command = ["pgrep", "-P", str(studio.process.pid), module]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(["pgrep", "-P", str(studio.process.pid), module], capture_output=True, text=True, check=False)
     return [int(word) for word in done.stdout.split()]
 
 
@@ -81,8 +80,7 @@ def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, 
     assert "words" not in seen.wait().state and not seen.page.locator("#toggle-words").is_checked()
     seen.page.go_forward()
     assert seen.wait().state == state
-    other = StudioPage(browser, studio, fresh=True).go(**state)
-    assert other.page.locator("#caption").text_content() == shown
+    assert StudioPage(browser, studio, fresh=True).go(**state).page.locator("#caption").text_content() == shown
 
 
 def test_a_link_is_copied_with_its_sentence_and_says_so(browser: Any, studio: Served) -> None:
@@ -231,11 +229,9 @@ def test_what_the_routes_refuse(studio: Served) -> None:
         answer = studio.post(f"/studio/api/{path}", body, headers=headers)
         return answer.status_code, str(answer.json()["error"]["code"])
 
-    assert code("attic", {}) == (404, "not_found")
-    assert code("card", {}) == (422, "wrong_field")
+    assert code("attic", {}) == (404, "not_found") and code("card", {}) == (422, "wrong_field")
     assert code("card", {"model": "lm", "more": 1}) == (422, "wrong_field")
-    assert code("card", ["lm"]) == (422, "wrong_field")
-    assert code("card", {"model": "../lm"}) == (404, "unknown_model")
+    assert code("card", ["lm"]) == (422, "wrong_field") and code("card", {"model": "../lm"}) == (404, "unknown_model")
     assert code("card", {"model": "lm"}, host="evil.example") == (421, "wrong_host")
     assert code("trace", {"model": "lm", "text": "a" * (2 << 20)}) == (413, "too_long")
     for path in ("../command.py", "%2e%2e/command.py", "screens", "nothing.js", "api/card"):
@@ -281,8 +277,7 @@ def test_axe_finds_nothing(browser: Any, studio: Served, theme: str, half: int) 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=SLOW_HALF)])
 def test_axe_finds_nothing_where_a_screen_cannot_be_fed(browser: Any, studio: Served, theme: str) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe is not installed")
-    seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True)
-    assert seen.go("models", model="rnn-lm").axe() == []
+    assert StudioPage(browser, studio, color_scheme=theme, bypass_csp=True).go("models", model="rnn-lm").axe() == []
 
 
 def test_it_fits_a_small_window(browser: Any, studio: Served) -> None:

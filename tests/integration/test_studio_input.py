@@ -29,8 +29,7 @@ def shipped() -> Iterator[Served]:
 
 
 def test_a_word_is_pinned_by_any_of_its_tokens(browser: Any, studio: Served) -> None:
-    tokenizer = atento.load(studio.folders["llama"]).tokenizer
-    words = tokenizer.encode_with_offsets(TEXT).word_ids
+    words = atento.load(studio.folders["llama"]).tokenizer.encode_with_offsets(TEXT).word_ids
     inner = next(at for at in range(1, len(words)) if words[at] == words[at - 1])
     seen = StudioPage(browser, studio).go("heads", model="llama", words=1)
     seen.go("heads", model="llama", words=1, pin=f"source-{inner + 1}")  # behind <s>; the chips are not drawn again
@@ -205,8 +204,7 @@ def test_captions_and_counts_are_in_the_language_of_the_page(browser: Any, shipp
 def test_the_seed_of_the_command_line_is_that_of_the_draws(browser: Any, shipped: Served) -> None:
     seen = StudioPage(browser, shipped).go("next", model="micro-world-en-pt", temperature=2)
     assert seen.page.locator("#screen input[type=number]").input_value() == "7"
-    drawn = shipped.post("/studio/api/card", {"model": "micro-world-en-pt"}).json()
-    assert drawn["seed"] == 7
+    assert shipped.post("/studio/api/card", {"model": "micro-world-en-pt"}).json()["seed"] == 7
     seen.page.locator("#draw").click()
     written = seen.wait().state["written"]
     loaded = atento.load("micro-world-en-pt")

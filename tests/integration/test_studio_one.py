@@ -257,8 +257,7 @@ def test_parts_unfold_with_pythons_numbers(browser: Any, studio: Served) -> None
         seen.page.locator(".unfold .source code", has_text=".py").first.wait_for()  # the lines of the package
         assert "atento notes" in str(seen.page.locator(".unfold").text_content())
     said = asked(studio, "said", model="en-pt", text=TEXT, target="o gato", place=1)
-    rows = seen.page.locator(".unfold .numbers tbody tr")
-    assert rows.count() == len(said["layers"]) == 2 and seen.complaints == []
+    assert seen.page.locator(".unfold .numbers tbody tr").count() == len(said["layers"]) == 2 and seen.complaints == []
 
 
 def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> None:
@@ -279,8 +278,7 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     second.click()
     page.wait_for_function("() => studio.state.get('target')")
     target = seen.wait().state["target"]
-    expected = atento.load("micro-world-en-pt").translate(TEXT)
-    assert target != expected and label in target.replace(" ", "")
+    assert target != atento.load("micro-world-en-pt").translate(TEXT) and label in target.replace(" ", "")
     chose = rf"You chose “{re.escape(label)}” \(.+ %\); it would write “.+” \(\d+\.\d %\), and reads “.+” most\."
     assert re.fullmatch(chose, str(page.locator(".story").text_content()))
     page.locator("#reset").click()
@@ -417,8 +415,7 @@ def test_hostile_texts_motion_and_portuguese(browser: Any, studio: Served) -> No
     seen = StudioPage(browser, studio, reduced_motion="reduce").go("one", model="en-pt", text=HOSTILE, target=HOSTILE)
     assert seen.problem == "" and seen.page.locator(".river b, .river img, .line b, #screen script").count() == 0
     assert seen.page.title() != "1" and seen.complaints == []
-    moves = seen.page.evaluate("getComputedStyle(document.querySelector('.river .fan .ray')).animationName")
-    assert moves == "none"
+    assert seen.page.evaluate("getComputedStyle(document.querySelector('.river .fan .ray')).animationName") == "none"
     seen.go("one", model="en-pt", language="pt-BR", part="end")
     assert seen.page.locator("h1").text_content() == "Uma frase"
     assert "o que ele diz" in str(seen.page.locator(".river").text_content())

@@ -89,8 +89,7 @@ def test_a_recipe_learns_entities(run: TrainedRun, tmp_path: Path) -> None:
     assert model.tag([text, ""]) == [entities, []] and model.tag(text, constrained=True) == entities
     assert [word.label for word in model.tag_words(words=["Ana", "mora"])] == ["B-PER", "O"]
     assert (loaded := atento.evaluate(model, records()))["entity-f1"].value == 1.0 and set(loaded) == {"entity-f1"}
-    accuracy = atento.evaluate(model, records(), metrics=["tag-accuracy"])["tag-accuracy"]
-    assert accuracy.value == 1.0
+    assert atento.evaluate(model, records(), metrics=["tag-accuracy"])["tag-accuracy"].value == 1.0
     saved = model.save(tmp_path / "saved")
     assert "print(model.tag('Ana mora em Lisboa.'))" in (saved / "README.md").read_text(encoding="utf-8")
 
@@ -234,8 +233,7 @@ def test_any_architecture_that_reads_text_can_tag(network: dict[str, Any], tmp_p
     assert losses[-1] < 0.8 * losses[0]
     model = atento.load(run.folder)
     words = [words for words, _ in records()[:4]]
-    together = word_tags(model, words)
-    for sentence, probabilities in zip(words, together):
+    for sentence, probabilities in zip(words, word_tags(model, words)):
         (alone,) = word_tags(model, [sentence])
         assert alone == pytest.approx(probabilities, abs=1e-5)  # padding changes nothing
 
@@ -245,8 +243,7 @@ def test_elmo_reads_the_characters_of_words(tmp_path: Path) -> None:
     network = {"architecture": "elmo", "d_model": 16, "n_layers": 1, "dropout": 0.0}
     given = recipe({}, network | {"elmo": {"d_cell": 16, "characters": characters}}, steps=3)
     run = atento.train(given | {"tokenizer": {"kind": "word"}}, data=records(), out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
-    first, second = word_tags(model, [["nunca"], ["vista"]])
+    first, second = word_tags(atento.load(run.folder), [["nunca"], ["vista"]])
     assert (first != second).any()  # words that the vocabulary lacks
 
 
@@ -264,8 +261,7 @@ def test_fine_tuning_keeps_the_head_of_the_same_tags(run: TrainedRun, tmp_path: 
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     given = recipe({}, {"preset": preset, **TINY}, steps=20)
-    run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(atento.train(given, data=records(), out=tmp_path / "run", threads=1).folder)
     with pytest.warns(AtentoWarning, match="does not follow the places of tags"):  # of a tokenizer that Atento trained
         folder = model.save(tmp_path / "out", layout="huggingface")
     network, report = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)

@@ -143,8 +143,7 @@ PAIRS = [("the apple", "an apple"), ("the saw", "a saw"), ("the file", "a file")
 
 def loss_of_one_update(given: dict[str, Any], data: list[Any], out: Path) -> tuple[float, float]:
     """The loss and the negative log-likelihood of an update that changes the weights by nothing."""
-    run = trained(given | {"training": given["training"] | ONCE}, data, out)
-    (event,) = events(run, "train")
+    (event,) = events(trained(given | {"training": given["training"] | ONCE}, data, out), "train")
     return event["loss"], event["nll"]
 
 

@@ -157,8 +157,7 @@ def test_a_model_with_another_tokenizer_is_exported(name: str, folders: dict[str
     assert model.tokenizer.kind == "wordpiece" and model.network.config.vocab_size == model.tokenizer.vocab_size < 100
     saved = model.save(tmp_path / "saved", layout="huggingface")
     theirs = transformers.AutoModel.from_pretrained(saved).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
-    encoded = tokenizer("o gato dorme", return_tensors="pt")
+    encoded = transformers.AutoTokenizer.from_pretrained(saved)("o gato dorme", return_tensors="pt")
     with torch.no_grad():
         vectors = theirs(**encoded).last_hidden_state[0].numpy()
     ours = model.features("o gato dorme")
@@ -177,16 +176,14 @@ def test_the_next_run_keeps_the_tokenizer_and_tsdae_brings_its_decoder(
     written["data"]["valid"] = {"file": "valid.tsv", "text": "text", "pair": "pair", "score": "score"}
     written["training"] = {"steps": 2, "batch_tokens": 8, "warmup": 1, "learning_rate": 1e-3}
     (tmp_path / "r.yaml").write_text(json.dumps(written), encoding="utf-8")
-    done = server.run("config", "check", "r.yaml", cwd=tmp_path)
-    assert done.stdout == "ok\n"
+    assert server.run("config", "check", "r.yaml", cwd=tmp_path).stdout == "ok\n"
     done = server.run("data", "peek", "r.yaml", cwd=tmp_path)
     assert done.status == 0 and "target_ids" in done.stdout, done.stderr
     done = server.run("train", "r.yaml", "--threads", "1", cwd=tmp_path)
     assert done.status == 0, done.stderr
     assert "1 of 25 texts are one word, which is never deleted" in done.stderr and "cosine-spearman" in done.stderr
     weights = tensors(last(tmp_path / "runs" / "r") / "model.safetensors")
-    layers = {name.split(".")[3] for name in weights if name.startswith("heads.reconstruction.layers.")}
-    assert layers == {"0", "1"}
+    assert {name.split(".")[3] for name in weights if name.startswith("heads.reconstruction.layers.")} == {"0", "1"}
     model = atento.load(tmp_path / "runs" / "r")
     assert model.tokenizer.fingerprint == atento.load(tmp_path / "pieces").tokenizer.fingerprint
     assert model.embed(["o gato"]).shape == (1, model.network.config.d_model)
@@ -261,5 +258,4 @@ def test_embeddings_that_are_not_trained_are_warned_of(
 ) -> None:
     atento.train(own(folders["bert"], init={"train": "bias"}), data={"train": PORTUGUESE}, out=tmp_path / "run")
     said = capsys.readouterr().err
-    assert "`init.train` bias leaves the embeddings of new pieces as they begin" in said
-    assert "no effect" not in said
+    assert "`init.train` bias leaves the embeddings of new pieces as they begin" in said and "no effect" not in said

@@ -127,8 +127,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     def part_gradients(self: Updater, part: Any, call: Any, scales: Any) -> Any:
         sums, gradients = real(self, part, call, scales)
         if call.step in steps:
-            names = list(self.parameters)
-            gradients[names.index("embedding.weight")].fill_(float("nan"))  # type: ignore[union-attr]
+            gradients[list(self.parameters).index("embedding.weight")].fill_(float("nan"))  # type: ignore[union-attr]
         return sums, gradients
 
     monkeypatch.setattr(Updater, "_part_gradients", part_gradients)
@@ -189,8 +188,7 @@ def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
     where: str,
 ) -> None:
     """The fifth update fails while it is in one piece: one warning, the curve of the run without the fault."""
-    recipe = RECIPE | {"network": RECIPE["network"] | {"dropout": 0.0}}
-    monkeypatch.setitem(RECIPE, "network", recipe["network"])
+    monkeypatch.setitem(RECIPE, "network", (RECIPE | {"network": RECIPE["network"] | {"dropout": 0.0}})["network"])
     plain = train(tmp_path / "plain")
     capsys.readouterr()
     owner: Any = Updater if where == "_part_gradients" else torch.optim.AdamW
