@@ -110,6 +110,20 @@ def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: 
     return time.monotonic() - began
 
 
+@contextmanager
+def slow_clients(service: Served, cases: list[tuple[bytes, bytes, float]], most: float) -> Iterator[None]:
+    """Connections that begin a request and dribble, each of which is closed within its limit."""
+    connections = [service.connect() for _ in cases]
+    for connection, (begun, _, _) in zip(connections, cases):
+        connection.sendall(begun)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        closed = [pool.submit(seconds_until_closed, c, dribble, most) for c, (_, dribble, _) in zip(connections, cases)]
+        yield
+        assert all(future.result() < limit + 1.5 for future, (_, _, limit) in zip(closed, cases))
+    for connection in connections:
+        connection.close()
+
+
 def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_served(service: Served) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: "
     body = (
@@ -117,18 +131,10 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
         b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     )
     cases = [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10
-    connections = [service.connect() for _ in cases]
-    for connection, (begun, _, _) in zip(connections, cases):
-        connection.sendall(begun)
-    with ThreadPoolExecutor(len(cases)) as pool:
-        closed = [pool.submit(seconds_until_closed, c, dribble) for c, (_, dribble, _) in zip(connections, cases)]
+    with slow_clients(service, cases, 10.0):
         began = time.monotonic()
         check_good(service)
         assert time.monotonic() - began < 1.0
-        for future, (_, _, limit) in zip(closed, cases):
-            assert future.result() < limit + 1.5
-    for connection in connections:
-        connection.close()
     check_good(service)
 
 
@@ -236,9 +242,7 @@ def reload(folder: Path, name: str) -> httpx.Response:
 
 
 @pytest.mark.slow
-def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_changes_nothing(
-    service: Served, folder: Path
-) -> None:
+def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_not(service: Served, folder: Path) -> None:
     assert (folder / "admin.sock").stat().st_mode & 0o077 == 0
     assert service.post("/models/reload", {"model": "lm"}, headers=MAIN).status_code in (404, 422)
     assert reload(folder, "nothing").status_code == 404
@@ -280,10 +284,7 @@ def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the
 
 
 def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(folder: Path) -> None:
-    """Not answered by uvicorn's 500, nor logged as closed by their clients; a stream that has begun ends with it.
-
-    SIGHUP, which comes when the terminal is closed, ends the service as SIGTERM does.
-    """
+    """Not by uvicorn's 500, nor logged as closed by clients; a stream ends with it; SIGHUP ends it as SIGTERM does."""
     with served([str(folder / "lm"), "--limit", "drain_seconds=0.2"]) as service:
         lines = httpx.stream("POST", service.url + C, json=LONG | {"stream": True}, timeout=30)
         with lines as stream, ThreadPoolExecutor(1) as pool:
@@ -302,11 +303,6 @@ def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(fol
         assert stopped["cut"] == 2 and [event["code"] for event in service.events()[-2:]] == ["stopping"] * 2
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "atento_cli.start", "serve", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
-
-
 @pytest.mark.slow
 def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "lm", tmp_path / "lm")
@@ -314,7 +310,8 @@ def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> No
     content = bytearray(weights.read_bytes())
     content[-40] ^= 1
     weights.write_bytes(content)
-    done = command(str(tmp_path / "lm"), "--port", "0")
+    line = [sys.executable, "-m", "atento_cli.start", "serve", str(tmp_path / "lm"), "--port", "0"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (1, 2) and done.stdout == ""
     assert done.stderr.startswith("error: ") and "model.safetensors" in done.stderr and done.stderr.count("\n") == 1
 
@@ -398,7 +395,7 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
     body = head[:-3] + b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     limits = ["--limit", "header_seconds=5", "--limit", "body_seconds=10", "--limit", "idle_seconds=15"]
     good = LONG | {"n": 8, "max_tokens": 128}
-    with quick(folder, limits) as (_, client):
+    with quick(folder, limits) as (service, client):
 
         def latencies() -> list[float]:
             found = []
@@ -411,14 +408,6 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
         latencies()
         before = latencies()
         cases = [(head, b"a", 5.0), (body, b" ", 10.0)] * 50
-        connections = [service.connect() for _ in cases]
-        for connection, (begun, _, _) in zip(connections, cases):
-            connection.sendall(begun)
-        with ThreadPoolExecutor(len(cases)) as pool:
-            dribbles = [(connection, dribble) for connection, (_, dribble, _) in zip(connections, cases)]
-            closed = [pool.submit(seconds_until_closed, *one, 20.0) for one in dribbles]
+        with slow_clients(service, cases, 20.0):
             during = latencies()
-            assert all(future.result() < limit + 1.5 for future, (_, _, limit) in zip(closed, cases))
-        for connection in connections:
-            connection.close()
         assert during[30] <= 1.2 * before[30] and during[57] <= 1.2 * before[57] + 0.01, (before, during)
