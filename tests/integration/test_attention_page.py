@@ -41,11 +41,8 @@ def pair(source: list[str], target: list[str], **more: Any) -> AttentionRecord:
     sides = {"": read, "output_": written, "source_": source}
     more |= {f"{side}tokens": tokens for side, tokens in sides.items()}
     more |= {f"{side}words": words(tokens) for side, tokens in sides.items()}
-    kinds = {
-        "encoder": weights(len(source), len(source), 1),
-        "decoder": weights(len(read), len(read), 2, causal=True),
-        "cross": weights(len(read), len(source), 3),
-    }
+    kinds = {"encoder": weights(len(source), len(source), 1)}
+    kinds |= {"decoder": weights(len(read), len(read), 2, causal=True), "cross": weights(len(read), len(source), 3)}
     masks = {"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional"}
     return AttentionRecord(kinds=kinds, masks=masks, **more)
 
@@ -257,32 +254,10 @@ def test_a_phone_scrolls_the_map_and_never_the_page_sideways(opened: Any, view: 
         assert seen.picture() != before
 
 
-def test_forty_tokens_fit_a_desk_without_scrolling_the_map(opened: Any) -> None:
+def test_forty_tokens_fit_a_desk_and_five_hundred_redraw_at_once(opened: Any) -> None:
     seen = opened(pair(*LONG))
     beyond = "b => [b.scrollWidth - b.clientWidth, b.scrollHeight - b.clientHeight]"
     assert seen.page.locator("#heat").evaluate(beyond) == [0, 0] and seen.page.evaluate("geo.cell") >= 15
-
-
-def test_dark_follows_the_system_and_draws_another_picture(opened: Any) -> None:
-    record = pair(*SHORT)
-    light, dark = opened(record, color_scheme="light"), opened(record, color_scheme="dark")
-    ground = "getComputedStyle(document.body).backgroundColor"
-    assert light.page.evaluate(ground) != dark.page.evaluate(ground) and light.picture() != dark.picture()
-    light.page.emulate_media(color_scheme="dark")
-    light.page.wait_for_timeout(100)
-    assert light.picture() == dark.picture()
-
-
-def test_closed_cells_are_told_from_small_ones(opened: Any) -> None:
-    seen = opened(pair(*SHORT), "#kind=decoder&layer=0&head=0")
-    assert seen.page.locator("#zero-sign").is_visible()
-    numbers = seen.table()[2]
-    assert (numbers[np.triu_indices(len(numbers), 1)] == 0).all()
-    seen.page.select_option("#kind", "encoder")
-    assert not seen.page.locator("#zero-sign").is_visible()
-
-
-def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(opened: Any) -> None:
     length = 512
     layers = np.tril(np.random.default_rng(0).uniform(0, 1, (1, 2, length, length))).astype(np.float32)
     layers /= layers.sum(-1, keepdims=True)
@@ -297,7 +272,45 @@ def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(
     assert seen.page.locator("#row-tokens li").count() == length and seen.complaints == []
 
 
-def test_the_overview_shows_every_layer_and_head_and_a_click_opens_one(opened: Any) -> None:
+def test_dark_follows_the_system_and_a_long_title_is_folded(opened: Any) -> None:
+    record = pair(*SHORT)
+    light, dark = opened(record, color_scheme="light"), opened(record, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert light.page.evaluate(ground) != dark.page.evaluate(ground) and light.picture() != dark.picture()
+    light.page.emulate_media(color_scheme="dark")
+    light.page.wait_for_timeout(100)
+    assert light.picture() == dark.picture()
+    seen = opened(pair(*SHORT, title="palavra " * 120))
+    folded = seen.page.locator("#title").bounding_box()["height"]
+    assert folded < 80
+    seen.page.locator("#title-more").click()
+    assert seen.page.locator("#title").bounding_box()["height"] > 2 * folded
+    assert not opened(pair(*SHORT, title="short")).page.locator("#title-more").is_visible()
+
+
+def test_closed_cells_cells_below_the_threshold_and_even_weights(opened: Any) -> None:
+    """Drawn against the largest, even weights of 1/30 had the strongest colour, and the lines were one blue mass."""
+    seen = opened(pair(*SHORT), "#kind=decoder&layer=0&head=0")
+    assert seen.page.locator("#zero-sign").is_visible()
+    numbers = seen.table()[2]
+    assert (numbers[np.triu_indices(len(numbers), 1)] == 0).all()
+    seen.page.select_option("#kind", "encoder")
+    assert not seen.page.locator("#zero-sign").is_visible()
+    seen = opened(pair(*SHORT), "#head=0")
+    before = seen.picture()
+    seen.page.locator("#least").evaluate("s => { s.value = 60; s.dispatchEvent(new Event('input')); }")
+    assert seen.picture() != before
+    least = float(seen.page.locator("#least-value").text_content())
+    assert least == pytest.approx(seen.page.evaluate("0.6 * view.largest"), abs=1e-4)
+    assert "least=60" in seen.page.url
+    even = [np.full((1, 30, 30), 1 / 30, dtype=np.float32)]
+    seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(30)], kinds={"encoder": even}), "#view=lines")
+    drawn = "(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].some(v => v > 0))"
+    assert not seen.page.evaluate(f"{drawn}(document.getElementById('lines-canvas'))")
+    assert seen.page.evaluate("view.top") == pytest.approx(4 / 30, rel=1e-5)
+
+
+def test_the_overview_shows_every_head_and_each_is_drawn_in_its_colour(opened: Any) -> None:
     seen = opened(pair(*SHORT), "#view=overview")
     thumbs = seen.page.locator(".thumb")
     assert thumbs.count() == 2 * 3
@@ -305,9 +318,6 @@ def test_the_overview_shows_every_layer_and_head_and_a_click_opens_one(opened: A
     assert len(set(thumbs.locator("canvas").evaluate_all("all => all.map(c => c.toDataURL())"))) == 6
     seen.page.get_by_label("Layer 0, head 2").click()
     assert "layer 0, head 2" in seen.caption() and seen.page.locator("#heat").is_visible() and seen.complaints == []
-
-
-def test_all_heads_are_drawn_in_colours_and_each_can_be_left_out(opened: Any) -> None:
     seen = opened(pair(*SHORT), "#view=lines&head=colours")
     drawn = "document.getElementById('lines-canvas').toDataURL()"
     every = seen.page.evaluate(drawn)
@@ -323,25 +333,6 @@ def test_all_heads_are_drawn_in_colours_and_each_can_be_left_out(opened: Any) ->
     assert "mean of 3 heads" in seen.caption()
 
 
-def test_what_is_below_the_threshold_is_left_out(opened: Any) -> None:
-    seen = opened(pair(*SHORT), "#head=0")
-    before = seen.picture()
-    seen.page.locator("#least").evaluate("s => { s.value = 60; s.dispatchEvent(new Event('input')); }")
-    assert seen.picture() != before
-    least = float(seen.page.locator("#least-value").text_content())
-    assert least == pytest.approx(seen.page.evaluate("0.6 * view.largest"), abs=1e-4)
-    assert "least=60" in seen.page.url
-
-
-def test_a_map_of_even_weights_stays_pale_and_draws_no_lines(opened: Any) -> None:
-    """To the largest, 1/30 was the strongest colour, and the lines one blue mass."""
-    even = [np.full((1, 30, 30), 1 / 30, dtype=np.float32)]
-    seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(30)], kinds={"encoder": even}), "#view=lines")
-    drawn = "(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].some(v => v > 0))"
-    assert not seen.page.evaluate(f"{drawn}(document.getElementById('lines-canvas'))")
-    assert seen.page.evaluate("view.top") == pytest.approx(4 / 30, rel=1e-5)
-
-
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_long_map_fits_the_width_where_asked(opened: Any, width: int) -> None:
     length = 200
@@ -351,15 +342,6 @@ def test_a_long_map_fits_the_width_where_asked(opened: Any, width: int) -> None:
     assert seen.page.evaluate(beyond) > 0
     seen.page.locator("#fit").check()
     assert seen.page.evaluate(beyond) == 0
-
-
-def test_a_long_title_is_folded(opened: Any) -> None:
-    seen = opened(pair(*SHORT, title="palavra " * 120))
-    folded = seen.page.locator("#title").bounding_box()["height"]
-    assert folded < 80
-    seen.page.locator("#title-more").click()
-    assert seen.page.locator("#title").bounding_box()["height"] > 2 * folded
-    assert not opened(pair(*SHORT, title="short")).page.locator("#title-more").is_visible()
 
 
 def test_a_page_of_several_sentences_shows_each(browser: Any, tmp_path: Path) -> None:
